@@ -1,0 +1,53 @@
+"""Every setting, its type, its default and one line of why. The only place where defaults live.
+
+Order of authority: these defaults, the task's defaults below, a TOML file, then flags and make variables.
+A method's own knobs (a temperature, a contrast weight) stand in its file as `Options` and are set in the
+`[options]` table or with `--set name=value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["TASK_DEFAULTS", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    # What is trained, on what
+    method: str = "lazymil"
+    corpus: str = ""  # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
+    partition: str = "iid"  # iid, pair, dirichlet:ALPHA, entropy
+    silos: int = 10
+    seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
+
+    # The rounds
+    rounds: int = 0  # 0 in this table means: the task's own default, below
+    fraction: float = 1.0  # C: the share of silos that take part in a round
+    epochs: int = 0  # E
+    batch: int = 0  # B
+    lr: float = 0.0
+    decay: float = -1.0  # learning-rate decay per round; -1 means the task's own
+
+    # How it runs
+    runner: str = "processes"  # processes (real ones, over ZeroMQ) or inprocess (a plain loop)
+    secagg: bool = True  # off exists for studies a sum cannot protect; the run then says so, loudly
+    bits: int = 32  # lane width of the secure sum: 32, 21 or 16
+    range: float = 0.0  # clip range of an update's coordinates; 0 means adapted from the last aggregate
+    slots: int = 0  # silos computing at once in a simulation; 0 means one per core
+    deadline: float = 600.0  # seconds an exchange may take before it closes without the stragglers
+    out: str = "runs"  # where run folders are made
+    port: int = 0  # the coordinator's port; 0 means any free one
+
+    # Files a user may name
+    vectors: str = ""  # word vectors in text or word2vec format; empty: trained from scratch
+
+    options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs
+
+
+#: What a task wants where the user said nothing.
+TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "distant": {"rounds": 15, "epochs": 3, "batch": 32, "lr": 0.1, "decay": 0.01},
+}

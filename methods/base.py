@@ -1,0 +1,163 @@
+"""What a method is: a short list of exchanges, and for each what travels, how, and what it tells whom.
+
+A round of every method in this package is the same dance. The coordinator says something (`Broadcast`), each
+silo computes (`Answer`), the answers come back *masked* (only their sum over the surviving silos is ever readable)
+or *sealed* (readable by the coordinator alone), and the coordinator folds them (`Folded`) into its next `State`.
+
+Everything that crosses a boundary is a mapping from names to numpy arrays, so that checkpoints, both runners and
+the silo's refusals need no code of any one method. States are frozen; functions return new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from config.settings import Settings
+
+__all__ = [
+    "Answer",
+    "ArraySpec",
+    "Arrays",
+    "Broadcast",
+    "Disclosure",
+    "Exchange",
+    "Folded",
+    "Heard",
+    "Method",
+    "SiloView",
+    "State",
+    "derived_seed",
+]
+
+Arrays = Mapping[str, np.ndarray]
+Channel = Literal["masked", "sealed"]
+_NOTHING: Arrays = {}
+
+READABLE_BY = {
+    "masked": "nobody; the coordinator reads only the sum over the surviving silos",
+    "sealed": "the coordinator alone",
+}
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One thing a silo sends, in words its data-protection officer can sign."""
+
+    name: str  #: the name, or the first part ("update" of "update/fc.weight"), of the arrays it covers
+    channel: Channel
+    shape: str  #: what it consists of, in words: "one number per model parameter"
+    reveals: str  #: what it tells whoever can read it
+    privacy: str  #: how it is charged to the privacy budget
+
+    @property
+    def readable_by(self) -> str:
+        return READABLE_BY[self.channel]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What one array of an answer must look like. `None` in a shape is a length that only the silo knows."""
+
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+    #: Masked arrays only: magnitudes above this are clipped, whatever range the coordinator proposes.
+    cap: float = 8.0
+
+
+@dataclass(frozen=True)
+class State:
+    """All that the coordinator carries from one exchange to the next: enough to go on after a crash."""
+
+    model: Arrays  #: the global model's trainable parameters, float32
+    memory: Arrays = field(default_factory=dict)  #: whatever else the method keeps
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    common: Arrays  #: for every participant, serialised once
+    private: Mapping[int, Arrays] = field(default_factory=dict)  #: silo index -> arrays for that silo alone
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What one silo was told in one exchange."""
+
+    round: int
+    cohort: tuple[int, ...]  #: indices of the silos taking part in this exchange
+    common: Arrays
+    private: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    masked: Arrays = field(default_factory=dict)
+    sealed: Arrays = field(default_factory=dict)
+    #: Kept by the silo in memory until the round ends, for its next exchange. Never sent.
+    carry: Mapping[str, Any] = field(default_factory=dict)
+    #: Kept on the silo's disk between rounds (previous model, instance weights). None: unchanged. Never sent.
+    memory: Arrays | None = None
+    #: Figures for the silo's own log (losses, sizes). Never sent.
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What the coordinator learns from one exchange."""
+
+    round: int
+    survivors: tuple[int, ...]  #: those whose answers are in `total`, sorted
+    total: Arrays  #: sum over the survivors of each masked array, float64
+    sealed: Mapping[int, Arrays] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SiloView:
+    """What the silo half of a method may use: its own data, its own memory, and nobody else's."""
+
+    index: int
+    task: Any  #: a methods.task.Task
+    data: Any  #: this silo's own examples, in whatever form the task keeps them
+    settings: Settings
+    secret: bytes  #: shared by the silos, unknown to the coordinator (keyed names)
+    memory: Arrays = field(default_factory=dict)
+    carry: Mapping[str, Any] = field(default_factory=dict)
+
+    def seed(self, round: int, purpose: str) -> int:
+        return derived_seed(self.settings.seed, "silo", self.index, round, purpose)
+
+    def rng(self, round: int, purpose: str) -> np.random.Generator:
+        return np.random.default_rng(self.seed(round, purpose))
+
+
+@dataclass(frozen=True)
+class Exchange:
+    name: str
+    disclosures: tuple[Disclosure, ...]
+    broadcast: Callable[[State, int, tuple[int, ...]], Broadcast]  #: (state, round, cohort)
+    answer: Callable[[SiloView, Heard], Answer]
+    fold: Callable[[State, Folded], State]
+    masked: Mapping[str, ArraySpec] = field(default_factory=dict)
+    sealed: Mapping[str, ArraySpec] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    citation: str
+    exchanges: tuple[Exchange, ...]
+    init: Callable[[int], State]  #: seed -> the state before round 0
+
+    @property
+    def disclosures(self) -> tuple[Disclosure, ...]:
+        return tuple(d for e in self.exchanges for d in e.disclosures)
+
+
+def derived_seed(*parts: object) -> int:
+    """A 63-bit seed from a run's one seed and what it is for; independent of process, order and hash salt."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

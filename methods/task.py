@@ -1,0 +1,77 @@
+"""What a method needs to know of a task: a network, its examples, its loss, its metric.
+
+A task is one of distant supervision, sentence relations, document relations or NER. It joins a corpus from
+`corpora` to a network from `models`; methods are written against this class and so run on any task that fits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = ["Evaluation", "Task"]
+
+Split = Literal["dev", "test"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    value: float  #: the task's headline metric
+    figures: Mapping[str, float] = field(default_factory=dict)  #: every other scalar, by name
+    per_class: Mapping[str, float] = field(default_factory=dict)
+    curve: Sequence[tuple[float, float]] = ()  #: (recall, precision) where the task has one
+
+
+class Task(ABC):
+    """One corpus and the network trained on it. Holds the held-out splits; training data are handed in."""
+
+    name: ClassVar[str]
+    metric: ClassVar[str]
+    corpus_name: str  #: as the user named it
+    corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
+    corpus_note: str  #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
+    labels: tuple[str, ...]
+
+    @abstractmethod
+    def new_model(self, seed: int) -> nn.Module:
+        """The network before any training, decided by `seed` alone."""
+
+    @abstractmethod
+    def train_size(self) -> int:
+        """How many training units (sentences, documents) a partition divides. 0 on a coordinator without data."""
+
+    @abstractmethod
+    def partition_keys(self) -> Mapping[str, np.ndarray]:
+        """Per training unit, what partitions cut by: "label" always, "pair" or "entropy" where the task has them."""
+
+    @abstractmethod
+    def subset(self, indices: np.ndarray) -> Any:
+        """The examples of one silo. Cheap to hold: indices into arrays that forked silos share."""
+
+    @abstractmethod
+    def size(self, data: Any) -> int:
+        """How many training units `data` holds."""
+
+    @abstractmethod
+    def batches(self, data: Any, size: int, rng: np.random.Generator) -> Iterator[Any]:
+        """One shuffled epoch. The last batch is kept however small; no data, no batch."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """The task's plain loss, mean over the batch."""
+
+    @abstractmethod
+    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer: ...
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, split: Split) -> Evaluation: ...
+
+    @abstractmethod
+    def model_files(self) -> Mapping[str, bytes]:
+        """What beside the weights makes a saved model usable: config, vocabulary, label names."""
