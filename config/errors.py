@@ -1,0 +1,21 @@
+"""A user's mistake, said in one sentence that names the key, file or silo and what to do. Never a stack trace."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["UserError", "nearest"]
+
+
+class UserError(Exception):
+    """Printed as it is; the command ends with exit status 2."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' Did you mean "x"?' for a misspelt name, or the whole list where nothing is near."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f' Did you mean "{close[0]}"?'
+    return f" Known: {', '.join(names)}." if names else ""

@@ -1,0 +1,140 @@
+"""From defaults, a TOML file and overrides to one checked `Settings`, and back to a file that runs it again."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from config.errors import UserError, nearest
+from config.settings import TASK_DEFAULTS, Settings
+
+__all__ = ["dump", "load", "read_file", "with_task_defaults"]
+
+_TYPES = {f.name: type(getattr(Settings(), f.name)) for f in fields(Settings) if f.name != "options"}
+_KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "text"}
+_LANES = (32, 21, 16)
+
+
+def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
+    """Defaults, then `file`, then `overrides` (lower-case names; text as a user typed it)."""
+    values: dict[str, Any] = read_file(Path(file)) if file else {}
+    options = dict(values.pop("options", {}))
+    for key, text in overrides.items():
+        if key.startswith("options."):
+            options[key.removeprefix("options.")] = _guess(text)
+            continue
+        values[key] = _parse(key, text)
+    settings = replace(Settings(), **values, options=options)
+    _check(settings)
+    return settings
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"The configuration file {path} does not exist; check CONFIG.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise UserError(f"The configuration file {path} cannot be read: {e}.") from None
+    table.pop("run", None)  # what a finished run noted about itself (versions, command)
+    out: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "options" and isinstance(value, dict):
+            out[key] = value
+            continue
+        if key not in _TYPES:
+            raise UserError(f'{path}: unknown key "{key}".{nearest(key, [*_TYPES, "options"])}')
+        want = _TYPES[key]
+        if want is float and type(value) is int:
+            value = float(value)
+        if type(value) is not want:
+            raise UserError(f"{path}: {key} must be {_KINDS[want]}, not {json.dumps(value, default=str)}.")
+        out[key] = value
+    return out
+
+
+def with_task_defaults(settings: Settings, task: str) -> Settings:
+    """Fill what the user left open with what the task wants."""
+    fill = {
+        key: value
+        for key, value in TASK_DEFAULTS.get(task, {}).items()
+        if getattr(settings, key) == getattr(Settings(), key)
+    }
+    return replace(settings, **fill)
+
+
+def dump(settings: Settings, about: Mapping[str, str]) -> str:
+    """TOML that `load` takes back unchanged, with a `[run]` table for readers."""
+    plain = asdict(settings)
+    options = plain.pop("options")
+    lines = [f"{key} = {_toml(value)}" for key, value in plain.items()]
+    lines += ["", "[options]", *(f"{key} = {_toml(value)}" for key, value in options.items())]
+    lines += ["", "[run]", *(f"{key} = {_toml(value)}" for key, value in about.items()), ""]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _parse(key: str, text: str) -> Any:
+    if key not in _TYPES:
+        raise UserError(f'Unknown setting "{key.upper()}".{nearest(key, _TYPES)}')
+    want, word = _TYPES[key], text.strip()
+    try:
+        if want is bool:
+            return {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}[word.lower()]
+        return want(word)
+    except (KeyError, ValueError):
+        raise UserError(f'{key.upper()} must be {_KINDS[want]}, not "{text}".') from None
+
+
+def _guess(text: str) -> Any:
+    """An option's value as TOML would read it; plain words are text. The method checks the type."""
+    if text in ("on", "off"):
+        return text == "on"
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _check(s: Settings) -> None:
+    """What can be said without knowing the method. One sentence each, naming the key and what to do."""
+
+    def need(ok: bool, sentence: str) -> None:
+        if not ok:
+            raise UserError(sentence)
+
+    for key in ("fraction", "lr", "decay", "range", "deadline"):
+        need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
+    need(1 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
+    need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
+    need(s.epochs >= 0, f"EPOCHS must be 1 or more, not {s.epochs}.")
+    need(s.batch >= 0, f"BATCH must be 1 or more, not {s.batch}.")
+    need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
+    need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
+    need(s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}.")
+    need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
+    need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
+    need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
+    need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
+    need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
+    need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
+    runners = ("processes", "inprocess")
+    need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')
+    cohort = max(int(s.fraction * s.silos), 1)
+    need(
+        not s.secagg or cohort >= 3,
+        f"A secure sum needs at least three participants in a round, and SILOS={s.silos} with "
+        f"FRACTION={s.fraction:g} gives {cohort}; use more, or SECAGG=off for a study without masking.",
+    )

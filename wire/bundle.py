@@ -1,0 +1,113 @@
+"""Named arrays as one flat buffer, sent in 1 MiB pieces that are slices of it, and read back as views.
+
+The buffer is made once for any number of receivers; the receiver allocates it once and fills it. dtypes are a
+short list of plain numbers: nothing that could carry code or text of unknown encoding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from wire.messages import FRAME_BYTES, BadMessage
+
+__all__ = ["Bundle", "Inbox", "pack", "pieces"]
+
+_DTYPES = {d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")}
+_ALIGN = 64
+MAX_ARRAYS = 4096
+
+
+def _padded(n: int) -> int:
+    return -(-n // _ALIGN) * _ALIGN
+
+
+@dataclass(frozen=True)
+class Bundle:
+    layout: list[list]  #: [name, dtype, shape] of each array, as it travels in a header
+    buffer: np.ndarray  #: uint8
+
+    @property
+    def digest(self) -> bytes:
+        """Hash of names, types, shapes and values: what the silos' masks are bound to."""
+        h = hashlib.sha256(repr(self.layout).encode())
+        h.update(memoryview(self.buffer))
+        return h.digest()
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
+    layout: list[list] = []
+    blocks: list[tuple[int, np.ndarray]] = []
+    at = 0
+    for name, array in arrays.items():
+        a = np.asarray(array)
+        a = a.astype(a.dtype.newbyteorder("<"), copy=False)
+        if a.dtype.str not in _DTYPES:
+            raise TypeError(f"array {name!r} has type {a.dtype}, which does not travel")
+        layout.append([name, a.dtype.str, list(a.shape)])
+        blocks.append((at, a))
+        at += _padded(a.nbytes)
+    buffer = np.zeros(at, np.uint8)
+    for offset, a in blocks:
+        buffer[offset : offset + a.nbytes].view(a.dtype).reshape(a.shape)[...] = a
+    return Bundle(layout, buffer)
+
+
+def pieces(buffer: np.ndarray) -> Iterator[memoryview]:
+    view = memoryview(buffer)
+    for start in range(0, len(view), FRAME_BYTES):
+        yield view[start : start + FRAME_BYTES]
+
+
+class Inbox:
+    """Receives one bundle. Everything about its size is known, and refused if too large, before it allocates."""
+
+    def __init__(self, layout: list, limit: int) -> None:
+        self._plan: list[tuple[str, np.dtype, tuple[int, ...], int]] = []
+        at = 0
+        if len(layout) > MAX_ARRAYS:
+            raise BadMessage("too many arrays")
+        for entry in layout:
+            if not (isinstance(entry, list) and len(entry) == 3):
+                raise BadMessage("an array without name, type and shape")
+            name, dtype, shape = entry
+            if not isinstance(name, str) or dtype not in _DTYPES or not isinstance(shape, list) or len(shape) > 8:
+                raise BadMessage("an array of an unknown type")
+            if not all(type(n) is int and 0 <= n <= limit for n in shape):
+                raise BadMessage("an array of impossible shape")
+            size = prod(shape) * _DTYPES[dtype].itemsize
+            self._plan.append((name, _DTYPES[dtype], tuple(shape), at))
+            at += _padded(size)
+            if at > limit:
+                raise BadMessage(f"oversize: more than {limit} bytes announced")
+        if len({name for name, *_ in self._plan}) != len(self._plan):
+            raise BadMessage("two arrays of one name")
+        self._layout = layout
+        self._buffer = np.empty(at, np.uint8)
+        self._filled = 0
+        self._next = 0
+
+    @property
+    def complete(self) -> bool:
+        return self._filled == len(self._buffer)
+
+    def add(self, index: int, payload: memoryview | bytes) -> None:
+        want = min(FRAME_BYTES, len(self._buffer) - self._filled)
+        if index != self._next or want == 0 or len(payload) != want:
+            raise BadMessage("a piece out of order or of the wrong size")
+        self._buffer[self._filled : self._filled + want] = np.frombuffer(payload, np.uint8)
+        self._filled += want
+        self._next += 1
+
+    def bundle(self) -> Bundle:
+        return Bundle(self._layout, self._buffer)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {
+            name: self._buffer[at : at + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for name, dtype, shape, at in self._plan
+        }

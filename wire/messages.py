@@ -1,0 +1,227 @@
+"""Everything that coordinator and silo say to each other, as typed records in msgpack.
+
+A message is one small header frame, `[kind, fields…]`, and for bulk data one raw payload frame of at most 1 MiB
+beside it, which msgpack never sees. What arrives is checked field by field against the record's types before
+anybody looks at it; whatever does not fit is a `BadMessage`, never an exception from deep inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, get_type_hints
+
+import msgpack
+
+__all__ = [
+    "FRAME_BYTES",
+    "HEADER_BYTES",
+    "BadMessage",
+    "Broadcast",
+    "Bye",
+    "Chunk",
+    "Closed",
+    "Go",
+    "Hello",
+    "Message",
+    "Ping",
+    "Ready",
+    "Refused",
+    "RoundOver",
+    "SealedStart",
+    "Send",
+    "Stop",
+    "SumStart",
+    "SumStep",
+    "Welcome",
+    "decode",
+    "encode",
+]
+
+FRAME_BYTES = 1 << 20  #: the most a payload frame holds
+HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 silos address to one holder fit)
+
+
+class BadMessage(Exception):
+    """Bytes that are not a message of ours. Says what is wrong, never repeats what arrived."""
+
+
+@dataclass(frozen=True)
+class Message:
+    kind: ClassVar[str] = ""
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """Silo: I am here. Its name is not in it: that comes from its CURVE key, which cannot be claimed."""
+
+    kind: ClassVar[str] = "hello"
+    version: str
+    study: bytes  #: hash of the study this silo agreed to
+
+
+@dataclass(frozen=True)
+class Welcome(Message):
+    """Coordinator: you are in; the run's identity, and where it stands."""
+
+    kind: ClassVar[str] = "welcome"
+    run: bytes
+    round: int
+
+
+@dataclass(frozen=True)
+class SumStep(Message):
+    """Either way: one record of the secure sum's own protocol (crypto.records), named by `step`."""
+
+    kind: ClassVar[str] = "sum"
+    step: str
+    record: dict
+
+
+@dataclass(frozen=True)
+class Broadcast(Message):
+    """Coordinator: an exchange begins. The arrays follow in chunks: first `common`, then `private`."""
+
+    kind: ClassVar[str] = "broadcast"
+    number: int  #: counts exchanges of a run; every message of an exchange carries it
+    round: int
+    exchange: int
+    cohort: list
+    common: list  #: [name, dtype, shape] of each array
+    private: list
+    header: dict  #: the secure sum's header; empty when nothing masked travels
+    encoding: dict  #: how masked arrays are coded; empty likewise
+
+
+@dataclass(frozen=True)
+class Chunk(Message):
+    """Either way: the next piece, as this message's payload, of a stream announced before it."""
+
+    kind: ClassVar[str] = "chunk"
+    number: int
+    stream: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Go(Message):
+    """Coordinator: a core is free, compute your answer."""
+
+    kind: ClassVar[str] = "go"
+    number: int
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """Silo: the answer is computed."""
+
+    kind: ClassVar[str] = "ready"
+    number: int
+
+
+@dataclass(frozen=True)
+class Send(Message):
+    """Coordinator: a buffer is free, upload."""
+
+    kind: ClassVar[str] = "send"
+    number: int
+
+
+@dataclass(frozen=True)
+class SealedStart(Message):
+    """Silo: sealed arrays follow in chunks."""
+
+    kind: ClassVar[str] = "sealed"
+    number: int
+    arrays: list
+
+
+@dataclass(frozen=True)
+class SumStart(Message):
+    """Silo: masked (or, with secure aggregation off, plain) words follow in chunks."""
+
+    kind: ClassVar[str] = "upload"
+    number: int
+    record: dict
+
+
+@dataclass(frozen=True)
+class Closed(Message):
+    """Coordinator: the exchange is over."""
+
+    kind: ClassVar[str] = "closed"
+    number: int
+    ok: bool
+
+
+@dataclass(frozen=True)
+class RoundOver(Message):
+    kind: ClassVar[str] = "round-over"
+    round: int
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """Silo: I will not do that, and this is the name of why."""
+
+    kind: ClassVar[str] = "refused"
+    number: int
+    attack: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Stop(Message):
+    kind: ClassVar[str] = "stop"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bye(Message):
+    kind: ClassVar[str] = "bye"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ping(Message):
+    """Coordinator: nothing to say; the send itself tells whether the silo's connection still stands."""
+
+    kind: ClassVar[str] = "ping"
+
+
+def _subclasses() -> dict[str, type[Message]]:
+    return {c.kind: c for c in Message.__subclasses__()}
+
+
+_KINDS = _subclasses()
+_HINTS = {c: [get_type_hints(c)[f.name] for f in fields(c)] for c in _KINDS.values()}
+
+
+def encode(message: Message) -> bytes:
+    body = [message.kind, *(getattr(message, f.name) for f in fields(message))]
+    packed: bytes = msgpack.packb(body, use_bin_type=True)
+    if len(packed) > HEADER_BYTES:
+        raise BadMessage(f'a "{message.kind}" header of {len(packed)} bytes is over the limit of {HEADER_BYTES}')
+    return packed
+
+
+def decode(data: bytes | memoryview) -> Message:
+    if len(data) > HEADER_BYTES:
+        raise BadMessage(f"a header of {len(data)} bytes is over the limit of {HEADER_BYTES}")
+    try:
+        body: Any = msgpack.unpackb(data, use_list=True, raw=False, strict_map_key=True)
+    except Exception as e:  # msgpack raises a dozen kinds; all of them mean the same here
+        raise BadMessage(f"not msgpack ({type(e).__name__})") from None
+    if not isinstance(body, list) or not body or not isinstance(body[0], str):
+        raise BadMessage("not a message")
+    cls = _KINDS.get(body[0])
+    if cls is None:
+        raise BadMessage("unknown kind of message")
+    hints = _HINTS[cls]
+    if len(body) - 1 != len(hints):
+        raise BadMessage(f'a "{cls.kind}" message with {len(body) - 1} fields instead of {len(hints)}')
+    for hint, value in zip(hints, body[1:]):
+        if type(value) is not hint:
+            raise BadMessage(f'a "{cls.kind}" message with a field of the wrong type')
+        if hint is int and not 0 <= value < 1 << 63:
+            raise BadMessage(f'a "{cls.kind}" message with a number out of range')
+    return cls(*body[1:])

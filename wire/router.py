@@ -1,0 +1,195 @@
+"""The coordinator's end: a ROUTER that only enrolled keys reach, and that knows at once when a silo has gone.
+
+A silo's name is never taken from what it says: ZAP maps its CURVE key to a name, and libzmq attaches that name to
+every message of the connection. A connection that breaks (or stops answering libzmq's heartbeats) raises a monitor
+event; the next send to a silo whose connection is gone then fails, because ROUTER_MANDATORY is set. So death is
+noticed without a thread in the silo and without waiting for a time-out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from wire.counter import ByteCounter
+from wire.keys import CurveKeys
+from wire.messages import FRAME_BYTES, HEADER_BYTES, BadMessage, Message, Ping, decode, encode
+
+__all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "Gone", "Received", "Router"]
+
+HEARTBEAT_MS = 2_000
+PATIENCE_MS = 10_000  #: a peer silent for this long (to libzmq, not to Python) is gone
+_PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
+
+_DOMAIN = "sottovoce"
+
+log = logging.getLogger("wire")
+
+
+@dataclass(frozen=True)
+class Received:
+    silo: str
+    message: Message
+    payload: memoryview | None
+
+
+@dataclass(frozen=True)
+class Gone:
+    silo: str
+
+
+class _Zap(ThreadAuthenticator):
+    """The allow-list. pyzmq's authenticator in a thread of its own, so that handshakes never wait for training."""
+
+    def __init__(self, context: zmq.Context, allowed: Mapping[bytes, str]) -> None:
+        super().__init__(context, log=logging.getLogger("wire.zap"))
+        self._roster = allowed
+
+        self.configure_curve_callback(_DOMAIN, credentials_provider=self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        known = key in self._roster
+        if not known:
+            log.warning("refused (unknown-silo): a connection with a key that is not in the roster")
+        return known
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        return self._roster[z85.encode(client_public_key)]
+
+
+class Router:
+    def __init__(self, keys: CurveKeys, allowed: Mapping[bytes, str], counter: ByteCounter) -> None:
+        """`allowed`: CURVE public key (Z85) -> name of the silo that holds it."""
+        self.counter = counter
+        self._context = zmq.Context()
+        self._zap = _Zap(self._context, allowed)
+        self._zap.start()
+        s = self._socket = self._context.socket(zmq.ROUTER)
+        s.curve_server = True
+        s.curve_secretkey, s.curve_publickey = keys.secret, keys.public
+        s.zap_domain = _DOMAIN.encode()
+        s.linger = 500
+        s.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        s.setsockopt(zmq.MAXMSGSIZE, max(FRAME_BYTES, HEADER_BYTES))
+        s.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
+        s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
+        s.setsockopt(zmq.RCVHWM, 64)  # a silo that floods waits in its own queue, not in our memory
+        s.setsockopt(zmq.SNDHWM, 0)  # frames to send share one buffer; a queue holds only references
+        self._monitor = s.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._poller = zmq.Poller()
+        self._poller.register(s, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        self._route: dict[str, bytes] = {}
+        self._probes: list[float] = []
+        self._gone: list[str] = []
+
+    def bind(self, host: str, port: int) -> int:
+        """Returns the port. Raises zmq.ZMQError when it is taken."""
+        if port == 0:
+            return int(self._socket.bind_to_random_port(f"tcp://{host}"))
+        self._socket.bind(f"tcp://{host}:{port}")
+        return port
+
+    @property
+    def connected(self) -> frozenset[str]:
+        return frozenset(self._route)
+
+    def send(self, silo: str, message: Message, payload: Any = None, channel: str = "control") -> bool:
+        """False when the silo's connection is gone; it is then also reported by `receive`."""
+        route = self._route.get(silo)
+        if route is None:
+            return False
+        header = encode(message)
+        frames: list[Any] = [route, header] if payload is None else [route, header, payload]
+        try:
+            self._socket.send_multipart(frames, flags=zmq.DONTWAIT, copy=payload is None)
+        except zmq.ZMQError as e:
+            if e.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            self._lose(silo)
+            return False
+        sizes = [len(header)] if payload is None else [len(header), memoryview(payload).nbytes]
+        self.counter.count(silo, message.kind, channel, "down", sizes)
+        return True
+
+    def forget(self, silo: str) -> None:
+        self._route.pop(silo, None)
+
+    def receive(self, timeout: float) -> Received | Gone | None:
+        """The next event, or None after `timeout` seconds. Bad bytes are logged and skipped."""
+        until = time.monotonic() + timeout
+        while True:
+            if self._gone:
+                return Gone(self._gone.pop(0))
+            now = time.monotonic()
+            if self._probes and self._probes[0] <= now:
+                self._probes.pop(0)
+                self._probe()
+                continue
+            wait = min([until, *self._probes[:1]]) - now
+            ready = dict(self._poller.poll(max(0.0, wait) * 1000))
+            if self._monitor in ready:
+                recv_monitor_message(self._monitor)
+                self._probes = sorted(time.monotonic() + s for s in _PROBE_SECONDS)
+            if self._socket in ready:
+                received = self._read()
+                if received is not None:
+                    return received
+            elif time.monotonic() >= until and not self._gone:
+                return None
+
+    def _read(self) -> Received | None:
+        frames = self._socket.recv_multipart(copy=False)
+        try:
+            silo = str(frames[0].get("User-Id"))
+        except zmq.ZMQError:
+            log.warning("refused (unknown-silo): a message without an authenticated sender")
+            return None
+        sizes = [len(f.buffer) for f in frames[1:]]
+        try:
+            if not 1 <= len(sizes) <= 2:
+                raise BadMessage(f"a message of {len(sizes)} frames")
+            message = decode(frames[1].buffer)
+        except BadMessage as e:
+            log.warning("refused (wrong-shape): %s sent %s", silo, e)
+            self.counter.count(silo, "bad", "control", "up", sizes)
+            return None
+        route = frames[0].bytes
+        if self._route.get(silo) != route:
+            if message.kind != "hello":  # only a greeting may open, or reopen, a silo's route
+                log.warning("refused (replay): %s sent a %s message before its greeting", silo, message.kind)
+                return None
+            self.counter.connection(silo)
+            self._route[silo] = route
+        channel = _CHANNELS.get(message.kind, "control")
+        if message.kind == "chunk":
+            channel = getattr(message, "stream", "control")
+            channel = channel if channel in ("masked", "sealed") else "control"
+        self.counter.count(silo, message.kind, channel, "up", sizes)
+        return Received(silo, message, frames[2].buffer if len(sizes) == 2 else None)
+
+    def _probe(self) -> None:
+        for silo in list(self._route):
+            self.send(silo, Ping())
+
+    def _lose(self, silo: str) -> None:
+        if self._route.pop(silo, None) is not None:
+            self._gone.append(silo)
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self._socket.close()
+        self._zap.stop()
+        self._context.destroy(linger=500)
+
+
+_CHANNELS = {"upload": "masked", "sealed": "sealed"}
