@@ -17,7 +17,6 @@ __all__ = [
     "HEADER_BYTES",
     "BadMessage",
     "Broadcast",
-    "Bye",
     "Chunk",
     "Closed",
     "Go",
@@ -172,12 +171,6 @@ class Refused(Message):
 @dataclass(frozen=True)
 class Stop(Message):
     kind: ClassVar[str] = "stop"
-    reason: str
-
-
-@dataclass(frozen=True)
-class Bye(Message):
-    kind: ClassVar[str] = "bye"
     reason: str
 
 

@@ -1,0 +1,98 @@
+"""The same silos and the same rounds in one process, in a plain loop: for tests, debugging, and as the yardstick.
+
+Fixed point is applied here exactly as on the wire, so the model equals that of the multi-process run bit for bit.
+`absent` plays silos that are lost: (round, exchange) -> indices whose answer never arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bench.prepare import Study
+from bench.rundir import shared_secret
+from coordinator import checkpoint
+from coordinator.process import INTERRUPTED
+from coordinator.runlog import RunLog
+from coordinator.study import Call, Interrupted, Phases, RoundFailed, run_study, silo_name
+from crypto.plain_sum import PlainSum
+from methods.base import Arrays, Folded, Heard, SiloView
+from silo.desk import Desk, MemoryFile
+from silo.process import rounding_seed
+from wire.counter import ByteCounter
+
+__all__ = ["InProcessChorus", "run_inprocess"]
+
+
+class InProcessChorus:
+    def __init__(
+        self,
+        study: Study,
+        runlog: RunLog,
+        absent: Mapping[tuple[int, int], frozenset[int]] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.counter, self.phases = ByteCounter(), Phases()
+        self._settings, self._runlog, self._absent, self._stop = study.settings, runlog, absent or {}, should_stop
+        self._gone: set[int] = set()
+        self._desks: list[Desk] = []
+        for i, indices in enumerate(study.partition.indices):
+            home = runlog.path / "silos" / silo_name(i)
+            home.mkdir(parents=True, exist_ok=True)
+            view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
+            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors")))
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(i for i in range(self._settings.silos) if i not in self._gone)
+
+    def perform(self, call: Call) -> Folded:
+        began = time.monotonic()
+        self._gone |= self._absent.get((call.round, call.index), frozenset())
+        here = [i for i in call.cohort if i not in self._gone]
+        encoding = call.encoding(len(call.cohort)) if call.exchange.masked else None
+        plain = PlainSum(encoding) if encoding is not None else None
+        if not here:
+            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+        sealed: dict[int, Arrays] = {}
+        for i in here:
+            if self._stop():
+                raise Interrupted
+            self._runlog.event("computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+            heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
+            answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode())
+            if plain is not None and encoding is not None:
+                seed = rounding_seed(self._settings, i, call.round, call.index)
+                plain.add(encoding.encode(list(answer.masked.values()), seed))
+            sealed[i] = answer.sealed
+        total = call.total(plain.result(len(here))) if plain is not None else {}
+        self.phases.add("collecting", began)
+        return Folded(call.round, tuple(here), total, sealed)
+
+    def end_round(self, round: int) -> None:
+        for desk in self._desks:
+            desk.end_round()
+
+    def stop(self, reason: str) -> None:
+        """Nobody to tell."""
+
+
+def run_inprocess(
+    run: Path,
+    study: Study,
+    absent: Mapping[tuple[int, int], frozenset[int]] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> int:
+    runlog = RunLog(run)
+    resume = checkpoint.read(run / "checkpoint")
+    if resume is not None:
+        runlog.truncate_rounds(resume.finished)
+    chorus = InProcessChorus(study, runlog, absent, should_stop)
+    runlog.disclosures(study.method, study.settings.secagg)
+    try:
+        run_study(study.method, study.task, study.settings, chorus, runlog, resume, should_stop)
+    except Interrupted:
+        runlog.event("interrupted")
+        return INTERRUPTED
+    runlog.event("finished")
+    return 0

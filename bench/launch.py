@@ -1,0 +1,188 @@
+"""Real processes for a simulation: one coordinator and many silos forked from this warmed one, watched until the end.
+
+Every child dies with its parent (PR_SET_PDEATHSIG), so that no way of ending this process, kill -9 included, leaves
+any behind; and the parent ends them all when the coordinator ends, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.memory import MemoryWatch
+from bench.prepare import Study
+from bench.progress import Follower
+from bench.rundir import silo_home
+from config.errors import UserError
+from coordinator import process as coordinator_process
+from coordinator.study import silo_name
+from silo import process as silo_process
+from silo.process import study_hash
+
+__all__ = ["Outcome", "run_processes"]
+
+_PR_SET_PDEATHSIG = 1
+_GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
+
+
+class Outcome:
+    def __init__(self, status: int, peak_mb: float, sentence: str = "") -> None:
+        self.status, self.peak_mb, self.sentence = status, peak_mb, sentence
+
+
+def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
+    settings = study.settings
+    study_id = study_hash(settings)
+    slots = settings.slots or os.cpu_count() or 1
+    parent = os.getpid()
+    gc.collect()
+    gc.freeze()  # pages that the collector does not touch stay shared between the silos
+    port_reader, port_writer = os.pipe()
+
+    def coordinate() -> int:
+        os.close(port_reader)
+
+        def bound(port: int) -> None:
+            os.write(port_writer, str(port).encode())
+            os.close(port_writer)
+
+        return coordinator_process.serve(
+            run, run / "keys", settings, study.task, study.method, study_id, slots, bound=bound
+        )
+
+    interrupted = {"times": 0}
+
+    def note(*_: object) -> None:
+        interrupted["times"] += 1
+
+    previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    coordinator = _fork(parent, run / "coordinator.log", coordinate)
+    silos: dict[int, int] = {}
+    memory = MemoryWatch()
+    try:
+        os.close(port_writer)
+        port = os.read(port_reader, 16)
+        os.close(port_reader)
+        if not port:
+            _, code = os.waitpid(coordinator, 0)
+            return Outcome(os.waitstatus_to_exitcode(code), 0.0, _last_error(run / "coordinator.log"))
+        address = f"tcp://127.0.0.1:{port.decode()}"
+        for i in range(settings.silos):
+
+            def take_part(i: int = i) -> int:
+                home = silo_process.Home(silo_home(run, i))
+                data = study.task.subset(study.partition.indices[i])
+                return silo_process.serve(
+                    home, i, silo_name(i), address, settings, study.task, data, study.method
+                )
+
+            silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
+        follower.started([coordinator, *silos])
+        status = _watch(coordinator, silos, follower, memory, interrupted)
+    finally:
+        _end(silos)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(coordinator, os.WNOHANG)[0] == 0:
+                os.kill(coordinator, signal.SIGKILL)
+                os.waitpid(coordinator, 0)
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+        follower.catch_up()
+    sentence = _last_error(run / "coordinator.log") if status not in (0, coordinator_process.INTERRUPTED) else ""
+    if status < 0:
+        sentence = f"The coordinator was ended by signal {-status}."
+    return Outcome(status, memory.peak_mb, sentence)
+
+
+def _watch(
+    coordinator: int, silos: dict[int, int], follower: Follower, memory: MemoryWatch, interrupted: dict[str, int]
+) -> int:
+    """Follow the run until the coordinator has ended; returns how."""
+    told = 0.0
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            pid, code = os.waitpid(coordinator, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(code)
+        for pid in list(silos):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del silos[pid]
+        if interrupted["times"] and not told:
+            told = time.monotonic()
+            os.kill(coordinator, signal.SIGTERM)
+        if told and (time.monotonic() - told > _GRACE or interrupted["times"] > 1):
+            os.kill(coordinator, signal.SIGKILL)
+            os.waitpid(coordinator, 0)
+            return coordinator_process.INTERRUPTED
+        memory.sample([os.getpid(), coordinator, *silos])
+        follower.catch_up()
+        time.sleep(0.05)
+
+
+def _fork(parent: int, logfile: Path, work: Callable[[], int]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 70
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(status)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        out = os.open(logfile, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.INFO, force=True, format="%(asctime)s %(levelname)s %(message)s"
+        )
+        status = work()
+    except UserError as e:
+        logging.error("%s", e)
+        status = 2
+    except OSError as e:
+        logging.error("%s", f"Writing or reading failed: {e}.")
+        logging.debug("%s", traceback.format_exc())
+        status = 1
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _end(silos: dict[int, int]) -> None:
+    """Silos end by themselves when told to stop; the rest are asked, then killed."""
+    for how, patience in ((None, 1.0), (signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
+        for pid in silos:
+            if how is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+        until = time.monotonic() + patience
+        while silos and time.monotonic() < until:
+            for pid in list(silos):
+                with contextlib.suppress(ChildProcessError):
+                    if not os.waitpid(pid, os.WNOHANG)[0]:
+                        continue
+                del silos[pid]
+            time.sleep(0.005)
+
+
+def _last_error(logfile: Path) -> str:
+    """The last sentence the coordinator logged as an error, for the person at the terminal."""
+    lines = logfile.read_text("utf-8", "replace").splitlines() if logfile.exists() else []
+    errors = [line.split(" ERROR ", 1)[1] for line in lines if " ERROR " in line]
+    return errors[-1] if errors else f"The coordinator failed; {logfile} says why."

@@ -1,0 +1,65 @@
+"""From settings to what both runners need: task, method, partition, each checked before anything starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from config.errors import UserError
+from config.load import with_task_defaults
+from config.settings import Settings
+from corpora.partition import Partition, cut
+from methods import build
+from methods.base import Method, derived_seed
+from methods.task import Task
+from methods.tasks import load_task
+
+__all__ = ["Study", "prepare", "warm", "write_partition"]
+
+
+@dataclass(frozen=True)
+class Study:
+    settings: Settings
+    task: Task
+    method: Method
+    partition: Partition
+
+
+def prepare(settings: Settings) -> Study:
+    task = load_task(settings)
+    settings = with_task_defaults(settings, task.name)
+    method = build(settings.method, task, settings)
+    if not settings.secagg and not any(e.masked for e in method.exchanges):
+        raise UserError(f"SECAGG=off means nothing for {settings.method}: it sends nothing masked.")
+    seed = derived_seed(settings.seed, "partition")
+    partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+    return Study(settings, task, method, partition)
+
+
+def warm(study: Study) -> None:
+    """One tiny training step, so that forked silos find torch's optimizers and kernels already loaded."""
+    task = study.task
+    some = task.subset(np.arange(min(2, task.train_size())))
+    model = task.new_model(0)
+    optimizer = task.optimizer(model, 0.1)
+    for batch in task.batches(some, 2, np.random.default_rng(0)):
+        task.loss(model, batch).backward()
+        optimizer.step()
+
+
+def write_partition(run: Path, study: Study) -> None:
+    """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's coordinator does not."""
+    labels = study.task.partition_keys()["label"]
+    counts = [np.bincount(labels[ix], minlength=len(study.task.labels)).tolist() for ix in study.partition.indices]
+    content = {
+        "spec": study.partition.spec,
+        "seed": study.partition.seed,
+        "note": study.partition.note,
+        "labels": list(study.task.labels),
+        "sizes": [len(ix) for ix in study.partition.indices],
+        "label_counts": counts,
+    }
+    (run / "partition.json").write_text(json.dumps(content) + "\n", "utf-8")

@@ -1,0 +1,72 @@
+"""What the coordinator needs to go on after a crash, in one file that is always whole; and the model it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from methods.base import Arrays, State
+
+__all__ = ["Checkpoint", "model_sha256", "read", "save_model", "write"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    finished: int  #: rounds that are done
+    state: State
+    best: Arrays  #: the model that scored best on the development split so far
+    figures: Mapping[str, Any] = field(default_factory=dict)  #: what else the loop carries, JSON
+
+
+def write(folder: Path, checkpoint: Checkpoint) -> None:
+    folder.mkdir(exist_ok=True)
+    arrays = {f"model:{k}": v for k, v in checkpoint.state.model.items()}
+    arrays |= {f"memory:{k}": v for k, v in checkpoint.state.memory.items()}
+    arrays |= {f"best:{k}": v for k, v in checkpoint.best.items()}
+    meta = json.dumps({"finished": checkpoint.finished, "figures": dict(checkpoint.figures)})
+    beside = folder / "state.new"
+    save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, beside, metadata={"checkpoint": meta})
+    with beside.open("rb") as f:
+        os.fsync(f.fileno())
+    beside.replace(folder / "state.safetensors")
+
+
+def read(folder: Path) -> Checkpoint | None:
+    path = folder / "state.safetensors"
+    if not path.exists():
+        return None
+    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}, "best": {}}
+    with safe_open(path, framework="numpy") as f:
+        meta = json.loads(f.metadata()["checkpoint"])
+        for key in f.keys():  # noqa: SIM118 (not a dict)
+            part, name = key.split(":", 1)
+            parts[part][name] = f.get_tensor(key)
+    # safetensors sorts by name; the order of parameters is the method's, restored by whoever built the model.
+    state = State(parts["model"], parts["memory"])
+    return Checkpoint(meta["finished"], state, parts["best"], meta["figures"])
+
+
+def model_sha256(model: Arrays) -> str:
+    """Over names, shapes and values, in order of name: the same model has the same hash in any runner."""
+    h = hashlib.sha256()
+    for name in sorted(model):
+        a = np.ascontiguousarray(model[name])
+        h.update(f"{name}:{a.dtype.str}:{a.shape};".encode())
+        h.update(a.tobytes())
+    return h.hexdigest()
+
+
+def save_model(folder: Path, model: Arrays, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(exist_ok=True)
+    save_file({k: np.ascontiguousarray(v) for k, v in model.items()}, folder / "model.safetensors")
+    for name, content in files.items():
+        (folder / name).write_bytes(content)

@@ -1,0 +1,191 @@
+"""The chorus over ZeroMQ: enrolment, the secure sum's set-up, and exchanges tried again when a sum fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from config.settings import Settings
+from coordinator.gather import Gather
+from coordinator.runlog import RunLog
+from coordinator.study import Call, Interrupted, Phases, RoundFailed, silo_name
+from crypto.coordinator_sum import CoordinatorSetup, SumFailed
+from crypto.errors import Refusal
+from crypto.records import KeyOffer, NonceReveal
+from methods.base import Folded
+from wire import messages as m
+from wire.bundle import pack
+from wire.router import Gone, Received, Router
+
+__all__ = ["NetworkChorus"]
+
+log = logging.getLogger("coordinator")
+_ATTEMPTS = 3
+_SETUP_SECONDS = 60.0
+
+
+class NetworkChorus:
+    def __init__(
+        self,
+        router: Router,
+        settings: Settings,
+        identities: Mapping[str, bytes],
+        run_id: bytes,
+        study: bytes,
+        runlog: RunLog,
+        slots: int,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.counter, self.phases = router.counter, Phases()
+        self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
+        self._study, self._runlog, self._slots, self._should_stop = study, runlog, slots, should_stop
+        self._names = {silo_name(i): i for i in range(settings.silos)}
+        self._members: set[str] = set()
+        self._number = 0
+        self._setup: CoordinatorSetup | None = None
+
+    # Enrolment -------------------------------------------------------------------------------------------------
+
+    def enrol(self, seconds: float, round: int) -> None:
+        """Wait for everybody, or for `seconds`; then agree on keys with whoever came."""
+        began = time.monotonic()
+        while len(self._members) < len(self._names) and time.monotonic() - began < seconds:
+            self._enrol_one(min(1.0, seconds))
+        absent = sorted(set(self._names) - self._members)
+        if absent:
+            log.warning("starting without %s", ", ".join(absent))
+            self._runlog.event("absent", silos=absent)
+        self._check_enough()
+        self._agree(round)
+        self._runlog.event("enrolled", silos=len(self._members), seconds=time.monotonic() - began)
+
+    def _enrol_one(self, timeout: float) -> None:
+        if self._should_stop():
+            raise Interrupted
+        event = self._router.receive(timeout)
+        if isinstance(event, Gone):
+            self._members.discard(event.silo)
+        elif isinstance(event, Received) and isinstance(event.message, m.Hello):
+            if event.silo not in self._names:
+                self._router.send(event.silo, m.Stop("this study has no such silo"))
+            elif event.message.study != self._study:
+                log.warning("refused (wrong-shape): %s agreed to another study", event.silo)
+                self._runlog.event("refused", silo=event.silo, attack="wrong-shape", detail="another study")
+                self._router.send(event.silo, m.Stop("the study you agreed to is not the one run here"))
+                self._router.forget(event.silo)
+            else:
+                self._members.add(event.silo)
+                self._runlog.event("hello", silo=event.silo)
+
+    def _agree(self, round: int) -> None:
+        """Keys, then nonces, with everybody present. A silo lost on the way means: again, without it."""
+        welcome = m.Welcome(self._run_id, round)
+        if not self._settings.secagg:
+            for silo in sorted(self._members):
+                self._router.send(silo, welcome)
+            return
+        while True:
+            self._check_enough()
+            setup = CoordinatorSetup({s: self._identities[s] for s in self._members}, self._run_id)
+            members = set(self._members)
+            if (
+                self._ask(members, welcome, "offer", lambda r, s=setup: s.receive_offer(KeyOffer.from_record(r)))
+                and self._ask(
+                    members,
+                    m.SumStep("keys", setup.key_list().to_record()),
+                    "reveal",
+                    lambda r, s=setup: s.receive_reveal(NonceReveal.from_record(r)),
+                )
+            ):
+                nonces = m.SumStep("nonces", setup.nonce_list().to_record())
+                if all([self._router.send(silo, nonces) for silo in sorted(members)]):
+                    self._setup = setup
+                    return
+
+    def _ask(self, members: set[str], question: m.Message, step: str, take: Callable[[dict], None]) -> bool:
+        """Ask everybody and take every answer; False as soon as somebody is lost."""
+        waiting = {silo for silo in sorted(members) if self._router.send(silo, question)}
+        until = time.monotonic() + _SETUP_SECONDS
+        while waiting and members <= self._members:
+            if self._should_stop():
+                raise Interrupted
+            event = self._router.receive(0.5)
+            if isinstance(event, Gone):
+                self._members.discard(event.silo)
+            elif isinstance(event, Received) and isinstance(event.message, m.SumStep):
+                record = event.message.record
+                try:
+                    if event.message.step != step or event.silo not in waiting or record.get("silo") != event.silo:
+                        raise Refusal("replay", f"a {event.message.step[:20]} where {step} was asked for")
+                    take(record)
+                    waiting.discard(event.silo)
+                except Refusal as e:
+                    self._drop(event.silo, e.attack, e.detail)
+            elif isinstance(event, Received) and isinstance(event.message, m.Refused):
+                self._drop(event.silo, event.message.attack, event.message.detail)
+            if time.monotonic() > until:
+                for silo in sorted(waiting):
+                    self._drop(silo, "late-share", f"no {step} within {_SETUP_SECONDS:.0f} s")
+        return not waiting and members <= self._members
+
+    def _drop(self, silo: str, attack: str, detail: str) -> None:
+        log.warning("refused (%s): %s: %s", attack, silo, detail)
+        self._runlog.event("refused", silo=silo, attack=attack, detail=detail[:300])
+        self._router.send(silo, m.Stop(f"refused ({attack})"))
+        self._members.discard(silo)
+
+    def _check_enough(self) -> None:
+        need = 3 if self._settings.secagg else 1
+        if len(self._members) < need:
+            raise RoundFailed(f"Only {len(self._members)} silos are here and a run needs at least {need}.")
+
+    # Exchanges -------------------------------------------------------------------------------------------------
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(sorted(self._names[s] for s in self._members & self._router.connected))
+
+    def perform(self, call: Call) -> Folded:
+        common = pack(call.broadcast.common)
+        private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
+        reason = ""
+        for attempt in range(_ATTEMPTS):
+            here = set(self.present())
+            cohort = tuple(i for i in call.cohort if i in here)
+            if len(cohort) < (3 if self._setup is not None and call.exchange.masked else 1):
+                reason = f"only {len(cohort)} of the {len(call.cohort)} participants are left"
+                break
+            self._number += 1
+            gather = Gather(
+                router=self._router,
+                call=call,
+                cohort=cohort,
+                number=self._number,
+                setup=self._setup,
+                common=common,
+                private=private,
+                runlog=self._runlog,
+                phases=self.phases,
+                slots=self._slots,
+                deadline=self._settings.deadline,
+                should_stop=self._should_stop,
+            )
+            try:
+                folded = gather.run()
+            except SumFailed as e:
+                gather.close(ok=False)
+                reason = str(e)
+                log.warning("round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason)
+                self._runlog.event("sum-failed", round=call.round, attempt=attempt, why=reason)
+                continue
+            gather.close(ok=True)
+            return folded
+        raise RoundFailed(f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}.")
+
+    def end_round(self, round: int) -> None:
+        for silo in sorted(self._members):
+            self._router.send(silo, m.RoundOver(round))
+
+    def stop(self, reason: str) -> None:
+        for silo in sorted(self._router.connected):
+            self._router.send(silo, m.Stop(reason))

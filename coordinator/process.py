@@ -1,0 +1,93 @@
+"""The coordinator as a process: keys, socket, signals, exit status."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from config.errors import UserError
+from config.settings import Settings
+from coordinator import checkpoint
+from coordinator.network import NetworkChorus
+from coordinator.runlog import RunLog
+from coordinator.study import Interrupted, RoundFailed, run_study
+from methods.base import Method
+from methods.task import Task
+from wire.counter import ByteCounter
+from wire.keys import CurveKeys
+from wire.router import Router
+
+__all__ = ["FAILED", "INTERRUPTED", "serve"]
+
+INTERRUPTED = 130
+FAILED = 3  #: the run could not be completed with the silos that are left
+
+log = logging.getLogger("coordinator")
+
+
+def serve(
+    run: Path,
+    keys: Path,
+    settings: Settings,
+    task: Task,
+    method: Method,
+    study: bytes,
+    slots: int,
+    host: str = "127.0.0.1",
+    bound: Callable[[int], None] = lambda port: None,
+    enrol_seconds: float = 60.0,
+) -> int:
+    """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open."""
+    stop = {"asked": False}
+
+    def ask(*_: Any) -> None:
+        stop["asked"] = True
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, ask)
+    runlog = RunLog(run)
+    roster = json.loads((keys / "roster.json").read_text("utf-8"))
+    allowed = {entry["curve"].encode(): silo for silo, entry in roster["silos"].items()}
+    identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
+    router = Router(CurveKeys.load(keys / "coordinator.curve"), allowed, ByteCounter())
+    try:
+        try:
+            port = router.bind(host, settings.port)
+        except zmq.ZMQError as e:
+            raise UserError(
+                f"The coordinator cannot listen on {host}:{settings.port} ({e.strerror}); "
+                "give another PORT, or 0 for any free one."
+            ) from None
+        resume = checkpoint.read(run / "checkpoint")
+        if resume is not None:
+            runlog.truncate_rounds(resume.finished)
+        runlog.event("listening", port=port, round=resume.finished if resume else 0)
+        bound(port)
+        run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
+        chorus = NetworkChorus(
+            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"]
+        )
+        try:
+            chorus.enrol(enrol_seconds, resume.finished if resume else 0)
+            runlog.disclosures(method, settings.secagg)
+            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"])
+            runlog.event("finished")
+            return 0
+        except Interrupted:
+            chorus.stop("the run was interrupted")
+            runlog.event("interrupted")
+            return INTERRUPTED
+        except RoundFailed as e:
+            chorus.stop("the run failed")
+            log.error("%s", e)
+            runlog.event("failed", why=str(e))
+            return FAILED
+    finally:
+        router.close()

@@ -1,0 +1,101 @@
+"""Where a silo computes: the silo half of a method, on its own data, with its own memory, and the gate on the way out.
+
+Nothing leaves the desk that the method did not declare, in the channel and shape it declared: `_check` refuses it,
+whatever the method's code put into its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from crypto.errors import Refusal
+from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
+
+__all__ = ["Desk", "MemoryFile"]
+
+log = logging.getLogger("silo")
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never half there."""
+
+    path: Path | None  #: None: kept in memory only (the in-process runner)
+
+    def read(self) -> Arrays:
+        return load_file(self.path) if self.path is not None and self.path.exists() else {}
+
+    def write(self, arrays: Arrays) -> None:
+        if self.path is None:
+            return
+        beside = self.path.with_suffix(".new")
+        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, beside)
+        beside.replace(self.path)
+
+
+class Desk:
+    def __init__(self, view: SiloView, method: Method, memory: MemoryFile) -> None:
+        self._memory = memory
+        self._view = replace(view, memory=dict(memory.read()))
+        self._method = method
+        self._last: tuple[Any, Answer] | None = None
+
+    def exchange(self, index: int) -> Exchange:
+        if not 0 <= index < len(self._method.exchanges):
+            raise Refusal("undeclared-upload", f"{self._method.name} has no exchange number {index}")
+        return self._method.exchanges[index]
+
+    def answer(self, index: int, heard: Heard, heard_hash: bytes) -> Answer:
+        """Compute, check, remember. Asked again for the same payload (a sum that failed), it answers the same."""
+        key = (heard.round, index, heard_hash)
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        exchange = self.exchange(index)
+        answer = exchange.answer(self._view, heard)
+        _check(exchange, answer)
+        memory = self._view.memory if answer.memory is None else answer.memory
+        self._view = replace(self._view, carry={**self._view.carry, **answer.carry}, memory=memory)
+        if answer.memory is not None:
+            self._memory.write(answer.memory)
+        if answer.notes:
+            figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
+            log.info("round %d, %s: %s", heard.round, exchange.name, figures)
+        self._last = (key, answer)
+        return answer
+
+    def end_round(self) -> None:
+        self._view = replace(self._view, carry={})
+        self._last = None
+
+
+def _check(exchange: Exchange, answer: Answer) -> None:
+    covered = {(d.name, d.channel) for d in exchange.disclosures}
+    for channel, arrays, declared in (
+        ("masked", answer.masked, exchange.masked),
+        ("sealed", answer.sealed, exchange.sealed),
+    ):
+        if list(arrays) != list(declared):
+            odd = sorted(set(arrays) ^ set(declared)) or list(arrays)
+            raise Refusal(
+                "undeclared-upload", f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}"
+            )
+        for name, array in arrays.items():
+            if (name.split("/")[0], channel) not in covered:
+                raise Refusal("undeclared-upload", f"{exchange.name}: no disclosure covers {channel} {name}")
+            spec = declared[name]
+            fits = len(array.shape) == len(spec.shape) and all(
+                want is None or want == got for want, got in zip(spec.shape, array.shape)
+            )
+            if not fits or array.dtype != np.dtype(spec.dtype):
+                raise Refusal(
+                    "wrong-shape",
+                    f"{exchange.name}: {name} is {array.dtype}{list(array.shape)}, declared {spec.dtype}{list(spec.shape)}",
+                )
+            if channel == "masked" and not np.isfinite(array).all():
+                raise Refusal("wrong-shape", f"{exchange.name}: {name} holds NaN or infinity; training diverged")

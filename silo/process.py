@@ -1,0 +1,104 @@
+"""A silo as a process: one socket, one loop around `silo.session`, its keys, its journal, its log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.errors import UserError
+from config.settings import Settings
+from crypto.keys import Identity
+from crypto.silo_sum import Limits, SiloSum
+from methods.base import Method, SiloView, derived_seed
+from silo.desk import Desk, MemoryFile
+from silo.journal import FileJournal
+from silo.session import Session, State
+from wire.dealer import Dealer
+from wire.keys import CurveKeys
+from wire.messages import Hello
+
+__all__ = ["VERSION", "Home", "rounding_seed", "serve", "study_hash"]
+
+VERSION = "0.1.0"
+_BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
+
+log = logging.getLogger("silo")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A silo's own folder: keys given to it, and what it must remember."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        for name in ("curve", "identity", "shared.secret", "roster.json"):
+            if not (self.path / name).is_file():
+                raise UserError(f"The silo's folder {self.path} has no {name}; it needs the keys made for this silo.")
+
+    @property
+    def roster(self) -> Mapping[str, Any]:
+        table: Mapping[str, Any] = json.loads((self.path / "roster.json").read_text("utf-8"))
+        return table
+
+    @property
+    def secret(self) -> bytes:
+        return (self.path / "shared.secret").read_bytes()
+
+
+def study_hash(settings: Settings) -> bytes:
+    """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business."""
+    agreed = {k: v for k, v in vars(settings).items() if k not in ("out", "port", "slots", "runner", "corpus", "vectors")}
+    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
+
+
+def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
+    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks never are."""
+    return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
+
+
+def serve(
+    home: Home, index: int, name: str, address: str, settings: Settings, task: Any, data: Any, method: Method
+) -> int:
+    """Take part until the coordinator says stop. Returns an exit status."""
+    roster = home.roster
+    identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
+    journal = FileJournal(home.path / "journal.jsonl")
+    identity = Identity.load(home.path / "identity")
+
+    def new_party(run: bytes) -> SiloSum:
+        limits = Limits(lane_bits=frozenset({settings.bits}))
+        return SiloSum(name, identity, identities, run, limits, journal)
+
+    view = SiloView(index, task, data, settings, home.secret)
+    session = Session(
+        name=name,
+        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors")),
+        new_party=new_party if settings.secagg else None,
+        rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
+        broadcast_limit=_BROADCAST_LIMIT,
+        hello=Hello(VERSION, study_hash(settings)),
+        peers=tuple(identities),
+    )
+    dealer = Dealer(address, CurveKeys.load(home.path / "curve"), roster["coordinator"].encode())
+    log.info("%s, process %d, dials %s", name, os.getpid(), address)
+    try:
+        dealer.send(*session.start())
+        while session.state is not State.STOPPED:
+            heard = dealer.receive(timeout=3600)
+            if heard is None:
+                continue
+            for message, payload in session.hear(*heard):
+                dealer.send(message, payload)
+            del heard
+        log.info("%s ends: the coordinator said stop", name)
+        return 0
+    finally:
+        dealer.close()
+        journal.close()

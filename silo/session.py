@@ -1,0 +1,250 @@
+"""A silo's side of the conversation, as a state machine without I/O.
+
+`hear` takes one message and yields what to send back; sockets live in silo.process. The table below lists what may
+be heard in which state; everything else is refused and logged, and the session goes on. The secure sum's own rules
+(what to sign, what to release, and only once) are in crypto.silo_sum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from crypto.encoding import Encoding
+from crypto.errors import Refusal
+from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
+from crypto.silo_sum import SiloSum
+from methods.base import Answer, Exchange, Heard
+from silo.desk import Desk
+from wire import messages as m
+from wire.bundle import Inbox, pack, pieces
+
+__all__ = ["Session", "State"]
+
+log = logging.getLogger("silo")
+Outgoing = tuple[m.Message, Any]
+
+
+class State(Enum):
+    GREETED = "greeted"  # said hello
+    KEYS = "keys"  # offered a key, waits for everybody's
+    NONCES = "nonces"  # revealed its nonce, waits for everybody's
+    IDLE = "idle"
+    HEARING = "hearing"  # an exchange's arrays are arriving
+    TOLD = "told"  # has them all, waits for a core
+    READY = "ready"  # has its answer, waits to upload
+    SENT = "sent"  # uploaded
+    STOPPED = "stopped"
+
+
+_S = State
+#: kind of message -> the states in which it may be heard. A new broadcast abandons the exchange before it.
+LEGAL: dict[str, frozenset[State]] = {
+    "welcome": frozenset(_S) - {_S.STOPPED},
+    "sum:keys": frozenset({_S.KEYS}),
+    "sum:nonces": frozenset({_S.NONCES}),
+    "broadcast": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
+    "chunk": frozenset({_S.HEARING}),
+    "go": frozenset({_S.TOLD}),
+    "send": frozenset({_S.READY}),
+    "sum:propose": frozenset({_S.SENT}),
+    "sum:unmask": frozenset({_S.SENT}),
+    "closed": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
+    "round-over": frozenset({_S.IDLE}),
+    "ping": frozenset(_S),
+    "stop": frozenset(_S),
+}
+
+
+class Session:
+    def __init__(
+        self,
+        name: str,
+        desk: Desk,
+        new_party: Callable[[bytes], SiloSum] | None,
+        rounding_seed: Callable[[int, int], bytes],
+        broadcast_limit: int,
+        hello: m.Hello,
+        peers: tuple[str, ...],
+    ) -> None:
+        """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off."""
+        self.state = State.GREETED
+        self._name, self._desk, self._new_party = name, desk, new_party
+        self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
+        self._party: SiloSum | None = None
+        self._number = 0
+        self._told: m.Broadcast | None = None
+        self._header: SumHeader | None = None
+        self._inboxes: list[tuple[str, Inbox]] = []
+        self._answer: Answer | None = None
+        self._steps: dict[str, Callable[[Any, Any], Iterator[Outgoing]]] = {
+            "welcome": self._welcome,
+            "sum:keys": self._keys,
+            "sum:nonces": self._nonces,
+            "broadcast": self._broadcast,
+            "chunk": self._chunk,
+            "go": self._go,
+            "send": self._send,
+            "sum:propose": self._propose,
+            "sum:unmask": self._unmask,
+            "closed": self._closed,
+            "round-over": self._round_over,
+            "ping": self._ping,
+            "stop": self._stop,
+        }
+
+    def start(self) -> Outgoing:
+        return self._hello, None
+
+    def hear(self, message: m.Message, payload: Any) -> Iterator[Outgoing]:
+        kind = f"sum:{message.step}" if isinstance(message, m.SumStep) else message.kind
+        try:
+            if kind not in LEGAL or self.state not in LEGAL[kind]:
+                raise Refusal("replay", f"a {kind} message while {self.state.value}")
+            number = getattr(message, "number", None)
+            if kind not in ("broadcast", "closed") and number is not None and number != self._number:
+                raise Refusal("replay", f"a {kind} message of exchange {number} during {self._number}")
+            yield from self._steps[kind](message, payload)
+        except (Refusal, m.BadMessage) as e:
+            attack, detail = (e.attack, e.detail) if isinstance(e, Refusal) else ("wrong-shape", str(e))
+            log.error("refused (%s): %s", attack, detail)
+            yield m.Refused(self._number, attack, detail), None
+
+    # Enrolment -------------------------------------------------------------------------------------------------
+
+    def _welcome(self, message: m.Welcome, _: Any) -> Iterator[Outgoing]:
+        self._forget()
+        self.state = State.IDLE
+        if self._new_party is not None:
+            self._party = self._new_party(message.run)
+            self.state = State.KEYS
+            yield m.SumStep("offer", self._party.offer().to_record()), None
+
+    def _keys(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
+        reveal = self._sum.receive_keys(KeyList.from_record(message.record))
+        self.state = State.NONCES
+        yield m.SumStep("reveal", reveal.to_record()), None
+
+    def _nonces(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
+        self._sum.receive_nonces(NonceList.from_record(message.record))
+        self.state = State.IDLE
+        yield from ()
+
+    # One exchange ----------------------------------------------------------------------------------------------
+
+    def _broadcast(self, message: m.Broadcast, _: Any) -> Iterator[Outgoing]:
+        if message.number <= self._number:
+            raise Refusal("replay", f"exchange {message.number} was already heard")
+        self._forget()
+        self._number = message.number
+        self._told = message
+        self._inboxes = [(s, Inbox(getattr(message, s), self._limit)) for s in ("common", "private")]
+        self.state = State.HEARING
+        yield from self._heard_all()
+
+    def _chunk(self, message: m.Chunk, payload: Any) -> Iterator[Outgoing]:
+        inbox = next((box for stream, box in self._inboxes if not box.complete), None)
+        stream = next((stream for stream, box in self._inboxes if not box.complete), "")
+        if inbox is None or message.stream != stream or payload is None:
+            raise Refusal("wrong-shape", f"a piece of {message.stream[:20]!r} where {stream!r} was announced")
+        inbox.add(message.index, payload)
+        yield from self._heard_all()
+
+    def _heard_all(self) -> Iterator[Outgoing]:
+        """All arrays are here: check what is asked for against what was declared, before computing anything."""
+        if all(box.complete for _, box in self._inboxes):
+            assert self._told is not None
+            exchange = self._desk.exchange(self._told.exchange)
+            if exchange.masked and self._new_party is not None:
+                if not self._told.header:
+                    raise Refusal("channel-downgrade", f"{exchange.name} is masked and was asked for in the clear")
+                self._header = SumHeader.from_record(self._told.header)
+                if (self._header.round, self._header.exchange) != (self._told.round, self._told.exchange):
+                    raise Refusal("round-regression", "the sum's header names another exchange")
+                _check_ranges(exchange, self._header.encoding)
+                sizes = tuple(int(np.prod(s.shape, dtype=np.int64)) for s in exchange.masked.values())
+                self._sum.begin(self._header, self._inboxes[0][1].bundle().digest, sizes)
+            self.state = State.TOLD
+        yield from ()
+
+    def _go(self, message: m.Go, _: Any) -> Iterator[Outgoing]:
+        told = self._told
+        assert told is not None
+        heard = Heard(
+            round=told.round,
+            cohort=tuple(int(i) for i in told.cohort),
+            common=self._inboxes[0][1].arrays(),
+            private=self._inboxes[1][1].arrays(),
+        )
+        payload_hash = b"".join(box.bundle().digest for _, box in self._inboxes)
+        self._answer = self._desk.answer(told.exchange, heard, payload_hash)
+        self.state = State.READY
+        yield m.Ready(self._number), None
+
+    def _send(self, message: m.Send, _: Any) -> Iterator[Outgoing]:
+        told, answer = self._told, self._answer
+        assert told is not None and answer is not None
+        if answer.sealed:
+            bundle = pack(answer.sealed)
+            yield m.SealedStart(self._number, bundle.layout), None
+            for i, piece in enumerate(pieces(bundle.buffer)):
+                yield m.Chunk(self._number, "sealed", i), piece
+        if answer.masked:
+            tensors = list(answer.masked.values())
+            seed = self._rounding_seed(told.round, told.exchange)
+            if self._party is not None:
+                record, frames = self._party.upload(tensors, seed)
+                yield m.SumStart(self._number, record.to_record()), None
+            else:
+                frames = Encoding.from_record(told.encoding).encode(tensors, seed)
+                yield m.SumStart(self._number, {}), None
+            for i, frame in enumerate(frames):
+                yield m.Chunk(self._number, "masked", i), memoryview(frame).cast("B")
+        self.state = State.SENT
+
+    def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
+        yield m.SumStep("endorse", self._sum.endorse(Proposal.from_record(message.record)).to_record()), None
+
+    def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
+        released = self._sum.release(UnmaskRequest.from_record(message.record))
+        yield m.SumStep("release", released.to_record()), None
+
+    def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
+        if message.number == self._number:
+            self._forget()
+            self.state = State.IDLE
+        yield from ()
+
+    def _round_over(self, message: m.RoundOver, _: Any) -> Iterator[Outgoing]:
+        self._desk.end_round()
+        if self._party is not None:
+            self._party.end_round()
+        yield from ()
+
+    def _ping(self, message: m.Ping, _: Any) -> Iterator[Outgoing]:
+        yield from ()
+
+    def _stop(self, message: m.Stop, _: Any) -> Iterator[Outgoing]:
+        log.info("stopped: %s", message.reason[:200])
+        self.state = State.STOPPED
+        yield from ()
+
+    @property
+    def _sum(self) -> SiloSum:
+        if self._party is None:
+            raise Refusal("channel-downgrade", "a secure sum's message in a run without secure sums")
+        return self._party
+
+    def _forget(self) -> None:
+        self._told = self._header = self._answer = None
+        self._inboxes = []
+
+
+def _check_ranges(exchange: Exchange, encoding: Encoding) -> None:
+    for (name, spec), proposed in zip(exchange.masked.items(), encoding.ranges):
+        if proposed > spec.cap:
+            raise Refusal("range-widening", f"range {proposed:g} for {name} is above its cap of {spec.cap:g}")
