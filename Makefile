@@ -1,1 +1,48 @@
-VENV := .venv
+# Everything sets itself up: a virtual environment in .venv, every version from constraints.txt.
+# The second run starts at once, because .venv/.ready is newer than what it was made from.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help simulate test lint bench methods clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@echo
+	@echo "Settings for simulate, as NAME=VALUE:"
+	@echo "  SILOS METHOD ROUNDS FRACTION EPOCHS BATCH LR CORPUS PARTITION SEED RUNNER SECAGG BITS RANGE CONFIG OUT SET"
+	@echo "  e.g.  make simulate SILOS=10 METHOD=fedavg PARTITION=dirichlet:0.5 SEED=1"
+
+simulate: $(READY)  ## run a federation on this machine and write a report (default: ten silos, lazymil)
+	@$(BIN)/sottovoce simulate $(MAKEOVERRIDES)
+
+methods: $(READY)  ## list the methods
+	@$(BIN)/sottovoce methods
+
+test: $(READY) lint  ## lint, types, import rules and all tests
+	@$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, mypy and the import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
+
+bench: $(READY)  ## speed, as ratios measured in one run
+	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)
+
+# torch first, alone: with it in place no other package asks for a build that brings CUDA along.
+$(READY): constraints.txt pyproject.toml
+	@echo "setting up $(VENV) (once; a few minutes) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Sottovoce needs Python 3.11 or newer; set PYTHON=python3.11."; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) "$$(grep '^setuptools==' constraints.txt)"
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+clean:  ## remove the environment and caches (runs are kept)
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -18,7 +18,7 @@ from crypto.keys import Identity
 from methods.base import derived_seed
 from wire.keys import CurveKeys, write_private
 
-__all__ = ["create", "make_keys", "shared_secret", "silo_home"]
+__all__ = ["create", "make_keys", "shared_secret", "silo_home", "this_command"]
 
 _NAMED = ("torch", "numpy", "cryptography", "pyzmq", "transformers", "opacus", "datasets")
 
@@ -56,25 +56,24 @@ def shared_secret(settings: Settings) -> bytes:
     return b"".join(derived_seed(settings.seed, "shared secret", i).to_bytes(8, "little") for i in range(4))
 
 
-def make_keys(run: Path, settings: Settings) -> None:
+def make_keys(keys: Path, homes: Path, silos: int, secret: bytes) -> None:
     """Keys for one coordinator and all silos, each silo's in a folder of its own that can be carried to its machine."""
-    keys = run / "keys"
-    keys.mkdir(mode=0o700)
+    keys.mkdir(mode=0o700, parents=True)
     coordinator = CurveKeys.generate()
     coordinator.save(keys / "coordinator.curve")
-    silos: dict[str, dict[str, str]] = {}
-    for i in range(settings.silos):
-        home = silo_home(run, i)
+    public: dict[str, dict[str, str]] = {}
+    for i in range(silos):
+        home = homes / silo_name(i)
         home.mkdir(parents=True, mode=0o700)
         curve, identity = CurveKeys.generate(), Identity.generate()
         curve.save(home / "curve")
         identity.save(home / "identity")
-        write_private(home / "shared.secret", shared_secret(settings))
-        silos[silo_name(i)] = {"curve": curve.public.decode(), "identity": identity.public.hex()}
-    roster = json.dumps({"coordinator": coordinator.public.decode(), "silos": silos}, indent=1).encode()
+        write_private(home / "shared.secret", secret)
+        public[silo_name(i)] = {"curve": curve.public.decode(), "identity": identity.public.hex()}
+    roster = json.dumps({"coordinator": coordinator.public.decode(), "silos": public}, indent=1).encode()
     write_private(keys / "roster.json", roster)
-    for i in range(settings.silos):
-        write_private(silo_home(run, i) / "roster.json", roster)
+    for i in range(silos):
+        write_private(homes / silo_name(i) / "roster.json", roster)
 
 
 def this_command() -> str:

@@ -1,0 +1,172 @@
+"""The `sottovoce` command. Parses words, starts programs, turns a user's mistake into one sentence and status 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+# One thread per process, decided before torch is imported: silos share the machine by slots, not by threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched from a hub unless the user names one
+
+import typer
+from rich.console import Console
+
+from config.errors import UserError, nearest
+from config.load import load
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    name="sottovoce",
+    help="Train information-extraction models across hospitals without moving a single sentence.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10 METHOD=lazymil", show_default=False),
+]
+Config = Annotated[str | None, typer.Option(help="A TOML file with settings; flags and NAME=VALUE win over it.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="A knob of the method, as NAME=VALUE. Repeatable.")]
+
+
+def _flag(help: str) -> object:
+    return typer.Option(help=help, show_default=False)
+
+
+@app.command()
+def simulate(
+    words: Words = None,
+    method: Annotated[str | None, _flag("Which method; `sottovoce methods` lists them. [default: lazymil]")] = None,
+    corpus: Annotated[str | None, _flag("Built-in corpus, or a folder. [default: what fits the method]")] = None,
+    partition: Annotated[str | None, _flag("iid, pair, dirichlet:ALPHA, entropy. [default: iid]")] = None,
+    silos: Annotated[str | None, _flag("How many silos. [default: 10]")] = None,
+    rounds: Annotated[str | None, _flag("How many rounds. [default: the task's]")] = None,
+    fraction: Annotated[str | None, _flag("Share of the silos in a round. [default: 1.0]")] = None,
+    epochs: Annotated[str | None, _flag("Local epochs per round. [default: the task's]")] = None,
+    batch: Annotated[str | None, _flag("Local batch size. [default: the task's]")] = None,
+    lr: Annotated[str | None, _flag("Learning rate. [default: the task's]")] = None,
+    seed: Annotated[str | None, _flag("Decides the whole run. [default: 0]")] = None,
+    runner: Annotated[str | None, _flag("processes or inprocess. [default: processes]")] = None,
+    secagg: Annotated[str | None, _flag("on or off; off masks nothing and says so. [default: on]")] = None,
+    bits: Annotated[str | None, _flag("Bits per number in the secure sum: 32, 21, 16. [default: 32]")] = None,
+    out: Annotated[str | None, _flag("Where run folders are made. [default: runs]")] = None,
+    set_: Set = None,
+    config: Config = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this unfinished run folder.")] = None,
+) -> None:
+    """Run a whole federation on this machine: real processes, real secure sums, and a report at the end."""
+    flags = {k: v for k, v in locals().items() if v is not None and k not in ("words", "set_", "config", "resume")}
+    overrides, config = _settle(words, flags, set_, config)
+    from bench import simulate as program
+
+    if resume is not None:
+        if overrides or config:
+            raise UserError("A resumed run keeps its own settings; give --resume alone.")
+        raise typer.Exit(program.resume(Path(resume), console))
+    raise typer.Exit(program.simulate(load(config, overrides), console))
+
+
+@app.command()
+def coordinator(
+    words: Words = None,
+    keys: Annotated[str, typer.Option(help="Folder with the study's keys; made, for all silos, if it is not there.")] = "keys",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the silos to enrol.")] = 600.0,
+    set_: Set = None,
+    config: Config = None,
+) -> None:
+    """Run the coordinator of a study whose silos run elsewhere. PORT=, METHOD=, ROUNDS= … as for simulate."""
+    overrides, config = _settle(words, {}, set_, config)
+    from bench.remote import run_coordinator
+
+    raise typer.Exit(run_coordinator(load(config, overrides), Path(keys), host, wait, console))
+
+
+@app.command()
+def silo(
+    words: Words = None,
+    index: Annotated[int, typer.Option(help="This silo's number in the study, from 0.")] = ...,  # type: ignore[assignment]
+    address: Annotated[str, typer.Option(help="The coordinator, as HOST:PORT.")] = ...,  # type: ignore[assignment]
+    keys: Annotated[str, typer.Option(help="This silo's own folder of keys, made by the coordinator's first start.")] = ...,  # type: ignore[assignment]
+    set_: Set = None,
+    config: Config = None,
+) -> None:
+    """Run one silo of a study: it dials out to the coordinator and opens no port."""
+    overrides, config = _settle(words, {}, set_, config)
+    from bench.remote import run_silo
+
+    raise typer.Exit(run_silo(load(config, overrides), index, address, Path(keys), console))
+
+
+@app.command()
+def methods() -> None:
+    """List the methods, what each is for and where it was published."""
+    from rich.table import Table
+
+    import methods as registry
+
+    table = Table("method", "tasks", "what it is", "published in", show_lines=True)
+    for name in registry.names():
+        about = registry.describe(name)
+        table.add_row(name, ", ".join(about.tasks), about.summary, about.citation)
+    console.print(table)
+
+
+@app.command()
+def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest") -> None:
+    """Write a finished run's report again from its files."""
+    from bench.report import write_report
+
+    if not (Path(run) / "summary.json").is_file():
+        raise UserError(f'"{run}" has no summary.json: it is not a finished run.')
+    console.print(f"report: {write_report(Path(run))}", highlight=False, soft_wrap=True)
+
+
+def _settle(
+    words: list[str] | None, flags: dict[str, str], knobs: list[str] | None, config: str | None
+) -> tuple[dict[str, str], str | None]:
+    """NAME=VALUE words, flags and --set into one table of overrides; flags win over words."""
+    out: dict[str, str] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f'"{word}" is not NAME=VALUE; settings are given as SILOS=10 or --silos 10.')
+        if name.lower() == "config":
+            config = config or value
+        elif name.lower() == "set":
+            knobs = [*value.split(), *(knobs or [])]
+        elif value:
+            out[name.lower()] = value
+    out |= flags
+    for knob in knobs or []:
+        name, equals, value = knob.partition("=")
+        if not equals:
+            raise UserError(f'"--set {knob}" is not NAME=VALUE.')
+        out[f"options.{name}"] = value
+    return out, config
+
+
+def main(arguments: list[str] | None = None) -> None:
+    command = typer.main.get_command(app)
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        known = getattr(command, "commands", {})
+        if words and not words[0].startswith("-") and words[0] not in known:
+            raise UserError(f'Unknown command "{words[0]}".{nearest(words[0], known)}')
+        command(words, prog_name="sottovoce")
+    except UserError as e:
+        Console(stderr=True).print(str(e), highlight=False, soft_wrap=True, markup=False)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What a person sees while a run goes on. It only reads events.jsonl, so any run can be followed by anybody.
+
+On a terminal: a bar over the rounds, who is computing, bytes, metric, time left. Elsewhere: one plain line a round.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+__all__ = ["Follower", "human_bytes"]
+
+
+def human_bytes(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(n) < 1000 or unit == "GB":
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return ""
+
+
+class Follower:
+    def __init__(self, run: Path, console: Console, rounds: int, metric: str) -> None:
+        self._path, self._console, self._rounds, self._metric = run / "events.jsonl", console, rounds, metric
+        self._at = self._path.stat().st_size if self._path.exists() else 0
+        self._rest = b""
+        self._began = time.monotonic()
+        self._done, self._first, self._bytes, self._value = 0, None, 0, float("nan")
+        self._computing: list[str] = []
+        self._lost: dict[str, int] = {}
+        self._live: Live | None = None
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), console=console
+            )
+            self._task = self._bar.add_task("rounds", total=rounds)
+
+    def started(self, pids: list[int]) -> None:
+        if self._console.is_terminal:
+            self._live = Live(self._picture(), console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+
+    def catch_up(self) -> None:
+        """Read what was appended since the last call."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as f:
+            f.seek(self._at)
+            new = f.read()
+        self._at += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+        if self._live is not None:
+            self._live.update(self._picture(), refresh=True)
+
+    def stop(self) -> None:
+        self.catch_up()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _take(self, e: dict[str, Any]) -> None:
+        kind = e["event"]
+        if kind == "enrolled":
+            self._say(f"{e['silos']} silos enrolled in {e['seconds']:.1f} s")
+        elif kind == "computing":
+            self._computing = [s for s in self._computing if s != e["silo"]][-3:] + [e["silo"]]
+        elif kind == "round":
+            self._first = e["round"] if self._first is None else self._first
+            self._computing = []
+        elif kind == "round-done":
+            self._done, self._value = e["round"] + 1, e["dev"]
+            self._bytes += e["bytes_up"]
+            missed = f", missed by {', '.join(e['missed'])}" if e["missed"] else ""
+            if self._live is None or e["missed"]:
+                self._say(
+                    f"round {e['round'] + 1}/{self._rounds}: dev {self._metric} {e['dev']:.4f}, "
+                    f"{human_bytes(e['bytes_up'])} up, {e['seconds']:.1f} s{missed}"
+                )
+        elif kind == "lost" and e["silo"] not in self._lost:
+            self._lost[e["silo"]] = e["round"]
+            self._say(f"{e['silo']} was lost in round {e['round'] + 1}; the round goes on without it")
+        elif kind in ("refused", "refused-by-silo"):
+            self._say(f"refused ({e['attack']}): {e['silo']}: {e['detail']}")
+        elif kind == "sum-failed":
+            self._say(f"round {e['round'] + 1}: the sum failed ({e['why']}); trying again")
+        elif kind == "absent":
+            self._say(f"starting without {', '.join(e['silos'])}")
+
+    def _say(self, text: str) -> None:
+        (self._live.console if self._live is not None else self._console).print(text, highlight=False)
+
+    def _picture(self) -> Group:
+        self._bar.update(self._task, completed=self._done)
+        elapsed, here = time.monotonic() - self._began, self._done - (self._first or 0)
+        left = f", about {elapsed / here * (self._rounds - self._done):.0f} s left" if here > 0 else ""
+        value = f", dev {self._metric} {self._value:.4f}" if self._done else ""
+        busy = ", ".join(self._computing) or "nobody"
+        return Group(
+            self._bar, Text(f"computing: {busy}; {human_bytes(self._bytes)} uploaded{value}{left}", style="dim")
+        )

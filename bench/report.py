@@ -1,0 +1,148 @@
+"""report.md: the run for people. Reads only the files of the run directory and computes nothing but sums of them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from bench.progress import human_bytes
+from coordinator.runlog import read_lines
+
+__all__ = ["write_report"]
+
+
+def write_report(run: Path) -> Path:
+    s = json.loads((run / "summary.json").read_text("utf-8"))
+    rounds, traffic = read_lines(run / "rounds.jsonl"), read_lines(run / "traffic.jsonl")
+    disclosures = json.loads((run / "disclosures.json").read_text("utf-8"))
+    config = tomllib.loads((run / "config.toml").read_text("utf-8"))
+    partition_file = run / "partition.json"
+    partition = json.loads(partition_file.read_text("utf-8")) if partition_file.exists() else None
+    parts = [
+        _head(s),
+        _answer(s),
+        _rounds(s, rounds),
+        _missed(s),
+        _bytes(s, traffic),
+        _privacy(s, disclosures),
+        _partition(partition),
+        _again(run, config, s),
+    ]
+    path = run / "report.md"
+    path.write_text("\n".join(p for p in parts if p), "utf-8")
+    return path
+
+
+def _head(s: dict[str, Any]) -> str:
+    text = f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n\n"
+    if not s["masked"]:
+        text += (
+            "> **NOTHING WAS MASKED.** This run was made with SECAGG=off: the coordinator could read every silo's "
+            "update. Such a run is a study, not a federation to put real data into.\n\n"
+        )
+    if s["runner"] == "inprocess":
+        text += "> Everything ran in one process: nothing crossed a network, and byte counts are zero.\n\n"
+    return text
+
+
+def _answer(s: dict[str, Any]) -> str:
+    epsilon = "infinite (no noise was added)" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
+    figures = ", ".join(f"{k} {v:.4f}" for k, v in s["figures"].items())
+    rows = [
+        (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
+        ("other figures", figures or "none"),
+        ("uploaded per silo and round", human_bytes(s["bytes_up_per_silo_round"])),
+        ("uploaded, downloaded in all", f"{human_bytes(s['bytes_up_total'])}, {human_bytes(s['bytes_down_total'])}"),
+        ("epsilon", epsilon),
+        ("wall time", f"{s['wall_seconds']:.1f} s"),
+        ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages counted once" if s["peak_rss_mb"] else "not measured"),
+    ]
+    return (
+        _table(("", ""), rows)
+        + f"\nThe corpus is {s['corpus_note'] or s['corpus']}. Its figures are not comparable with any paper's "
+        + "unless it is that paper's corpus.\n"
+    )
+
+
+def _rounds(s: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
+    rows = [
+        (
+            str(r["round"] + 1),
+            f"{len(r['survivors'])} of {len(r['participants'])}",
+            f"{r['dev']:.4f}",
+            f"{r['seconds']:.1f}",
+            human_bytes(r["bytes_up"]),
+            human_bytes(r["bytes_down"]),
+        )
+        for r in rounds
+    ]
+    return "## Rounds\n\n" + _table(("round", "survivors", f"dev {s['metric']}", "seconds", "up", "down"), rows)
+
+
+def _missed(s: dict[str, Any]) -> str:
+    if not s["missed"]:
+        return "## Who dropped out\n\nNobody.\n"
+    rows = [(silo, ", ".join(str(r + 1) for r in rounds)) for silo, rounds in s["missed"].items()]
+    return "## Who dropped out\n\n" + _table(("silo", "rounds it was asked for and missed"), rows)
+
+
+def _bytes(s: dict[str, Any], traffic: list[dict[str, Any]]) -> str:
+    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for t in traffic:
+        entry = sums[t["direction"], t["kind"], t["channel"]]
+        entry[0] += t["messages"]
+        entry[1] += t["payload_bytes"]
+        entry[2] += t["wire_bytes"]
+    rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in sorted(sums.items(), key=_heaviest)]
+    return "## What crossed the wire\n\n" + (
+        _table(("direction", "message", "channel", "messages", "payload", "on the wire"), rows) if rows else "Nothing.\n"
+    )
+
+
+def _heaviest(item: tuple[Any, list[int]]) -> int:
+    return -item[1][2]
+
+
+def _privacy(s: dict[str, Any], disclosures: dict[str, Any]) -> str:
+    rows = [
+        (d["name"], d["channel"], d["shape"], d["readable_by"], d["reveals"], d["privacy"])
+        for d in disclosures["each_silo_sends"]
+    ]
+    text = "## What left each silo\n\n" + _table(
+        ("what", "channel", "consists of", "readable by", "what it tells", "privacy budget"), rows
+    )
+    if s["epsilon"] == "inf":
+        text += (
+            "\nNo noise was added, so **epsilon is infinite**: what is released (sums, sealed values, the final model) "
+            "is not differentially private. Secure aggregation hides each silo's part of a sum; it does not hide what "
+            "the sum itself tells.\n"
+        )
+    return text
+
+
+def _partition(p: dict[str, Any] | None) -> str:
+    if p is None:
+        return ""
+    sizes = p["sizes"]
+    note = f" {p['note']}" if p["note"] else ""
+    return (
+        f"## Partition\n\n{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} "
+        f"examples, {sum(sizes)} in all.{note}\n"
+    )
+
+
+def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
+    about = config.get("run", {})
+    versions = ", ".join(f"{k} {v}" for k, v in about.items() if k != "command")
+    return (
+        f"## Run it again\n\n`{about.get('command', '')}`, or `sottovoce simulate --config {run}/config.toml`.\n\n"
+        f"Model sha256 `{s['model_sha256']}`, corpus sha256 `{s['corpus_sha256']}`. {versions}.\n"
+    )
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(r) + " |" for r in rows]) + "\n"

@@ -1,0 +1,132 @@
+"""`sottovoce simulate`: a whole study on this machine, from settings to report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import rundir
+from bench.launch import run_processes
+from bench.memory import MemoryWatch
+from bench.prepare import prepare, warm, write_partition
+from bench.progress import Follower, human_bytes
+from bench.report import write_report
+from config.errors import UserError
+from config.load import load
+from config.settings import Settings
+from coordinator.process import INTERRUPTED
+
+__all__ = ["resume", "simulate"]
+
+
+def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
+    """Run, or go on with `run`. Returns the exit status."""
+    import torch
+
+    torch.set_num_threads(1)  # one per silo, and the same in both runners: sums of floats depend on it
+    if not settings.secagg:
+        console.print(
+            "[bold red]NOTHING IS MASKED: SECAGG=off lets the coordinator read every silo's update.[/bold red]"
+        )
+    console.print(f"preparing {settings.method} …", highlight=False)
+    study = prepare(settings)
+    settings = study.settings
+    resumed = run is not None
+    if run is None:
+        run = rundir.create(settings, rundir.this_command())
+        write_partition(run, study)
+        if settings.runner == "processes":
+            rundir.make_keys(run / "keys", run / "silos", settings.silos, rundir.shared_secret(settings))
+    note = f" ({study.partition.note})" if study.partition.note else ""
+    console.print(
+        f"{settings.method} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
+        f"partition {settings.partition}{note}, seed {settings.seed}, {settings.runner}: {run}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    follower = Follower(run, console, settings.rounds, study.task.metric)
+    warm(study)
+    sentence = ""
+    try:
+        if settings.runner == "processes":
+            outcome = run_processes(run, study, follower)
+            status, peak, sentence = outcome.status, outcome.peak_mb, outcome.sentence
+        else:
+            status, peak = _inprocess(run, study, follower)
+    except OSError as e:
+        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror}); what was finished is kept.') from None
+    finally:
+        follower.stop()
+    if status != 0:
+        again = f"sottovoce simulate --resume {run}"
+        if status == INTERRUPTED:
+            console.print(f"Interrupted; finished rounds are kept. Go on with: {again}", soft_wrap=True)
+        else:
+            console.print(f"{sentence} Finished rounds are kept. Go on with: {again}", soft_wrap=True, highlight=False)
+        return status if status > 0 else 1
+    _close(run, peak, console, resumed)
+    return 0
+
+
+def resume(run: Path, console: Console) -> int:
+    """Go on from the last finished round of a run that was cut short."""
+    if not (run / "config.toml").is_file():
+        raise UserError(f'"{run}" is not a run folder: it has no config.toml.')
+    if (run / "summary.json").is_file():
+        raise UserError(f'The run in "{run}" is already finished; its report is {run / "report.md"}.')
+    run = run.resolve()
+    settings = load(run / "config.toml", {})
+    return simulate(replace(settings, out=str(run.parent)), console, run)
+
+
+def _inprocess(run: Path, study: object, follower: Follower) -> tuple[int, float]:
+    from bench.inprocess import run_inprocess
+    from bench.prepare import Study
+
+    assert isinstance(study, Study)
+    asked = {"stop": False}
+
+    def stop(*_: object) -> None:
+        asked["stop"] = True
+
+    memory = MemoryWatch()
+
+    def should_stop() -> bool:
+        follower.catch_up()
+        memory.sample([os.getpid()])
+        return asked["stop"]
+
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        follower.started([])
+        return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+
+
+def _close(run: Path, peak_mb: float, console: Console, resumed: bool) -> None:
+    path = run / "summary.json"
+    summary = json.loads(path.read_text("utf-8"))
+    summary["peak_rss_mb"] = peak_mb
+    path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    report = write_report(run)
+    s = summary
+    if not s["masked"]:
+        console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")
+    for silo, rounds in s["missed"].items():
+        missed = ", ".join(str(r + 1) for r in rounds)
+        console.print(f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}", highlight=False)
+    epsilon = "infinite (no noise added)" if s["epsilon"] == "inf" else s["epsilon"]
+    console.print(
+        f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round  |  "
+        f"epsilon {epsilon}  |  {s['wall_seconds']:.1f} s  |  {peak_mb:.0f} MB",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
