@@ -1,0 +1,92 @@
+"""What a silo deals with its masked vector: shares of every seed behind it, sealed, tagged and committed to.
+
+The seeds of an upload are b (its self mask) and then one r per neighbour, in order of names. A holder's blob is
+
+    8-byte tag of every share, in the clear  |  all shares, sealed for that holder
+
+and the dealer signs all blobs. The tags bind both ends: a holder that releases another share than it was dealt is
+named by the coordinator, and a dealer cannot frame a holder, because the holder checks the tags when it opens the blob
+and releases nothing that does not fit. The 32-byte commitments bind the dealer to the seeds themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from crypto.derive import Label, digest
+from crypto.seal import TAG_BYTES, open_blob, seal_blob
+from crypto.shamir import SHARE_BYTES, split
+
+__all__ = ["SHARE_TAG_BYTES", "blob_bytes", "deal", "open_dealt", "seed_commitment", "tagger", "tags_of"]
+
+SHARE_TAG_BYTES = 8
+
+
+def seed_commitment(h: bytes, silo: str, index: int, seed: bytes) -> bytes:
+    """A dealer's commitment to the seed at `index` of its upload. Seeds are uniform, so a plain hash hides them."""
+    return digest(Label.SEED_COMMITMENT, h, silo.encode(), index.to_bytes(8, "big"), seed)
+
+
+def tagger(h: bytes, dealer: str, holder: str) -> Callable[[int, bytes], bytes]:
+    """A function (index, share) -> tag for one dealer and holder. The common prefix is hashed once."""
+    prefix = digest(Label.SHARE_TAG, h, dealer.encode(), holder.encode())
+    sha256 = hashlib.sha256
+
+    def tag(index: int, share: bytes) -> bytes:
+        return sha256(prefix + index.to_bytes(8, "big") + share).digest()[:SHARE_TAG_BYTES]
+
+    return tag
+
+
+def blob_bytes(seeds: int) -> int:
+    """Bytes of a blob that carries shares of so many seeds."""
+    return seeds * (SHARE_TAG_BYTES + SHARE_BYTES) + TAG_BYTES
+
+
+def deal(
+    h: bytes,
+    silo: str,
+    seeds: Sequence[bytes],
+    holders: Sequence[str],
+    threshold: int,
+    secrets: Mapping[str, bytes],
+    random: Callable[[int], bytes],
+) -> tuple[tuple[tuple[str, bytes], ...], tuple[bytes, ...], list[bytes]]:
+    """(blobs sorted by holder, commitments, the dealer's own shares).
+
+    `secrets` holds the pair secret of every holder that a blob is wanted for; the others keep their points empty.
+    """
+    dealt = split(seeds, threshold, len(holders), random)
+    blobs = []
+    own: list[bytes] = []
+    for holder, shares in zip(holders, dealt):
+        if holder == silo:
+            own = shares
+        elif holder in secrets:
+            tag = tagger(h, silo, holder)
+            tags = b"".join([tag(index, share) for index, share in enumerate(shares)])
+            sealed = seal_blob(secrets[holder], h, silo, holder, b"".join(shares), tags)
+            blobs.append((holder, tags + sealed))
+    commitments = tuple(seed_commitment(h, silo, index, seed) for index, seed in enumerate(seeds))
+    return tuple(sorted(blobs)), commitments, own
+
+
+def tags_of(blob: bytes, seeds: int) -> list[bytes]:
+    """The tags in the clear part of a blob."""
+    return [blob[i * SHARE_TAG_BYTES : (i + 1) * SHARE_TAG_BYTES] for i in range(seeds)]
+
+
+def open_dealt(secret: bytes, h: bytes, dealer: str, holder: str, blob: bytes, seeds: int) -> list[bytes] | None:
+    """A holder's shares from a dealer's blob; None when blob, tags or length are not what an honest dealer sends."""
+    if len(blob) != blob_bytes(seeds):
+        return None
+    public = blob[: seeds * SHARE_TAG_BYTES]
+    content = open_blob(secret, h, dealer, holder, blob[len(public) :], public)
+    if content is None:
+        return None
+    shares = [content[i * SHARE_BYTES : (i + 1) * SHARE_BYTES] for i in range(seeds)]
+    tag = tagger(h, dealer, holder)
+    if any(tag(index, share) != dealt for index, (share, dealt) in enumerate(zip(shares, tags_of(blob, seeds)))):
+        return None
+    return shares

@@ -1,0 +1,161 @@
+"""How many neighbours, holders and signatures: computed from n, for a stated corruption, dropout and security.
+
+`python -m crypto.params` prints the table for n = 3 … 1000.
+
+Up to 64 silos the graph is complete and everybody holds shares; m, the most corrupt, is the largest number below n/3,
+and t is the least with 2t > n + m, so no two survivor sets can both be certified. These need no probability.
+
+Beyond 64, silos stand on a ring in an order nobody could choose, and each is joined to the w = k/2 on either side.
+Walking round the ring, an honest survivor is joined to the next unless all w places between are empty of honest
+survivors, and a ring falls apart only where it is cut twice. So a silo checks that every stretch of w places holds
+at least `gap` survivors; a cut then needs `gap` corrupt silos in one stretch, and w and gap are the least with
+
+    n(n-1)/2 * P[a stretch of w holds >= gap corrupt silos]**2  <= 2**-security     (privacy)
+    n * P[a stretch of w holds > w - gap dropped silos]         <= 2**-correctness  (the sum succeeds)
+
+(the square: the counts in two disjoint stretches are negatively associated, so both being high is no likelier than
+if they were independent; the adversary chooses who drops, hence the union over all pairs of stretches). Both tails
+are hypergeometric (a random order of a fixed number of corrupt or dropped silos) and computed exactly, in integers. Beyond 256 silos a committee of 256 holds the shares; the most corrupt among them is the least
+m with P[more than m of the committee corrupt] <= 2**-security, by the same tail.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from crypto.derive import Label, digest
+
+__all__ = ["Parameters", "Policy", "parameters"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is assumed of the world. Agreed in the consortium; signed into every key offer, so all have the same."""
+
+    corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of those in a sum
+    ring_corrupt: float = 0.2  #: the same beyond `complete_up_to`, where degrees are probabilistic
+    dropout: float = 0.1  #: share of silos that may drop in one sum, in a ring
+    security: int = 40  #: privacy of a ring fails with probability at most 2**-security
+    correctness: int = 20  #: a sum within `dropout` fails with probability at most 2**-correctness
+    complete_up_to: int = 64
+    holders_up_to: int = 256
+
+    def __post_init__(self) -> None:
+        if not 0 < self.corrupt <= 0.5 or not 0 <= self.ring_corrupt <= 0.5 or not 0 <= self.dropout < 1:
+            raise ValueError("shares of corrupt and dropped silos must be below a half and below one")
+        if min(self.security, self.correctness) < 1 or self.complete_up_to < 3 or self.holders_up_to < 3:
+            raise ValueError("security, correctness and graph limits are too small")
+
+    @property
+    def digest(self) -> bytes:
+        values = (self.corrupt, self.ring_corrupt, self.dropout, self.security, self.correctness)
+        text = "/".join(float(v).hex() for v in (*values, self.complete_up_to, self.holders_up_to))
+        return digest(Label.POLICY, text.encode())
+
+
+@dataclass(frozen=True)
+class Parameters:
+    n: int
+    degree: int  #: neighbours of each silo; n - 1 when the graph is complete
+    holders: int  #: silos that keep shares
+    corrupt: int  #: m: the most corrupt holders that the threshold allows for
+    threshold: int  #: t: shares that rebuild a seed, and signatures that certify a survivor set
+    n_min: int  #: the least survivors
+    gap: int  #: the least survivors in every stretch of degree/2 places of the ring; 0 when complete
+
+    @property
+    def complete(self) -> bool:
+        return self.degree == self.n - 1
+
+    @property
+    def stretch(self) -> int:
+        return self.degree // 2
+
+    @property
+    def tolerated(self) -> int:
+        """Dropouts after which the sum still succeeds for certain, when the graph is complete."""
+        return self.holders - max(self.threshold, 0)
+
+
+@lru_cache(maxsize=4096)
+def parameters(n: int, policy: Policy = Policy(), force_complete: bool = False) -> Parameters:  # noqa: B008
+    """The parameters of a sum over n silos (of a session of n members, when the graph is a ring)."""
+    if n < 3:
+        raise ValueError(f"a secure sum needs at least 3 silos, not {n}")
+    # A committee is drawn from the members; where a coordinator named the n, everybody holds: nothing to steer.
+    holders = n if force_complete else min(n, policy.holders_up_to)
+    corrupt = _below(n, policy.corrupt)
+    if holders < n:
+        corrupt = _committee_corrupt(n, holders, policy)
+    threshold = (holders + corrupt) // 2 + 1
+    if threshold > holders:
+        raise ValueError(f"{corrupt} corrupt of {holders} holders leave no threshold")
+    n_min = max(3, threshold)
+    ring = None if force_complete or n <= policy.complete_up_to else _ring(n, policy)
+    if ring is None:
+        return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
+    stretch, gap = ring
+    return Parameters(n, 2 * stretch, holders, corrupt, threshold, n_min, gap)
+
+
+def _below(n: int, share: float) -> int:
+    """The largest whole number strictly below share * n; a share of 1/3 means exactly a third."""
+    exact = Fraction(share).limit_denominator(1000) * n
+    return max(math.ceil(exact) - 1, 0)
+
+
+def _committee_corrupt(n: int, holders: int, policy: Policy) -> int:
+    bad = math.floor(Fraction(policy.ring_corrupt).limit_denominator(1000) * n)
+    for m in range(holders):
+        if at_most(tail(n, bad, holders, m + 1), policy.security):
+            return m
+    return holders
+
+
+def _ring(n: int, policy: Policy) -> tuple[int, int] | None:
+    """(w, gap): the shortest stretch that is both private and likely to succeed; None: a complete graph instead."""
+    bad = math.floor(Fraction(policy.ring_corrupt).limit_denominator(1000) * n)
+    dead = math.floor(Fraction(policy.dropout).limit_denominator(1000) * n)
+    for w in range(2, (n - 1) // 2):
+        pairs = n * (n - 1) // 2
+        gap = next((g for g in range(1, w + 1) if at_most(pairs * tail(n, bad, w, g) ** 2, policy.security)), None)
+        if gap is not None and at_most(n * tail(n, dead, w, w - gap + 1), policy.correctness):
+            return w, gap
+    return None
+
+
+def tail(n: int, marked: int, drawn: int, least: int) -> Fraction:
+    """P[at least `least` marked among `drawn` of n without replacement, `marked` of them marked], exactly."""
+    ways = sum(
+        math.comb(marked, i) * math.comb(n - marked, drawn - i)
+        for i in range(max(least, 0), min(marked, drawn) + 1)
+    )
+    return Fraction(ways, math.comb(n, drawn))
+
+
+def at_most(probability: Fraction, bits: int) -> bool:
+    return probability * 2**bits <= 1
+
+
+def _table() -> None:
+    policy = Policy()
+    print(
+        f"corrupt < 1/3 (ring and committee: {policy.ring_corrupt:.0%}), dropout {policy.dropout:.0%} in a ring,"
+        f" privacy 2^-{policy.security}, success 2^-{policy.correctness}"
+    )
+    print(f"{'n':>5} {'k':>5} {'holders':>8} {'m':>4} {'t':>4} {'n_min':>6} {'gap':>4}  dropouts tolerated")
+    sizes = [*range(3, 17), 20, 24, 32, 40, 50, 64, 65, 80, 100, 128, 150, 200, 256, 300, 400, 500, 700, 1000]
+    for n in sizes:
+        p = parameters(n, policy)
+        tolerated = n - p.n_min if p.complete else math.floor(policy.dropout * n)
+        print(
+            f"{p.n:>5} {p.degree:>5} {p.holders:>8} {p.corrupt:>4} {p.threshold:>4} {p.n_min:>6} {p.gap:>4}"
+            f"  {tolerated}{'' if p.complete else ' (2^-' + str(policy.correctness) + ')'}"
+        )
+
+
+if __name__ == "__main__":
+    _table()

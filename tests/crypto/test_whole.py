@@ -1,0 +1,47 @@
+"""Whole sums: exact over the survivors, in every graph, encoding and order of deaths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crypto.encoding import Encoding
+from crypto.errors import SumFailed
+from tests.crypto.world import World, plain, vectors
+
+SIZES = (300_000, 7, 0, 1001)
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("n,dead", [(3, 0), (4, 1), (10, 0), (10, 3)])
+@pytest.mark.parametrize("lane", [32, 21, 16])
+def test_exact_sum_of_survivors(n: int, dead: int, lane: int) -> None:
+    world = World(n).enrol()
+    encoding = Encoding(lane, n, SIZES, (2.0, 1.0, 1.0, 0.5), "stochastic" if lane == 16 else "nearest", lane == 16)
+    data = vectors(world.names, SIZES)
+    gone = world.names[1 : 1 + dead]
+    survivors, total = world.whole(encoding, data, gone)
+    assert survivors == tuple(name for name in world.names if name not in gone)
+    assert same(total, plain(encoding, data, survivors))
+
+
+def test_too_many_deaths_fail_cleanly() -> None:
+    world = World(10).enrol()
+    encoding = Encoding(32, 10, (5,), (1.0,))
+    with pytest.raises(SumFailed, match="below the floor of 7"):
+        world.whole(encoding, vectors(world.names, (5,)), world.names[:4])
+
+
+def test_many_rounds_and_cohorts() -> None:
+    world = World(8).enrol()
+    encoding = Encoding(21, 8, (50,), (1.0,))
+    for round in range(4):
+        alive = [name for i, name in enumerate(world.names) if (i + round) % 4]
+        data = vectors(world.names, (50,), round)
+        survivors, total = world.whole(encoding, data, alive=alive, round=round)
+        assert same(total, plain(encoding, data, survivors))
+        for name in alive:
+            world.silos[name].end_round()
