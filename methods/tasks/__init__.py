@@ -1,0 +1,65 @@
+"""From settings to a task: which corpus, which network. Methods and runners meet tasks only through here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from config.errors import UserError, nearest
+from config.settings import Settings
+from methods.task import Task
+
+__all__ = ["BUILT_IN", "load_task", "task_name"]
+
+#: The first part of a built-in corpus's name -> the task it belongs to.
+BUILT_IN = {"distant": "distant", "nyt10-sized": "distant"}
+
+
+def _corpus(settings: Settings) -> str:
+    from methods import default_corpus
+
+    return settings.corpus or default_corpus(settings.method)
+
+
+def task_name(settings: Settings) -> str:
+    """Which task these settings are about, without reading any data."""
+    from methods import tasks_of
+
+    corpus, possible = _corpus(settings), tasks_of(settings.method)
+    built_in = BUILT_IN.get(corpus.partition(":")[0])
+    if built_in is not None:
+        if built_in not in possible:
+            raise UserError(
+                f'The method "{settings.method}" is for {" and ".join(possible)}, and the corpus "{corpus}" is for '
+                f"{built_in}."
+            )
+        return built_in
+    if not Path(corpus).exists():
+        raise UserError(
+            f'The corpus "{corpus}" is neither built in nor a file or folder here.{nearest(corpus, BUILT_IN)}'
+        )
+    return possible[0]
+
+
+def load_task(settings: Settings) -> Task:
+    """The task of these settings, its corpus read from the cache, made or imported."""
+    name = task_name(settings)
+    if name == "distant":
+        return _distant(settings)
+    raise UserError(f'The task "{name}" is not built yet.')
+
+
+def _distant(settings: Settings) -> Task:
+    from corpora import distant_synthetic
+    from methods import module, task_knobs
+    from methods.tasks.distant import DistantTask, Knobs
+
+    corpus = _corpus(settings)
+    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("distant", settings.options)})
+    extra: dict[str, Any] = {"bag_rule": getattr(module(settings.method), "BAG_RULE", "one")}
+    if corpus.partition(":")[0] in BUILT_IN:
+        loaded = distant_synthetic.load(corpus, settings.seed)
+    else:
+        raise UserError(f'The corpus "{corpus}" cannot be read yet.')
+    return DistantTask(loaded, knobs, **extra)

@@ -1,0 +1,135 @@
+"""Which silo holds what: a partition is a list of indices per silo, cut from one recorded seed.
+
+| spec             | cut |
+|------------------|-----|
+| `iid`            | units shuffled and dealt in equal parts; the remainder is spread, one each, over the
+first silos |
+| `pair`           | all units of an entity pair stay together; pairs are dealt so that silos are about
+equally large |
+| `dirichlet:A`    | per class a draw p ~ Dir(A) over silos; the class's shuffled units are cut at the
+cumulative floors |
+
+A Dirichlet cut that leaves a silo empty is drawn again, up to a hundred times; after that single units move
+from the largest silo to the empty ones, and the note says so (with many silos and a small A no draw would
+ever do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from config.errors import UserError, nearest
+
+__all__ = ["REDRAWS", "Partition", "cut", "parse"]
+
+REDRAWS = 100
+_KINDS = ("iid", "pair", "dirichlet")
+_NEEDS = {"pair": "pair", "dirichlet": "label", "entropy": "entropy"}
+
+
+@dataclass(frozen=True)
+class Partition:
+    indices: tuple[np.ndarray, ...]  #: per silo, sorted positions in the training split
+    spec: str
+    seed: int
+    note: str = ""  #: what a report must say of it; empty when there is nothing to say
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(i) for i in self.indices)
+
+
+def parse(spec: str) -> tuple[str, float]:
+    """("iid", 0.0), ("pair", 0.0) or ("dirichlet", alpha)."""
+    kind, colon, value = spec.partition(":")
+    if kind == "entropy":
+        return kind, 0.0
+    if kind not in _KINDS:
+        raise UserError(f'Unknown partition "{spec}".{nearest(kind, [*_KINDS, "entropy"])}')
+    if kind != "dirichlet":
+        if colon:
+            raise UserError(f'Partition "{kind}" takes no value, but "{spec}" gives one.')
+        return kind, 0.0
+    try:
+        alpha = float(value)
+    except ValueError:
+        alpha = float("nan")
+    if not 0.0 < alpha < float("inf"):
+        raise UserError(f'Partition "dirichlet" needs a positive number, as in "dirichlet:0.05", not "{spec}".')
+    return kind, alpha
+
+
+def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarray]) -> Partition:
+    """Divide `size` units among `silos`; `keys` are the task's `partition_keys()`."""
+    kind, alpha = parse(spec)
+    need = _NEEDS.get(kind)
+    if need is not None and need not in keys:
+        if kind == "entropy":
+            raise UserError('Partition "entropy" cuts documents by their structure, which this task does not have.')
+        raise UserError(f'Partition "{spec}" cuts by {need}, which this task does not have.')
+    if kind == "entropy":
+        raise UserError('Partition "entropy" belongs to the document task; use iid, pair or dirichlet:ALPHA here.')
+    if silos > size:
+        raise UserError(f"{silos} silos cannot share {size} training examples: each needs at least one.")
+    rng = np.random.default_rng([seed, 0x9A47])
+    note = ""
+    if kind == "iid":
+        parts = _iid(size, silos, rng)
+    elif kind == "pair":
+        parts = _by_group(np.asarray(keys["pair"]), silos, rng)
+        empty = sum(len(p) == 0 for p in parts)
+        if empty:
+            note = f"{empty} of {silos} silos are empty: there are fewer entity pairs than silos"
+    else:
+        parts, note = _dirichlet(np.asarray(keys["label"]), silos, alpha, rng)
+    return Partition(tuple(np.sort(p).astype(np.int64) for p in parts), spec, seed, note)
+
+
+def _iid(size: int, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
+    # array_split gives the first size % silos parts one unit more: the remainder is spread, never discarded.
+    return list(np.array_split(rng.permutation(size), silos))
+
+
+def _by_group(groups: np.ndarray, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Whole groups, in random order, each to the silo that is smallest so far (ties: lowest index)."""
+    _, group_of, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    load = np.zeros(silos, dtype=np.int64)
+    home = np.empty(len(counts), dtype=np.int64)
+    for g in rng.permutation(len(counts)):
+        home[g] = int(np.argmin(load))
+        load[home[g]] += counts[g]
+    silo_of = home[group_of]
+    return [np.flatnonzero(silo_of == k) for k in range(silos)]
+
+
+def _dirichlet(labels: np.ndarray, silos: int, alpha: float, rng: np.random.Generator) -> tuple[list[np.ndarray], str]:
+    classes = [np.flatnonzero(labels == c) for c in np.unique(labels)]
+    parts: list[list[np.ndarray]] = []
+    draws = 0
+    while draws < REDRAWS:
+        draws += 1
+        parts = [[] for _ in range(silos)]
+        for members in classes:
+            p = rng.dirichlet(np.full(silos, alpha))
+            if not np.isfinite(p).all():  # underflow at tiny alpha: all mass at one silo is the limit
+                p = np.eye(silos)[rng.integers(silos)]
+            cuts = np.floor(np.cumsum(p)[:-1] * len(members)).astype(np.int64)
+            for k, piece in enumerate(np.split(rng.permutation(members), cuts)):
+                parts[k].append(piece)
+        if all(sum(map(len, p)) for p in parts):
+            break
+    joined = [np.concatenate(p) for p in parts]
+    empty = [k for k, p in enumerate(joined) if len(p) == 0]
+    if not empty:
+        note = f"drawn {draws} times until no silo was empty" if draws > 1 else ""
+        return joined, note
+    for k in empty:
+        largest = max(range(silos), key=lambda j: (len(joined[j]), -j))
+        joined[k], joined[largest] = joined[largest][-1:], joined[largest][:-1]
+    return joined, (
+        f"repaired: {len(empty)} of {silos} silos were empty after {REDRAWS} draws; "
+        "each was given one example of the then largest silo"
+    )

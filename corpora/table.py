@@ -1,0 +1,282 @@
+"""A corpus at rest: one `datasets` table per split for people, packed integer arrays for training.
+
+Both stand in a folder of the cache (`$XDG_CACHE_HOME/sottovoce`, or `~/.cache/sottovoce`), named by a hash of
+what they were made from. The arrays are `.npy` files opened memory-mapped, so that a hundred forked silos
+share one copy in the page cache; the Arrow table keeps the sentences as text and is opened only when somebody
+wants to read them, because importing `datasets` takes longer than a round of training.
+
+A folder is written beside its final place and renamed, which is atomic: two processes that build the same
+corpus at once both succeed, and one folder remains.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cache_root", "cached", "content_hash", "pack"]
+
+NA = "NA"  #: relation 0 of every distant-supervision corpus: the pair is in no fact of the knowledge base
+SPLITS = ("train", "dev", "test")
+_FORMAT = 1  #: part of every cache key: bump it when the files below change
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The rows of one split, packed. Row i is (sentence, head, tail, relation); its words are
+    `tokens[offsets[i]:offsets[i + 1]]`, numbers of the corpus's own word list (not of a model's vocabulary).
+    """
+
+    tokens: np.ndarray  #: int32, all rows one after another
+    offsets: np.ndarray  #: int64, rows + 1
+    head_at: np.ndarray  #: int32: token where the head entity's mention starts
+    tail_at: np.ndarray
+    head: np.ndarray  #: int32: number of the entity
+    tail: np.ndarray
+    relation: np.ndarray  #: int32: the distant label
+    #: int8: 1 the sentence expresses its label, 0 it does not, -1 unknown (real corpora). For analysis and
+    #: tests only: nothing that trains may read it.
+    expresses: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray) -> Sentences:
+        """The given rows as a packed split of their own."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        where = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[rows], lengths)
+        rest = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in ("tokens", "offsets")}
+        return Sentences(tokens=self.tokens[where], offsets=offsets, **rest)
+
+
+@dataclass(frozen=True)
+class Content:
+    """A corpus as a reader or generator hands it over, before it is written."""
+
+    name: str
+    note: str  #: what a report must say about it
+    words: tuple[str, ...]
+    entities: tuple[str, ...]
+    relations: tuple[str, ...]  #: NA first
+    splits: Mapping[str, Sentences]
+    gold: Mapping[str, np.ndarray]  #: "dev", "test" -> int32 (facts, 3): head, tail, relation, none of them NA
+    public_words: bool = False  #: the word list is public, so that a model's vocabulary may be made of it
+    auc_points: int = 0  #: how many points of the curve count; 0 means all
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus in the cache. Arrays are memory-mapped; word and entity lists are read when first asked for."""
+
+    folder: Path
+    meta: Mapping[str, Any]
+    train: Sentences
+    dev: Sentences
+    test: Sentences
+    gold: Mapping[str, np.ndarray]
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def hash(self) -> str:
+        return str(self.meta["hash"])
+
+    @property
+    def note(self) -> str:
+        return str(self.meta["note"])
+
+    @property
+    def public_words(self) -> bool:
+        return bool(self.meta["public_words"])
+
+    @property
+    def auc_points(self) -> int:
+        return int(self.meta["auc_points"])
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        return tuple(self.meta["relations"])
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        return _read_lines(self.folder / "words.txt")
+
+    @cached_property
+    def entities(self) -> tuple[str, ...]:
+        return _read_lines(self.folder / "entities.txt")
+
+    def split(self, name: str) -> Sentences:
+        return {"train": self.train, "dev": self.dev, "test": self.test}[name]
+
+    def table(self, split: str) -> Any:
+        """The split as a `datasets.Dataset` (Arrow, memory-mapped), with the sentences as text."""
+        import datasets
+
+        return datasets.load_from_disk(str(self.folder / "table" / split))
+
+
+def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
+    """Rows of (word numbers, head start, tail start, head, tail, relation), as readers collect them."""
+    lengths = np.array([len(r[0]) for r in rows], dtype=np.int64)
+    tokens = np.fromiter((t for r in rows for t in r[0]), dtype=np.int32, count=int(lengths.sum()))
+    columns = np.array([r[1:] for r in rows], dtype=np.int32).reshape(len(rows), 5)
+    head_at, tail_at, head, tail, relation = (np.ascontiguousarray(c) for c in columns.T)
+    return Sentences(
+        tokens=tokens,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        head_at=head_at,
+        tail_at=tail_at,
+        head=head,
+        tail=tail,
+        relation=relation,
+        expresses=np.full(len(rows), -1, dtype=np.int8),
+    )
+
+
+def cache_root() -> Path:
+    """Where corpora are kept. A home that cannot be written to is no reason to fail: then the temporary folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    root = Path(base) / "sottovoce"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if os.access(root, os.W_OK):
+            return root
+    except OSError:
+        pass
+    root = Path(tempfile.gettempdir()) / f"sottovoce-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    return root
+
+
+def content_hash(content: Content) -> str:
+    """Over everything that training or evaluation can see; the same for the same data on every machine."""
+    digest = hashlib.sha256()
+    for text in (content.words, content.entities, content.relations):
+        digest.update("\n".join(text).encode() + b"\0")
+    for split in SPLITS:
+        for f in fields(Sentences):
+            digest.update(np.ascontiguousarray(getattr(content.splits[split], f.name)).tobytes())
+    for split in ("dev", "test"):
+        digest.update(np.ascontiguousarray(content.gold[split]).tobytes())
+    return digest.hexdigest()
+
+
+def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> Corpus:
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
+    described = json.dumps({"format": _FORMAT, **source}, sort_keys=True).encode()
+    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
+    corpus = _open(place)
+    if corpus is None:
+        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
+        _write(place, build())
+        corpus = _open(place)
+    if corpus is None:
+        raise OSError(f"the corpus cache at {place} cannot be read back")
+    return corpus
+
+
+def _open(place: Path) -> Corpus | None:
+    try:
+        meta = json.loads((place / "meta.json").read_text())
+        splits = {}
+        for split in SPLITS:
+            names = [f.name for f in fields(Sentences)]
+            arrays = {n: np.load(place / f"{split}.{n}.npy", mmap_mode="r") for n in names}
+            splits[split] = Sentences(**arrays)
+        gold = {s: np.load(place / f"{s}.gold.npy") for s in ("dev", "test")}
+    except (OSError, ValueError, EOFError):
+        return None
+    return Corpus(folder=place, meta=meta, gold=gold, **splits)
+
+
+def _write(place: Path, content: Content) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    try:
+        for split in SPLITS:
+            for f in fields(Sentences):
+                array = getattr(content.splits[split], f.name)
+                np.save(temporary / f"{split}.{f.name}.npy", np.ascontiguousarray(array))
+            _write_table(temporary / "table" / split, content, content.splits[split])
+        for split in ("dev", "test"):
+            np.save(temporary / f"{split}.gold.npy", np.ascontiguousarray(content.gold[split]))
+        (temporary / "words.txt").write_text("\n".join(content.words), encoding="utf-8")
+        (temporary / "entities.txt").write_text("\n".join(content.entities), encoding="utf-8")
+        meta = {
+            "name": content.name,
+            "note": content.note,
+            "hash": content_hash(content),
+            "relations": list(content.relations),
+            "public_words": content.public_words,
+            "auc_points": content.auc_points,
+            "figures": dict(content.figures),
+        }
+        (temporary / "meta.json").write_text(json.dumps(meta, indent=1))
+        try:
+            temporary.rename(place)
+        except OSError as error:  # another process was first: its folder is as good as ours
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_table(folder: Path, content: Content, split: Sentences) -> None:
+    import datasets
+    import pyarrow as pa
+
+    words = np.array(content.words, dtype=object)
+    entities, relations = np.array(content.entities, dtype=object), np.array(content.relations, dtype=object)
+    spelled, offsets = words[split.tokens], split.offsets
+    text = [" ".join(spelled[a:b]) for a, b in zip(offsets[:-1], offsets[1:])]
+    table = pa.table(
+        {
+            "sentence": pa.array(text, pa.string()),
+            "head": pa.array(entities[split.head], pa.string()),
+            "head_at": pa.array(split.head_at),
+            "tail": pa.array(entities[split.tail], pa.string()),
+            "tail_at": pa.array(split.tail_at),
+            "relation": pa.array(relations[split.relation], pa.string()),
+            "expresses": pa.array(split.expresses),
+        }
+    )
+    with _quiet(datasets):
+        datasets.Dataset(table).save_to_disk(str(folder))
+
+
+class _quiet:
+    """No progress bars of `datasets` between our own lines."""
+
+    def __init__(self, datasets: Any) -> None:
+        self._datasets = datasets
+
+    def __enter__(self) -> None:
+        self._was = self._datasets.is_progress_bar_enabled()
+        self._datasets.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was:
+            self._datasets.enable_progress_bar()
+
+
+def _read_lines(path: Path) -> tuple[str, ...]:
+    text = path.read_text(encoding="utf-8")
+    return tuple(text.split("\n")) if text else ()

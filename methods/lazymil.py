@@ -1,0 +1,194 @@
+"""Lazy MIL: at the start of a round all silos choose together, for every fact, the one sentence to believe.
+
+Sui et al. 2021, "Distantly Supervised Relation Extraction in Federated Settings", Findings of EMNLP. A bag is
+all sentences with the same (head, relation, tail), scattered over the silos. In the first exchange each silo
+scores its part of every bag with the global model and sends the best value (equation 2); the coordinator
+picks the best silo per bag (Algorithm 1). In the second each silo trains on those of its own sentences that
+won (equation 3), and the models are averaged, each silo counting the same (equation 5).
+
+Where this file departs from the paper or its released code:
+
+* Bags travel under names keyed with a secret the coordinator lacks, other names every round: it can compare
+  the silos' values for a bag, and cannot tell which entity pair it is about, nor follow it through the run.
+* No sentence number is sent. A silo remembers what each entry of its message stood for, and is told the
+  positions of the entries that won; it hears nothing about the others.
+* A silo trains on its own winners only. The released code hands every silo the union of all winners, that is,
+  other silos' text (methods.md, section 5).
+* Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose steps near
+  1, where the winners are, would be thirty times coarser). All comparisons use the rounded values, so that
+  the outcome is that of one rule over all sentences: highest value, then lowest silo, then lowest row.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from config.settings import Settings
+from methods.base import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
+from methods.fedavg import update_disclosure
+from methods.local import apply_update, difference, load, parameters, specs, train
+
+__all__ = ["CITATION", "TASKS", "Options", "best_of_bags", "build", "keyed_names", "quantise", "winners"]
+
+CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings, Findings of EMNLP"
+TASKS = ("distant",)
+NAME_BYTES = 16
+STEPS = 65535
+
+
+@dataclass(frozen=True)
+class Options:
+    """Lazy MIL has no knobs of its own."""
+
+
+_SCORES = Disclosure(
+    name="values",
+    channel="sealed",
+    shape="one 16-bit number per bag of the silo: the best probability p(r|s) in the bag",
+    reveals="how sure the current model is of the silo's best sentence for each bag; not the sentence, nor its number",
+    privacy="outside the privacy budget: adding one sentence can displace another's value and win",
+)
+_NAMES = Disclosure(
+    name="names",
+    channel="sealed",
+    shape="16 bytes per bag of the silo: a keyed hash of (head, relation, tail), fresh every round",
+    reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation it is",
+    privacy="outside the privacy budget: the number of bags is exact",
+)
+
+
+def quantise(probability: np.ndarray) -> np.ndarray:
+    """Probabilities as uint16, nearest step of 1/65535."""
+    return np.rint(np.clip(probability, 0.0, 1.0).astype(np.float64) * STEPS).astype(np.uint16)
+
+
+def best_of_bags(values: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Equation 2: per bag, the row of highest value, the first of them when several are equal."""
+    if len(starts) < 2:
+        return np.zeros(0, dtype=np.int64)
+    bag = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.lexsort((rows, -values[rows].astype(np.int64), bag))
+    return rows[order[starts[:-1]]]
+
+
+def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
+    """HMAC-SHA256 of each triple under the silos' secret, cut to 16 bytes: (bags, 16) uint8."""
+    prefix = b"sottovoce lazymil bag\x00" + round.to_bytes(8, "big")
+    digests = b"".join(hmac.digest(secret, prefix + t, "sha256")[:NAME_BYTES] for t in triples)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, NAME_BYTES)
+
+
+def score(silo: SiloView, heard: Heard) -> Answer:
+    """First exchange: the value of every bag of the silo, in the order of the keyed names, which tells nothing."""
+    task, data = silo.task, silo.data
+    model = load(task.new_model(0), heard.common)
+    label = data.sentences.relation[data.indices]
+    p = task.probabilities(model, data)[np.arange(len(label)), label]
+    values = quantise(p)
+    bags = task.bags(data)
+    best = best_of_bags(values, bags.rows, bags.starts)
+    names = keyed_names(silo.secret, heard.round, [task.triple(data, row) for row in best])
+    order = np.lexsort(names.T[::-1])
+    return Answer(
+        sealed={"names": names[order], "values": values[best][order]},
+        carry={"model": heard.common, "best": best[order]},
+        notes={
+            "bags": float(len(best)),
+            "mean_best": float(values[best].mean() / STEPS) if len(best) else 0.0,
+        },
+    )
+
+
+def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
+    """Algorithm 1, the server's half: per silo, the positions of its entries that are the best of their bag.
+
+    Ties go to the lower silo index. A message whose two arrays differ in length is taken as empty.
+    """
+    silos = sorted(s for s, a in scored.items() if len(a["names"]) == len(a["values"]) > 0)
+    won = {s: np.zeros(0, dtype=np.uint32) for s in scored}
+    if not silos:
+        return won
+    names = np.concatenate([np.ascontiguousarray(scored[s]["names"]) for s in silos]).view(">u8")
+    values = np.concatenate([scored[s]["values"] for s in silos]).astype(np.int64)
+    counts = [len(scored[s]["values"]) for s in silos]
+    silo = np.repeat(silos, counts)
+    position = np.concatenate([np.arange(n) for n in counts])
+    order = np.lexsort((position, silo, -values, names[:, 1], names[:, 0]))
+    sorted_names = names[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = (sorted_names[1:] != sorted_names[:-1]).any(axis=1)
+    chosen = order[first]
+    for s in silos:
+        won[s] = np.sort(position[chosen[silo[chosen] == s]]).astype(np.uint32)
+    return won
+
+
+def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
+    """Second exchange: E epochs over D*_i, the silo's own winning rows; without any, an update of zeros."""
+    start: Arrays = silo.carry["model"]
+    best = silo.carry["best"]
+    positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
+    chosen = silo.task.subset(silo.data.indices[best[positions.astype(np.int64)]])
+    model = load(silo.task.new_model(0), start)
+    notes = {"examples": 0.0}
+    if silo.task.size(chosen):
+        notes = train(silo, model, heard.round, chosen)
+    return Answer(masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes)
+
+
+def build(task: Any, settings: Settings) -> Method:
+    shapes = parameters(task.new_model(0))
+
+    def init(seed: int) -> State:
+        return State(parameters(task.new_model(seed)))
+
+    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast(state.model)
+
+    def keep_winners(state: State, folded: Folded) -> State:
+        return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
+
+    def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        nobody = np.zeros(0, dtype=np.uint32)
+        return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
+
+    def average(state: State, folded: Folded) -> State:
+        """Equation 5: every survivor counts the same, with or without winners."""
+        if not folded.survivors:
+            return State(state.model)
+        return State(apply_update(state.model, folded.total, len(folded.survivors)))
+
+    select = Exchange(
+        name="score",
+        disclosures=(_NAMES, _SCORES),
+        broadcast=send_model,
+        answer=score,
+        fold=keep_winners,
+        sealed={"names": ArraySpec((None, NAME_BYTES), "uint8"), "values": ArraySpec((None,), "uint16")},
+    )
+    learn = Exchange(
+        name="train",
+        disclosures=(update_disclosure("the sentences chosen this round"),),
+        broadcast=send_winners,
+        answer=train_on_winners,
+        fold=average,
+        masked=specs(shapes),
+    )
+    return Method("lazymil", CITATION, (select, learn), init)

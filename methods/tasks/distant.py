@@ -1,0 +1,289 @@
+"""Distant supervision: sentences labelled by a public knowledge base, bags of them judged by entity pair.
+
+A training unit is a row (sentence, head, tail, relation). Training bags are rows of one silo with the same
+(head, tail, relation), NA included; a test bag is all rows with the same (head, tail). See methods.md,
+section 5.
+
+**The vocabulary discloses nothing.** A word list collected from the silos' sentences would tell everybody
+which words some silo has. So the model's vocabulary is one of three public things: the lexicon of a built-in
+corpus; the words of the word-vector file that was given; or, for a real corpus without vectors, `hash_words`
+slots into which every silo hashes its words alike (two words may then share a vector, which costs a little
+accuracy).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from corpora.metrics import curve
+from corpora.table import Corpus, Sentences
+from methods.task import Evaluation, Split, Task
+from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN
+
+__all__ = ["Bags", "Batch", "DistantTask", "Knobs", "Rows"]
+
+_SCORE_BATCH = 512  #: rows scored at once, without gradients
+_SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The task's own settings, the same for every method that is compared on it."""
+
+    dropout: float = 0.2
+    weight_decay: float = 1e-5
+    word_dim: int = 50
+    hash_words: int = 30_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of one split: what a silo holds, or what it chose to train on."""
+
+    sentences: Sentences
+    indices: np.ndarray  #: positions in `sentences`; a row may stand here twice
+
+
+@dataclass(frozen=True)
+class Batch:
+    words: torch.Tensor
+    lengths: torch.Tensor
+    head_at: torch.Tensor
+    tail_at: torch.Tensor
+    relation: torch.Tensor
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.words, self.lengths, self.head_at, self.tail_at
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Rows grouped. Bag b holds `rows[starts[b]:starts[b + 1]]`, positions in the data's own list, ascending."""
+
+    rows: np.ndarray
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+    @property
+    def first(self) -> np.ndarray:
+        """One row of each bag, from which head, tail and label can be read."""
+        return self.rows[self.starts[:-1]]
+
+
+class DistantTask(Task):
+    name = "distant"
+    metric = "auc"
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        knobs: Knobs,
+        bag_rule: str = "one",
+        vectors: tuple[tuple[str, ...], np.ndarray] | None = None,
+    ) -> None:
+        self.corpus, self.knobs, self.bag_rule = corpus, knobs, bag_rule
+        self.corpus_name, self.corpus_hash, self.corpus_note = corpus.name, corpus.hash, corpus.note
+        self.labels = corpus.relations
+        self._vectors: np.ndarray | None = None
+        if vectors is not None:
+            words, matrix = vectors
+            self._known = {w: i for i, w in enumerate(words, start=2)}
+            self._vocabulary_size = len(words) + 2
+            self._vectors = np.concatenate([np.zeros((2, matrix.shape[1]), np.float32), matrix])
+            self.vocabulary_kind = "vectors"
+        elif corpus.public_words:
+            self._known = {w: i for i, w in enumerate(corpus.words, start=2)}
+            self._vocabulary_size = len(corpus.words) + 2
+            self.vocabulary_kind = "lexicon"
+        else:
+            self._known = {}
+            self._vocabulary_size = knobs.hash_words + 2
+            self.vocabulary_kind = "hashed"
+
+    # The vocabulary
+
+    def word_number(self, word: str) -> int:
+        """A word's place in the model's vocabulary."""
+        word = word.lower()
+        if self.vocabulary_kind == "hashed":
+            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+            return 2 + int.from_bytes(digest, "little") % self.knobs.hash_words
+        return self._known.get(word, UNKNOWN)
+
+    @cached_property
+    def _lookup(self) -> np.ndarray:
+        """From the corpus's word numbers to the model's."""
+        return np.array([self.word_number(w) for w in self.corpus.words], dtype=np.int64)
+
+    # The contract of methods.task.Task
+
+    def new_model(self, seed: int) -> PCNN:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            word_dim = self.knobs.word_dim if self._vectors is None else self._vectors.shape[1]
+            return PCNN(
+                words=self._vocabulary_size,
+                relations=len(self.labels),
+                word_dim=word_dim,
+                dropout=self.knobs.dropout,
+                vectors=self._vectors,
+            )
+
+    def train_size(self) -> int:
+        return len(self.corpus.train)
+
+    def partition_keys(self) -> Mapping[str, np.ndarray]:
+        t = self.corpus.train
+        return {
+            "label": np.asarray(t.relation),
+            "pair": t.head.astype(np.int64) << 32 | t.tail.astype(np.int64),
+        }
+
+    def subset(self, indices: np.ndarray) -> Rows:
+        return Rows(self.corpus.train, np.asarray(indices, dtype=np.int64))
+
+    def size(self, data: Rows) -> int:
+        return len(data.indices)
+
+    def batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Shuffled, then sorted by length within groups of batches so that little is padded, then shuffled again."""
+        order = rng.permutation(len(data.indices))
+        lengths = data.sentences.lengths[data.indices]
+        group = size * _SORT_WITHIN
+        cuts = []
+        for g in range(0, len(order), group):
+            block = order[g : g + group]
+            block = block[np.argsort(lengths[block], kind="stable")]
+            cuts += [block[b : b + size] for b in range(0, len(block), size)]
+        for c in rng.permutation(len(cuts)):
+            yield self.batch(data, cuts[c])
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(model(*batch.inputs), batch.relation)
+
+    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
+
+    def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
+        """Rank every (pair, relation) of the split; equal scores keep the order (head, tail, relation)."""
+        sentences = self.corpus.split(split)
+        data = Rows(sentences, np.arange(len(sentences)))
+        bags = self.bags(data, by_label=False)
+        scores = self.bag_scores(model, data, bags)[:, 1:]
+        heads, tails = sentences.head[bags.first], sentences.tail[bags.first]
+        facts = {tuple(f) for f in self.corpus.gold[split].tolist()}
+        gold = np.zeros(scores.shape, dtype=bool)
+        place = {pair: b for b, pair in enumerate(zip(heads.tolist(), tails.tolist()))}
+        for head, tail, relation in facts:
+            if (head, tail) in place:
+                gold[place[head, tail], relation - 1] = True
+        result = curve(scores.ravel(), gold.ravel(), len(facts))
+        points = self.corpus.auc_points
+        figures = {f"p@{n}": result.precision_at(n) for n in (100, 200, 300)}
+        figures["p@mean"] = sum(figures.values()) / 3
+        figures["auc_all"] = result.auc()
+        figures["best_f1"] = result.best_f1()
+        per_class = {
+            self.labels[r + 1]: curve(scores[:, r], gold[:, r], int(gold[:, r].sum())).auc()
+            for r in range(scores.shape[1])
+            if gold[:, r].any()
+        }
+        return Evaluation(result.auc(points), figures, per_class, result.points(points))
+
+    def model_files(self) -> Mapping[str, bytes]:
+        config = {
+            "architecture": "pcnn",
+            "relations": list(self.labels),
+            "vocabulary": self.vocabulary_kind,
+            "vocabulary_size": self._vocabulary_size,
+            "max_length": MAX_LENGTH,
+            "bag_rule": self.bag_rule,
+            "knobs": asdict(self.knobs),
+        }
+        files = {"config.json": json.dumps(config, indent=1).encode()}
+        if self.vocabulary_kind != "hashed":
+            files["vocabulary.txt"] = "\n".join(["[PAD]", "[UNK]", *self._known]).encode()
+        return files
+
+    # What the methods of this task use
+
+    def batch(self, data: Rows, chosen: np.ndarray) -> Batch:
+        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of them."""
+        s, rows = data.sentences, data.indices[chosen]
+        lengths = np.minimum(s.lengths[rows], MAX_LENGTH)
+        span = np.arange(int(lengths.max(initial=1)))
+        real = span < lengths[:, None]
+        where = np.where(real, s.offsets[rows][:, None] + span, 0)
+        words = np.where(real, self._lookup[s.tokens[where]], PAD) if len(s.tokens) else np.zeros_like(where)
+        return Batch(
+            torch.from_numpy(words),
+            torch.from_numpy(lengths.astype(np.int64)),
+            torch.from_numpy(s.head_at[rows].astype(np.int64)),
+            torch.from_numpy(s.tail_at[rows].astype(np.int64)),
+            torch.from_numpy(s.relation[rows].astype(np.int64)),
+        )
+
+    def bags(self, data: Rows, by_label: bool = True) -> Bags:
+        """Bags by (head, tail, relation) for training, or by (head, tail) for testing, in that order."""
+        s, i = data.sentences, data.indices
+        keys = [s.head[i], s.tail[i]] + ([s.relation[i]] if by_label else [])
+        order = np.lexsort(keys[::-1])  # stable: rows of a bag stay ascending
+        changed = np.zeros(len(i), dtype=bool)
+        for key in keys:
+            changed[1:] |= key[order][1:] != key[order][:-1]
+        if len(i):
+            changed[0] = True
+        return Bags(order, np.append(np.flatnonzero(changed), len(i)))
+
+    def triple(self, data: Rows, row: int) -> bytes:
+        """The public names of a row's head, relation and tail: what every silo calls the same bag."""
+        s, i = data.sentences, data.indices[row]
+        names = (self.corpus.entities[s.head[i]], self.labels[s.relation[i]], self.corpus.entities[s.tail[i]])
+        return "\x1f".join(names).encode()
+
+    def probabilities(self, model: nn.Module, data: Rows) -> np.ndarray:
+        """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations) float32."""
+        out = np.empty((len(data.indices), len(self.labels)), dtype=np.float32)
+        self._sweep(data, model, lambda batch: F.softmax(model(*batch.inputs), dim=-1), out)
+        return out
+
+    def vectors_of(self, model: PCNN, data: Rows) -> np.ndarray:
+        """Sentence vectors of every row, dropout off."""
+        out = np.empty((len(data.indices), model.out.in_features), dtype=np.float32)
+        self._sweep(data, model, lambda batch: model.encode(*batch.inputs), out)
+        return out
+
+    def bag_scores(self, model: nn.Module, data: Rows, bags: Bags) -> np.ndarray:
+        """Score of every relation for every bag: per relation the best sentence's probability (ONE, Lazy MIL)."""
+        p = self.probabilities(model, data)
+        if len(bags) == 0:
+            return np.zeros((0, len(self.labels)), dtype=np.float32)
+        return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
+
+    def _sweep(self, data: Rows, model: nn.Module, compute: Any, out: np.ndarray) -> None:
+        """Fill `out` batch by batch, rows sorted by length; the model's mode is put back afterwards."""
+        order = np.argsort(data.sentences.lengths[data.indices], kind="stable")
+        was = model.training
+        model.eval()
+        with torch.inference_mode():
+            for b in range(0, len(order), _SCORE_BATCH):
+                chosen = order[b : b + _SCORE_BATCH]
+                out[chosen] = compute(self.batch(data, chosen)).numpy()
+        model.train(was)

@@ -1,0 +1,90 @@
+"""PCNN, the piecewise convolutional network of Zeng et al. (2015), as OpenNRE and Lazy MIL build it.
+
+Tokens and their distances to the two entities are embedded, a convolution of width 3 runs over them, and the
+maximum is taken within each of the three pieces into which the entities' starts cut the sentence; dropout and
+one linear layer give the logits (Lazy MIL, section 3.2 and equation 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+__all__ = ["MAX_LENGTH", "PAD", "PCNN", "UNKNOWN", "pieces", "positions"]
+
+MAX_LENGTH = 128  #: longer sentences are cut
+PAD, UNKNOWN = 0, 1  #: the first two entries of every vocabulary
+_POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX_LENGTH
+
+
+def positions(length: int, start: torch.Tensor) -> torch.Tensor:
+    """Entry of the position table for each of `length` tokens, given where the entity starts: (batch, length)."""
+    index = torch.arange(length) - start.unsqueeze(1) + MAX_LENGTH
+    return index.clamp_(max=_POSITIONS - 1)
+
+
+def pieces(length: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """0 up to and including the first entity's start, 1 up to and including the second's, 2 after: (batch,
+    length).
+    """
+    i = torch.arange(length)
+    return (i > first.unsqueeze(1)).long() + (i > second.unsqueeze(1)).long()
+
+
+class PCNN(nn.Module):
+    """`encode` gives sentence vectors (three times `filters`), `forward` logits; `out` is the classifier."""
+
+    def __init__(
+        self,
+        words: int,
+        relations: int,
+        word_dim: int = 50,
+        position_dim: int = 5,
+        filters: int = 230,
+        dropout: float = 0.2,
+        vectors: np.ndarray | None = None,
+    ) -> None:
+        super().__init__()
+        self.word = nn.Embedding(words, word_dim, padding_idx=PAD)
+        self.head_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
+        self.tail_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
+        # A convolution of width 3 is a linear layer over each token and its two neighbours. Written so, it is
+        # a third faster on one core for sentences this short, and per-example gradients (DP-SGD) know the
+        # layer.
+        self.convolution = nn.Linear(3 * (word_dim + 2 * position_dim), filters)
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(3 * filters, relations)
+        if vectors is not None:
+            with torch.no_grad():
+                self.word.weight.copy_(torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)))
+
+    def encode(
+        self, words: torch.Tensor, lengths: torch.Tensor, head_at: torch.Tensor, tail_at: torch.Tensor
+    ) -> torch.Tensor:
+        """Sentence vectors (batch, 3 * filters). `words` is padded with PAD beyond each row's length."""
+        longest = words.shape[1]
+        real = torch.arange(longest) < lengths.unsqueeze(1)
+        head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
+        embedded = torch.cat(
+            [
+                self.word(words),
+                self.head_position(positions(longest, head_at) * real),
+                self.tail_position(positions(longest, tail_at) * real),
+            ],
+            dim=-1,
+        )
+        padded = F.pad(embedded, (0, 0, 1, 1))
+        window = torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], dim=-1)
+        features = F.relu(self.convolution(window))
+        piece = pieces(longest, torch.minimum(head_at, tail_at), torch.maximum(head_at, tail_at))
+        # Outside its piece a position counts -100 before the ReLU, that is 0 after it: so an empty piece is
+        # zeros.
+        pooled = [(features * ((piece == p) & real).unsqueeze(-1)).amax(dim=1) for p in range(3)]
+        return torch.cat(pooled, dim=-1)
+
+    def forward(
+        self, words: torch.Tensor, lengths: torch.Tensor, head_at: torch.Tensor, tail_at: torch.Tensor
+    ) -> torch.Tensor:
+        return self.out(self.dropout(self.encode(words, lengths, head_at, tail_at)))
