@@ -32,7 +32,7 @@ console = Console()
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10 METHOD=lazymil", show_default=False),
+    typer.Argument(metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10", show_default=False),
 ]
 Config = Annotated[str | None, typer.Option(help="A TOML file with settings; flags and NAME=VALUE win over it.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A knob of the method, as NAME=VALUE. Repeatable.")]
@@ -78,7 +78,7 @@ def simulate(
 @app.command()
 def coordinator(
     words: Words = None,
-    keys: Annotated[str, typer.Option(help="Folder with the study's keys; made, for all silos, if it is not there.")] = "keys",
+    keys: Annotated[str, typer.Option(help="Folder of the study's keys; made if it is not there.")] = "keys",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     wait: Annotated[float, typer.Option(help="Seconds to wait for the silos to enrol.")] = 600.0,
     set_: Set = None,
@@ -96,7 +96,7 @@ def silo(
     words: Words = None,
     index: Annotated[int, typer.Option(help="This silo's number in the study, from 0.")] = ...,  # type: ignore[assignment]
     address: Annotated[str, typer.Option(help="The coordinator, as HOST:PORT.")] = ...,  # type: ignore[assignment]
-    keys: Annotated[str, typer.Option(help="This silo's own folder of keys, made by the coordinator's first start.")] = ...,  # type: ignore[assignment]
+    keys: Annotated[str, typer.Option(help="This silo's own folder of keys.")] = ...,  # type: ignore[assignment]
     set_: Set = None,
     config: Config = None,
 ) -> None:

@@ -15,9 +15,9 @@ from bench.rundir import shared_secret
 from coordinator import checkpoint
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, RoundFailed, run_study, silo_name
+from coordinator.study import Call, Interrupted, Phases, RoundFailed, run_study
 from crypto.plain_sum import PlainSum
-from methods.base import Arrays, Folded, Heard, SiloView
+from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
 from silo.process import rounding_seed
 from wire.counter import ByteCounter

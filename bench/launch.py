@@ -24,7 +24,7 @@ from bench.progress import Follower
 from bench.rundir import silo_home
 from config.errors import UserError
 from coordinator import process as coordinator_process
-from coordinator.study import silo_name
+from methods.base import silo_name
 from silo import process as silo_process
 from silo.process import study_hash
 

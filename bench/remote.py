@@ -16,7 +16,7 @@ from bench.report import write_report
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import process as coordinator_process
-from coordinator.study import silo_name
+from methods.base import silo_name
 from silo import process as silo_process
 from silo.process import study_hash
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def _answer(s: dict[str, Any]) -> str:
         ("uploaded, downloaded in all", f"{human_bytes(s['bytes_up_total'])}, {human_bytes(s['bytes_down_total'])}"),
         ("epsilon", epsilon),
         ("wall time", f"{s['wall_seconds']:.1f} s"),
-        ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages counted once" if s["peak_rss_mb"] else "not measured"),
+        ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages once" if s["peak_rss_mb"] else "not measured"),
     ]
     return (
         _table(("", ""), rows)
@@ -98,7 +99,9 @@ def _bytes(s: dict[str, Any], traffic: list[dict[str, Any]]) -> str:
         entry[2] += t["wire_bytes"]
     rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in sorted(sums.items(), key=_heaviest)]
     return "## What crossed the wire\n\n" + (
-        _table(("direction", "message", "channel", "messages", "payload", "on the wire"), rows) if rows else "Nothing.\n"
+        _table(("direction", "message", "channel", "messages", "payload", "on the wire"), rows)
+        if rows
+        else "Nothing.\n"
     )
 
 
@@ -143,6 +146,6 @@ def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
     )
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(r) + " |" for r in rows]) + "\n"

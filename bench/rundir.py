@@ -13,9 +13,8 @@ from pathlib import Path
 from config.errors import UserError
 from config.load import dump
 from config.settings import Settings
-from coordinator.study import silo_name
 from crypto.keys import Identity
-from methods.base import derived_seed
+from methods.base import derived_seed, silo_name
 from wire.keys import CurveKeys, write_private
 
 __all__ = ["create", "make_keys", "shared_secret", "silo_home", "this_command"]

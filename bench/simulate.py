@@ -36,7 +36,6 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     console.print(f"preparing {settings.method} …", highlight=False)
     study = prepare(settings)
     settings = study.settings
-    resumed = run is not None
     if run is None:
         run = rundir.create(settings, rundir.this_command())
         write_partition(run, study)
@@ -51,7 +50,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     )
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
-    sentence = ""
+    sentence, cpu = "", _cpu_seconds()
     try:
         if settings.runner == "processes":
             outcome = run_processes(run, study, follower)
@@ -69,7 +68,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         else:
             console.print(f"{sentence} Finished rounds are kept. Go on with: {again}", soft_wrap=True, highlight=False)
         return status if status > 0 else 1
-    _close(run, peak, console, resumed)
+    _close(run, {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}, console)
     return 0
 
 
@@ -110,10 +109,15 @@ def _inprocess(run: Path, study: object, follower: Follower) -> tuple[int, float
             signal.signal(s, handler)
 
 
-def _close(run: Path, peak_mb: float, console: Console, resumed: bool) -> None:
+def _cpu_seconds() -> float:
+    """Of this process and of all its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def _close(run: Path, measured: dict[str, float], console: Console) -> None:
+    """What only the launcher could measure goes into the summary; then the report, and the closing lines."""
     path = run / "summary.json"
-    summary = json.loads(path.read_text("utf-8"))
-    summary["peak_rss_mb"] = peak_mb
+    summary = json.loads(path.read_text("utf-8")) | measured
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
     s = summary
@@ -124,8 +128,8 @@ def _close(run: Path, peak_mb: float, console: Console, resumed: bool) -> None:
         console.print(f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}", highlight=False)
     epsilon = "infinite (no noise added)" if s["epsilon"] == "inf" else s["epsilon"]
     console.print(
-        f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round  |  "
-        f"epsilon {epsilon}  |  {s['wall_seconds']:.1f} s  |  {peak_mb:.0f} MB",
+        f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round"
+        f"  |  epsilon {epsilon}  |  {s['wall_seconds']:.1f} s  |  {s['peak_rss_mb']:.0f} MB",
         highlight=False,
         soft_wrap=True,
     )

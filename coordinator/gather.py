@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.clear import ClearSum
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, silo_name
+from coordinator.study import Call, Interrupted, Phases, RoundSpent
 from crypto.coordinator_sum import CoordinatorSetup, OpenSum, SumFailed
 from crypto.errors import Refusal
-from crypto.plain_sum import PlainSum
 from crypto.records import Endorsement, ShareRelease, SumHeader, UploadRecord
-from methods.base import Folded
+from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, Inbox, pieces
 from wire.router import Gone, Received, Router
@@ -61,11 +61,10 @@ class Gather:
         self._phases, self._slots, self._stop = phases, slots, should_stop
         self._until = time.monotonic() + deadline
         self._index = {silo_name(i): i for i in cohort}
-        self._stage = {silo: Stage.WAITING for silo in self._index}
+        self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._sealed: dict[str, Inbox] = {}
-        self._sum: OpenSum | None = None
-        self._plain: PlainSum | None = None
-        self._plain_frames: dict[str, list[np.ndarray]] = {}
+        self._spent: set[str] = set()
+        self._sum: OpenSum | ClearSum | None = None
         self._common, self._private = common, private
         self._encoding = call.encoding(len(cohort)) if call.exchange.masked else None
         self._header: SumHeader | None = None
@@ -73,7 +72,7 @@ class Gather:
             self._header = SumHeader(
                 sid=setup.sid,
                 round=call.round,
-                exchange=call.index,
+                exchange=call.exchange.name,
                 number=number,
                 broadcast=common.digest,
                 alive=tuple(sorted(self._index)),
@@ -82,7 +81,7 @@ class Gather:
             )
             self._sum = OpenSum(self._header, setup)
         elif self._encoding is not None:
-            self._plain = PlainSum(self._encoding)
+            self._sum = ClearSum(self._encoding)
 
     def run(self) -> Folded:
         began = time.monotonic()
@@ -94,13 +93,13 @@ class Gather:
         began = time.monotonic()
         total: dict[str, np.ndarray] = {}
         survivors = tuple(s for s, stage in self._stage.items() if stage is Stage.DONE)
+        if self._spent:
+            raise RoundSpent(f"{len(self._spent)} silos already released shares for it, and do so only once")
+        if not survivors:
+            raise SumFailed("no silo answered")
         if self._sum is not None:
-            survivors, sums = self._unmask(self._sum)
+            survivors, sums = self._unmask(self._sum) if isinstance(self._sum, OpenSum) else self._sum.result()
             total = self._call.total(sums)
-        elif self._plain is not None:
-            if not survivors:
-                raise SumFailed("no silo answered")
-            total = self._call.total(self._plain.result(len(survivors)))
         self._phases.add("unmasking", began)
         order = sorted(self._index[s] for s in survivors)
         sealed = {i: self._sealed[silo_name(i)].arrays() for i in order if silo_name(i) in self._sealed}
@@ -196,6 +195,8 @@ class Gather:
         if stage is Stage.OUT:
             return
         if isinstance(message, m.Refused):
+            if message.attack == "second-sum":
+                self._spent.add(silo)
             self._runlog.event("refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300])
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
@@ -204,13 +205,15 @@ class Gather:
             self._sealed[silo] = self._sealed_inbox(message.arrays)
             self._finish_if_complete(silo)
         elif isinstance(message, m.SumStart) and stage is Stage.UPLOADING:
-            if self._sum is not None:
+            if isinstance(self._sum, OpenSum):
                 record = UploadRecord.from_record(message.record)
                 if record.silo != silo:
                     raise Refusal("key-substitution", f"{silo} sent an upload in the name of {record.silo}")
                 self._sum.begin_upload(record)
-            elif self._plain is not None:
-                self._plain_frames[silo] = []
+            elif self._sum is not None:
+                self._sum.begin(silo)
+            else:
+                raise Refusal("undeclared-upload", "words for a sum in an exchange without one")
         elif isinstance(message, m.Chunk) and stage is Stage.UPLOADING and payload is not None:
             self._chunk(silo, message, payload)
         else:
@@ -230,42 +233,19 @@ class Gather:
     def _chunk(self, silo: str, message: m.Chunk, payload: Any) -> None:
         if message.stream == "sealed" and silo in self._sealed:
             self._sealed[silo].add(message.index, payload)
-        elif message.stream == "masked" and self._encoding is not None:
+        elif message.stream == "masked" and self._sum is not None and self._encoding is not None:
             if len(payload) % 8:
                 raise Refusal("wrong-shape", "a frame that is not whole words")
-            words = np.frombuffer(payload, "<u8")
-            if self._sum is not None:
-                self._sum.add_frame(silo, message.index, words)
-                if message.index == self._encoding.frames - 1:
-                    self._sum.finish_upload(silo)
-            elif self._plain is not None:
-                frames = self._plain_frames.get(silo)
-                if frames is None or message.index != len(frames) or message.index >= self._encoding.frames:
-                    raise Refusal("wrong-shape", "a frame out of order")
-                if len(words) != self._encoding.frame_words(message.index):
-                    raise Refusal("wrong-shape", "a frame of the wrong size")
-                frames.append(words.copy())
-                if len(frames) == self._encoding.frames:
-                    self._plain.add(frames)
-                    self._plain_frames[silo] = []
-                    self._plain_done(silo)
+            self._sum.add_frame(silo, message.index, np.frombuffer(payload, "<u8"))
+            if message.index == self._encoding.frames - 1:
+                self._sum.finish_upload(silo)
         else:
             raise Refusal("wrong-shape", f"a piece of {message.stream[:20]!r} that was not announced")
         self._finish_if_complete(silo)
 
-    def _plain_done(self, silo: str) -> None:
-        self._plain_frames[silo] = [np.empty(0, np.uint64)]  # marks it complete; any further frame is out of order
-
     def _finish_if_complete(self, silo: str) -> None:
         sealed = not self._call.exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)
-        if self._sum is not None:
-            summed = silo in self._sum.uploaded
-        elif self._plain is not None:
-            frames = self._plain_frames.get(silo)
-            summed = bool(frames) and frames is not None and len(frames[0]) == 0
-        else:
-            summed = True
-        if sealed and summed:
+        if sealed and (self._sum is None or silo in self._sum.uploaded):
             self._stage[silo] = Stage.DONE
 
     def _out(self, silo: str, why: str) -> None:
@@ -281,31 +261,25 @@ class Gather:
 
     def _unmask(self, opened: OpenSum) -> tuple[tuple[str, ...], list[np.ndarray]]:
         proposal = m.SumStep("propose", opened.propose().to_record())
-        for silo in opened.uploaded:
+        for silo in opened.reachable:
             self._router.send(silo, proposal)
-        self._wait(lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
+        self._wait(opened, lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
         for holder, request in opened.unmask_requests().items():
             self._router.send(holder, m.SumStep("unmask", request.to_record()))
         # From here a stop would lose the round: shares are out and may be asked for only once. It takes milliseconds.
         self._stop = lambda: False
-        self._wait(lambda: opened.released_enough, "too few silos released their shares")
+        self._wait(opened, lambda: opened.released_enough, "too few silos released their shares")
         return opened.result()
 
-    def _wait(self, enough: Callable[[], bool], otherwise: str) -> None:
+    def _wait(self, opened: OpenSum, enough: Callable[[], bool], otherwise: str) -> None:
+        """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""
         while not enough():
-            if time.monotonic() > self._until or not self._in(Stage.DONE):
-                raise SumFailed(otherwise)
-            if self._hopeless():
+            if time.monotonic() > self._until or len(opened.reachable) < opened.needed:
                 raise SumFailed(otherwise)
             self._next(0.5)
 
-    def _hopeless(self) -> bool:
-        """Even if everybody who is left answers, it will not be enough."""
-        assert self._sum is not None
-        return len(self._in(Stage.DONE)) < self._sum.threshold
-
     def _sum_step(self, silo: str, message: m.SumStep) -> None:
-        if self._sum is None:
+        if not isinstance(self._sum, OpenSum):
             raise Refusal("channel-downgrade", "a secure sum's message in an exchange without one")
         if message.record.get("h") != self._sum.header.h:
             log.info("late-share: a %s of an earlier sum from %s", message.step[:20], silo)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from config.settings import Settings
 from coordinator.gather import Gather
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, RoundFailed, silo_name
+from coordinator.study import Call, Interrupted, Phases, RoundFailed, RoundSpent
 from crypto.coordinator_sum import CoordinatorSetup, SumFailed
 from crypto.errors import Refusal
 from crypto.records import KeyOffer, NonceReveal
-from methods.base import Folded
+from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import pack
 from wire.router import Gone, Received, Router
@@ -42,7 +42,8 @@ class NetworkChorus:
         self._study, self._runlog, self._slots, self._should_stop = study, runlog, slots, should_stop
         self._names = {silo_name(i): i for i in range(settings.silos)}
         self._members: set[str] = set()
-        self._number = 0
+        # Above every number of an earlier process of this run: silos refuse any that is not above the last.
+        self._number = time.time_ns() // 1_000_000
         self._setup: CoordinatorSetup | None = None
 
     # Enrolment -------------------------------------------------------------------------------------------------
@@ -89,19 +90,16 @@ class NetworkChorus:
             self._check_enough()
             setup = CoordinatorSetup({s: self._identities[s] for s in self._members}, self._run_id)
             members = set(self._members)
-            if (
-                self._ask(members, welcome, "offer", lambda r, s=setup: s.receive_offer(KeyOffer.from_record(r)))
-                and self._ask(
-                    members,
-                    m.SumStep("keys", setup.key_list().to_record()),
-                    "reveal",
-                    lambda r, s=setup: s.receive_reveal(NonceReveal.from_record(r)),
-                )
-            ):
-                nonces = m.SumStep("nonces", setup.nonce_list().to_record())
-                if all([self._router.send(silo, nonces) for silo in sorted(members)]):
-                    self._setup = setup
-                    return
+            if not self._ask(members, welcome, "offer", lambda r: setup.receive_offer(KeyOffer.from_record(r))):  # noqa: B023
+                continue
+            keys = m.SumStep("keys", setup.key_list().to_record())
+            if not self._ask(members, keys, "reveal", lambda r: setup.receive_reveal(NonceReveal.from_record(r))):  # noqa: B023
+                continue
+            nonces = m.SumStep("nonces", setup.nonce_list().to_record())
+            for silo in sorted(members):
+                self._router.send(silo, nonces)
+            self._setup = setup
+            return
 
     def _ask(self, members: set[str], question: m.Message, step: str, take: Callable[[dict], None]) -> bool:
         """Ask everybody and take every answer; False as soon as somebody is lost."""
@@ -172,6 +170,9 @@ class NetworkChorus:
             )
             try:
                 folded = gather.run()
+            except RoundSpent:
+                gather.close(ok=False)
+                raise
             except SumFailed as e:
                 gather.close(ok=False)
                 reason = str(e)

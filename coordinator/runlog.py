@@ -18,6 +18,8 @@ from wire.counter import ByteCounter
 
 __all__ = ["RunLog", "read_lines"]
 
+_CLEAR = "the coordinator: nothing was masked"
+
 
 class RunLog:
     def __init__(self, path: Path) -> None:
@@ -49,7 +51,7 @@ class RunLog:
                 "name": d.name,
                 "channel": d.channel if masked or d.channel == "sealed" else "clear",
                 "shape": d.shape,
-                "readable_by": d.readable_by if masked or d.channel == "sealed" else "the coordinator: nothing was masked",
+                "readable_by": d.readable_by if masked or d.channel == "sealed" else _CLEAR,
                 "reveals": d.reveals,
                 "privacy": d.privacy,
             }

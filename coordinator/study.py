@@ -7,7 +7,7 @@ an exchange. Everything random here comes from the run's seed, so the two give t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,18 +17,27 @@ import torch
 from config.settings import Settings
 from coordinator import checkpoint
 from coordinator.checkpoint import Checkpoint, model_sha256
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
+from coordinator.summary import write_summary
 from crypto.encoding import Encoding, default_rounding
-from methods.base import Arrays, Broadcast, Exchange, Folded, Method, State, derived_seed
+from methods.base import Arrays, Broadcast, Exchange, Folded, Method, State, derived_seed, silo_name
 from methods.local import load
-from methods.task import Evaluation, Task
+from methods.task import Evaluation, Split, Task
 from wire.counter import ByteCounter
 
-__all__ = ["Call", "Chorus", "Interrupted", "RoundFailed", "run_study", "select", "silo_name"]
+__all__ = ["Call", "Chorus", "Interrupted", "RoundFailed", "RoundSpent", "run_study", "select"]
 
 
 class RoundFailed(Exception):
     """A round that cannot be completed with the silos that are left. The run ends and can be resumed."""
+
+
+class RoundSpent(Exception):
+    """A round whose sum was opened by a coordinator that then died before it kept the result.
+
+    Silos release shares for a payload once: two sums over it that differ by one silo would reveal that silo. So the
+    round is given up, and the run goes on with the model it has.
+    """
 
 
 class Interrupted(Exception):
@@ -48,7 +57,7 @@ class Call:
     lane_bits: int
 
     def encoding(self, parties: int) -> Encoding:
-        sizes = tuple(int(np.prod(s.shape, dtype=np.int64)) for s in self.exchange.masked.values())
+        sizes = tuple(s.size for s in self.exchange.masked.values())
         rounding, rotate = default_rounding(self.lane_bits, parties)
         return Encoding(self.lane_bits, parties, sizes, self.ranges, rounding, rotate)
 
@@ -82,15 +91,11 @@ class Chorus(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
-def silo_name(index: int) -> str:
-    return f"silo-{index:03d}"
-
-
-def select(settings: Settings, round: int, present: tuple[int, ...]) -> tuple[int, ...]:
+def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
     """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those that are gone."""
     m = max(int(settings.fraction * settings.silos), 1)
     rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
-    order = [int(i) for i in rng.permutation(settings.silos) if int(i) in set(present)]
+    order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
     return tuple(sorted(order[:m]))
 
 
@@ -113,13 +118,114 @@ def _next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float,
 
 
 @dataclass
-class _Progress:
+class Progress:
     """What the loop carries beside the state; JSON, so that a checkpoint holds it."""
 
     best_value: float = float("-inf")
     best_round: int = -1
     wall: float = 0.0
-    ranges: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who sent what.
+    pending: dict[str, Any] | None = None
+
+
+class _Loop:
+    """One run: its state and progress, a round at a time."""
+
+    def __init__(self, method: Method, task: Task, settings: Settings, chorus: Chorus, runlog: RunLog) -> None:
+        self.method, self.task, self.settings, self.chorus, self.runlog = method, task, settings, chorus, runlog
+        seed = derived_seed(settings.seed, "init")
+        self.state = method.init(seed)
+        self.progress, self.best, self.finished = Progress(), self.state.model, 0
+        self._network = task.new_model(seed)
+        self._began, self._earlier = time.monotonic(), 0.0
+
+    def resume(self, kept: Checkpoint) -> None:
+        # In the order that the method gave its parameters, which the file does not keep.
+        self.state = State({k: kept.state.model[k] for k in self.state.model}, kept.state.memory)
+        self.best, self.finished, self.progress = kept.best, kept.finished, Progress(**kept.figures)
+        self._earlier = self.progress.wall
+        if self.progress.pending is not None:
+            self._score(self.finished - 1, time.monotonic())
+
+    def round(self, round: int) -> None:
+        began = time.monotonic()
+        self.chorus.counter.round = round
+        asked = select(self.settings, round, self.chorus.present())
+        self.runlog.event("round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked])
+        sent: list[tuple[str, str]] = []
+        cohort = asked
+        try:
+            for index, exchange in enumerate(self.method.exchanges):
+                cohort = self._exchange(round, index, exchange, cohort)
+                sent += [(silo_name(i), exchange.name) for i in cohort]
+        except RoundSpent as e:
+            self.runlog.event("round-spent", round=round, why=str(e))
+            cohort = ()
+        self.chorus.end_round(round)
+        self.progress.pending = {"asked": list(asked), "survivors": list(cohort), "sent": sent}
+        self._keep(round + 1)  # before it is scored: once shares are out, this sum can never be had again
+        self._score(round, began)
+
+    def _exchange(self, round: int, index: int, exchange: Exchange, cohort: tuple[int, ...]) -> tuple[int, ...]:
+        ranges = tuple(self.progress.ranges.get(exchange.name) or _first_ranges(self.settings, exchange))
+        broadcast = exchange.broadcast(self.state, round, cohort)
+        call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits)
+        folded = self.chorus.perform(call)
+        self.state = exchange.fold(self.state, folded)
+        if exchange.masked:
+            self.progress.ranges[exchange.name] = list(_next_ranges(self.settings, call, folded))
+        return folded.survivors
+
+    def _score(self, round: int, began: float) -> None:
+        pending = self.progress.pending
+        assert pending is not None
+        since = time.monotonic()
+        evaluation = self.evaluate(self.state.model, "dev")
+        self.chorus.phases.add("evaluating", since)
+        if evaluation.value > self.progress.best_value:
+            self.progress.best_value, self.progress.best_round = evaluation.value, round
+            self.best = self.state.model
+        up, down = self.runlog.traffic(self.chorus.counter)
+        self.runlog.privacy(self.method, round, pending["sent"])
+        wanted = set(select(self.settings, round, range(self.settings.silos))) | set(pending["asked"])
+        line = {
+            "round": round,
+            "participants": [silo_name(i) for i in pending["asked"]],
+            "survivors": [silo_name(i) for i in pending["survivors"]],
+            "missed": [silo_name(i) for i in sorted(wanted - set(pending["survivors"]))],
+            "metric": self.task.metric,
+            "dev": evaluation.value,
+            "figures": dict(evaluation.figures),
+            "seconds": time.monotonic() - began,
+            "phases": self.chorus.phases.drain(),
+            "bytes_up": up,
+            "bytes_down": down,
+            "model_sha256": model_sha256(self.state.model),
+        }
+        self.runlog.append("rounds.jsonl", line)
+        self.progress.pending = None
+        self._keep(round + 1)
+        self.runlog.event("round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")})
+
+    def _keep(self, finished: int) -> None:
+        self.progress.wall = self._earlier + time.monotonic() - self._began
+        kept = Checkpoint(finished, self.state, self.best, vars(self.progress))
+        checkpoint.write(self.runlog.path / "checkpoint", kept)
+
+    def evaluate(self, model: Arrays, split: Split) -> Evaluation:
+        load(self._network, model)
+        self._network.eval()
+        with torch.no_grad():
+            return self.task.evaluate(self._network, split)
+
+    def finish(self) -> dict[str, Any]:
+        self.chorus.stop("the run is over")
+        self.runlog.traffic(self.chorus.counter)
+        test = self.evaluate(self.best, "test")
+        self.progress.wall = self._earlier + time.monotonic() - self._began
+        checkpoint.save_model(self.runlog.path / "model", self.best, self.task.model_files())
+        return write_summary(self.runlog, self.method, self.task, self.settings, vars(self.progress), self.best, test)
 
 
 def run_study(
@@ -132,123 +238,11 @@ def run_study(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """All rounds, then summary.json and the model. Returns the summary."""
-    started = time.monotonic()
-    state = method.init(derived_seed(settings.seed, "init"))
-    progress, best, finished = _Progress(), state.model, 0
+    loop = _Loop(method, task, settings, chorus, runlog)
     if resume is not None:
-        finished, best = resume.finished, resume.best
-        state = State({k: resume.state.model[k] for k in state.model}, resume.state.memory)
-        progress = _Progress(**resume.figures)  # type: ignore[arg-type]
-        progress.ranges = {k: tuple(v) for k, v in progress.ranges.items()}
-    network = task.new_model(derived_seed(settings.seed, "init"))
-    earlier = progress.wall
-    for round in range(finished, settings.rounds):
-        began = time.monotonic()
-        chorus.counter.round = round
-        cohort = select(settings, round, chorus.present())
-        runlog.event("round", round=round, rounds=settings.rounds, cohort=[silo_name(i) for i in cohort])
-        asked, sent = cohort, []
-        for index, exchange in enumerate(method.exchanges):
-            ranges = progress.ranges.get(exchange.name) or _first_ranges(settings, exchange)
-            broadcast = exchange.broadcast(state, round, cohort)
-            call = Call(round, index, exchange, broadcast, cohort, ranges, settings.bits)
-            folded = chorus.perform(call)
-            state = exchange.fold(state, folded)
-            if exchange.masked:
-                progress.ranges[exchange.name] = _next_ranges(settings, call, folded)
-            cohort = folded.survivors
-            sent += [(silo_name(i), exchange.name) for i in cohort]
-        chorus.end_round(round)
-        scored = time.monotonic()
-        evaluation = _evaluate(task, network, state.model, "dev")
-        chorus.phases.add("evaluating", scored)
-        if evaluation.value > progress.best_value:
-            progress.best_value, progress.best_round, best = evaluation.value, round, state.model
-        up, down = runlog.traffic(chorus.counter)
-        runlog.privacy(method, round, sent)
-        progress.wall = earlier + time.monotonic() - started
-        line = {
-            "round": round,
-            "participants": [silo_name(i) for i in asked],
-            "survivors": [silo_name(i) for i in cohort],
-            "missed": [silo_name(i) for i in range(settings.silos) if i in set(asked) - set(cohort)],
-            "metric": task.metric,
-            "dev": evaluation.value,
-            "figures": dict(evaluation.figures),
-            "seconds": time.monotonic() - began,
-            "phases": chorus.phases.drain(),
-            "bytes_up": up,
-            "bytes_down": down,
-            "model_sha256": model_sha256(state.model),
-        }
-        runlog.append("rounds.jsonl", line)
-        checkpoint.write(runlog.path / "checkpoint", Checkpoint(round + 1, state, best, vars(progress)))
-        runlog.event("round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")})
-        if should_stop() and round + 1 < settings.rounds:
+        loop.resume(resume)
+    for round in range(loop.finished, settings.rounds):
+        if should_stop():
             raise Interrupted
-    chorus.stop("the run is over")
-    runlog.traffic(chorus.counter)
-    test = _evaluate(task, network, best, "test")
-    progress.wall = earlier + time.monotonic() - started
-    checkpoint.save_model(runlog.path / "model", best, task.model_files())
-    return _summary(method, task, settings, runlog, progress, best, test)
-
-
-def _evaluate(task: Task, network: torch.nn.Module, model: Arrays, split: Any) -> Evaluation:
-    load(network, model)
-    network.eval()
-    with torch.no_grad():
-        return task.evaluate(network, split)
-
-
-def _summary(
-    method: Method,
-    task: Task,
-    settings: Settings,
-    runlog: RunLog,
-    progress: _Progress,
-    model: Arrays,
-    test: Evaluation,
-) -> dict[str, Any]:
-    rounds = read_lines(runlog.path / "rounds.jsonl")
-    traffic = read_lines(runlog.path / "traffic.jsonl")
-    up = sum(x["wire_bytes"] for x in traffic if x["direction"] == "up")
-    down = sum(x["wire_bytes"] for x in traffic if x["direction"] == "down")
-    in_rounds = sum(x["wire_bytes"] for x in traffic if x["direction"] == "up" and x["round"] >= 0)
-    missed: dict[str, list[int]] = {}
-    for line in rounds:
-        for silo in line["missed"]:
-            missed.setdefault(silo, []).append(line["round"])
-    summary: dict[str, Any] = {
-        "method": method.name,
-        "task": task.name,
-        "corpus": task.corpus_name,
-        "corpus_sha256": task.corpus_hash,
-        "corpus_note": task.corpus_note,
-        "partition": settings.partition,
-        "silos": settings.silos,
-        "rounds": settings.rounds,
-        "seed": settings.seed,
-        "runner": settings.runner,
-        "masked": settings.secagg,
-        "metric": task.metric,
-        "value": test.value,
-        "figures": dict(test.figures),
-        "per_class": dict(test.per_class),
-        "selected_round": progress.best_round,
-        "dev_value": progress.best_value,
-        "bytes_up_total": up,
-        "bytes_down_total": down,
-        "bytes_up_per_silo_round": in_rounds / max(1, sum(len(x["participants"]) for x in rounds)),
-        "epsilon": "inf",
-        "delta": 0.0,
-        "missed": missed,
-        "wall_seconds": round(progress.wall, 2),
-        "peak_rss_mb": None,
-        "model_sha256": model_sha256(model),
-    }
-    runlog.write_json("curve.json", {"metric": task.metric, "points": [list(p) for p in test.curve]})
-    runlog.write_json("summary.json", summary)
-    return summary
-
-
+        loop.round(round)
+    return loop.finish()

@@ -1,11 +1,12 @@
 """What a method is: a short list of exchanges, and for each what travels, how, and what it tells whom.
 
 A round of every method in this package is the same dance. The coordinator says something (`Broadcast`), each
-silo computes (`Answer`), the answers come back *masked* (only their sum over the surviving silos is ever readable)
-or *sealed* (readable by the coordinator alone), and the coordinator folds them (`Folded`) into its next `State`.
+silo computes (`Answer`), the answers come back *masked* (only their sum over the surviving silos is ever
+readable) or *sealed* (readable by the coordinator alone), and the coordinator folds them (`Folded`) into its
+next `State`.
 
-Everything that crosses a boundary is a mapping from names to numpy arrays, so that checkpoints, both runners and
-the silo's refusals need no code of any one method. States are frozen; functions return new ones.
+Everything that crosses a boundary is a mapping from names to numpy arrays, so that checkpoints, both runners
+and the silo's refusals need no code of any one method. States are frozen; functions return new ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +34,7 @@ __all__ = [
     "SiloView",
     "State",
     "derived_seed",
+    "silo_name",
 ]
 
 Arrays = Mapping[str, np.ndarray]
@@ -67,6 +70,11 @@ class ArraySpec:
     dtype: str = "float32"
     #: Masked arrays only: magnitudes above this are clipped, whatever range the coordinator proposes.
     cap: float = 8.0
+
+    @property
+    def size(self) -> int:
+        """Elements of an array whose shape is fully declared."""
+        return prod(n for n in self.shape if n is not None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +163,10 @@ class Method:
     @property
     def disclosures(self) -> tuple[Disclosure, ...]:
         return tuple(d for e in self.exchanges for d in e.disclosures)
+
+
+def silo_name(index: int) -> str:
+    return f"silo-{index:03d}"
 
 
 def derived_seed(*parts: object) -> int:

@@ -93,9 +93,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
                 want is None or want == got for want, got in zip(spec.shape, array.shape)
             )
             if not fits or array.dtype != np.dtype(spec.dtype):
-                raise Refusal(
-                    "wrong-shape",
-                    f"{exchange.name}: {name} is {array.dtype}{list(array.shape)}, declared {spec.dtype}{list(spec.shape)}",
-                )
+                got, want = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
+                raise Refusal("wrong-shape", f"{exchange.name}: {name} is {got}, declared {want}")
             if channel == "masked" and not np.isfinite(array).all():
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} holds NaN or infinity; training diverged")

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from crypto.encoding import Encoding
 from crypto.errors import Refusal
 from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
 from crypto.silo_sum import SiloSum
-from methods.base import Answer, Exchange, Heard
+from methods.base import Answer, Heard
 from silo.desk import Desk
 from wire import messages as m
 from wire.bundle import Inbox, pack, pieces
@@ -51,8 +49,8 @@ LEGAL: dict[str, frozenset[State]] = {
     "chunk": frozenset({_S.HEARING}),
     "go": frozenset({_S.TOLD}),
     "send": frozenset({_S.READY}),
-    "sum:propose": frozenset({_S.SENT}),
-    "sum:unmask": frozenset({_S.SENT}),
+    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),  # one that came too late still helps to open
+    "sum:unmask": frozenset({_S.TOLD, _S.READY, _S.SENT}),
     "closed": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
     "round-over": frozenset({_S.IDLE}),
     "ping": frozenset(_S),
@@ -163,11 +161,11 @@ class Session:
                 if not self._told.header:
                     raise Refusal("channel-downgrade", f"{exchange.name} is masked and was asked for in the clear")
                 self._header = SumHeader.from_record(self._told.header)
-                if (self._header.round, self._header.exchange) != (self._told.round, self._told.exchange):
+                if (self._header.round, self._header.exchange) != (self._told.round, exchange.name):
                     raise Refusal("round-regression", "the sum's header names another exchange")
-                _check_ranges(exchange, self._header.encoding)
-                sizes = tuple(int(np.prod(s.shape, dtype=np.int64)) for s in exchange.masked.values())
-                self._sum.begin(self._header, self._inboxes[0][1].bundle().digest, sizes)
+                sizes = tuple(s.size for s in exchange.masked.values())
+                caps = [s.cap for s in exchange.masked.values()]
+                self._sum.begin(self._header, self._inboxes[0][1].bundle().digest, sizes, caps)
             self.state = State.TOLD
         yield from ()
 
@@ -203,7 +201,7 @@ class Session:
                 frames = Encoding.from_record(told.encoding).encode(tensors, seed)
                 yield m.SumStart(self._number, {}), None
             for i, frame in enumerate(frames):
-                yield m.Chunk(self._number, "masked", i), memoryview(frame).cast("B")
+                yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
         self.state = State.SENT
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
@@ -243,8 +241,3 @@ class Session:
         self._told = self._header = self._answer = None
         self._inboxes = []
 
-
-def _check_ranges(exchange: Exchange, encoding: Encoding) -> None:
-    for (name, spec), proposed in zip(exchange.masked.items(), encoding.ranges):
-        if proposed > spec.cap:
-            raise Refusal("range-widening", f"range {proposed:g} for {name} is above its cap of {spec.cap:g}")

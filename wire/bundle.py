@@ -35,7 +35,7 @@ class Bundle:
     def digest(self) -> bytes:
         """Hash of names, types, shapes and values: what the silos' masks are bound to."""
         h = hashlib.sha256(repr(self.layout).encode())
-        h.update(memoryview(self.buffer))
+        h.update(self.buffer.data)
         return h.digest()
 
 
@@ -58,7 +58,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
 
 
 def pieces(buffer: np.ndarray) -> Iterator[memoryview]:
-    view = memoryview(buffer)
+    view = buffer.data
     for start in range(0, len(view), FRAME_BYTES):
         yield view[start : start + FRAME_BYTES]
 

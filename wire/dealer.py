@@ -41,7 +41,7 @@ class Dealer:
 
     def receive(self, timeout: float) -> tuple[Message, memoryview | None] | None:
         """The next message, or None after `timeout` seconds. Bad bytes are logged and skipped."""
-        while self._socket.poll(timeout * 1000):
+        while self._socket.poll(int(timeout * 1000)):
             frames = self._socket.recv_multipart(copy=False)
             try:
                 if not 1 <= len(frames) <= 2:

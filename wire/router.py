@@ -136,7 +136,7 @@ class Router:
                 self._probe()
                 continue
             wait = min([until, *self._probes[:1]]) - now
-            ready = dict(self._poller.poll(max(0.0, wait) * 1000))
+            ready = dict(self._poller.poll(max(0, int(wait * 1000))))
             if self._monitor in ready:
                 recv_monitor_message(self._monitor)
                 self._probes = sorted(time.monotonic() + s for s in _PROBE_SECONDS)

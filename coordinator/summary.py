@@ -1,0 +1,67 @@
+"""summary.json: the figures of a finished run, each taken from what was measured or logged while it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from config.settings import Settings
+from coordinator.checkpoint import model_sha256
+from coordinator.runlog import RunLog, read_lines
+from methods.base import Arrays, Method
+from methods.task import Evaluation, Task
+
+__all__ = ["write_summary"]
+
+
+def write_summary(
+    runlog: RunLog,
+    method: Method,
+    task: Task,
+    settings: Settings,
+    progress: Mapping[str, Any],
+    model: Arrays,
+    test: Evaluation,
+) -> dict[str, Any]:
+    rounds = read_lines(runlog.path / "rounds.jsonl")
+    traffic = read_lines(runlog.path / "traffic.jsonl")
+    up = [t for t in traffic if t["direction"] == "up"]
+    missed: dict[str, list[int]] = {}
+    for line in rounds:
+        for silo in line["missed"]:
+            missed.setdefault(silo, []).append(line["round"])
+    up_in_rounds = sum(t["wire_bytes"] for t in up if t["round"] >= 0)
+    summary: dict[str, Any] = {
+        "method": method.name,
+        "task": task.name,
+        "corpus": task.corpus_name,
+        "corpus_sha256": task.corpus_hash,
+        "corpus_note": task.corpus_note,
+        "partition": settings.partition,
+        "silos": settings.silos,
+        "rounds": settings.rounds,
+        "seed": settings.seed,
+        "runner": settings.runner,
+        "masked": settings.secagg,
+        "bits": settings.bits,
+        "metric": task.metric,
+        "value": test.value,
+        "figures": dict(test.figures),
+        "per_class": dict(test.per_class),
+        "selected_round": progress["best_round"],
+        "dev_value": progress["best_value"],
+        "bytes_up_total": sum(t["wire_bytes"] for t in up),
+        "bytes_down_total": sum(t["wire_bytes"] for t in traffic if t["direction"] == "down"),
+        "bytes_up_per_silo_round": up_in_rounds / max(1, sum(len(r["participants"]) for r in rounds)),
+        "epsilon": "inf",  # no noise was added, so every release is a non-private one (privacy.jsonl)
+        "delta": 0.0,
+        "missed": missed,
+        "wall_seconds": round(progress["wall"], 2),
+        # Of the whole process tree: only the launcher of a simulation can measure these.
+        "cpu_seconds": None,
+        "peak_rss_mb": None,
+        "model_sha256": model_sha256(model),
+    }
+    runlog.write_json("curve.json", {"metric": task.metric, "points": [list(p) for p in test.curve]})
+    runlog.write_json("summary.json", summary)
+    return summary
