@@ -9,7 +9,7 @@ from crypto.errors import Refusal, SumFailed
 from crypto.graph import beacon
 from crypto.keys import verify
 from crypto.params import Policy
-from crypto.records import KeyList, KeyOffer, NonceList, NonceReveal, session_id
+from crypto.records import KeyList, KeyOffer, NonceList, NonceReveal, agreement, session_id
 
 __all__ = ["CoordinatorSetup"]
 
@@ -25,6 +25,7 @@ class CoordinatorSetup:
         self.roster = dict(roster)
         self.run_id = run_id
         self.policy = policy or Policy()
+        self._agreed = agreement(self.policy.digest, roster)
         self._offers: dict[str, KeyOffer] = {}
         self._reveals: dict[str, NonceReveal] = {}
         self._keys: KeyList | None = None
@@ -38,7 +39,7 @@ class CoordinatorSetup:
             raise Refusal("key-substitution", f"{offer.silo} offers a key after the list was closed", offer.silo)
         if offer.silo not in self.roster:
             raise Refusal("unknown-silo", f"{offer.silo} is not in the roster", offer.silo)
-        parts = KeyOffer.signed_parts(self.run_id, self.policy.digest, offer.silo, offer.public, offer.commitment)
+        parts = KeyOffer.signed_parts(self.run_id, self._agreed, offer.silo, offer.public, offer.commitment)
         if not verify(self.roster[offer.silo], offer.signature, Label.OFFER, *parts):
             raise Refusal("key-substitution", f"the key of {offer.silo} is not signed by its identity", offer.silo)
         self._offers[offer.silo] = offer

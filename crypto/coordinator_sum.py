@@ -65,7 +65,10 @@ class OpenSum:
             raise SumFailed(f"a secure sum needs at least 3 silos, and {len(header.alive)} are alive")
         self.header = header
         self.state = SumState.COLLECTING
-        self.topology = topology(setup.beacon, setup.members, header.alive, setup.policy)
+        try:
+            self.topology = topology(setup.beacon, setup.members, header.alive, setup.policy, len(setup.roster))
+        except ValueError as error:
+            raise SumFailed(str(error)) from None
         self.survivors: tuple[str, ...] = ()
         self._roster = setup.roster
         self._staging, self._threads = staging, threads

@@ -57,17 +57,18 @@ def deal(
 
     `secrets` holds the pair secret of every holder that a blob is wanted for; the others keep their points empty.
     """
-    dealt = split(seeds, threshold, len(holders), random)
     blobs = []
     own: list[bytes] = []
-    for holder, shares in zip(holders, dealt):
+    for holder, content in zip(holders, split(seeds, threshold, len(holders), random)):
+        if holder != silo and holder not in secrets:
+            continue
+        shares = _shares(content)
         if holder == silo:
             own = shares
-        elif holder in secrets:
-            tag = tagger(h, silo, holder)
-            tags = b"".join([tag(index, share) for index, share in enumerate(shares)])
-            sealed = seal_blob(secrets[holder], h, silo, holder, b"".join(shares), tags)
-            blobs.append((holder, tags + sealed))
+            continue
+        tag = tagger(h, silo, holder)
+        tags = b"".join([tag(index, share) for index, share in enumerate(shares)])
+        blobs.append((holder, tags + seal_blob(secrets[holder], h, silo, holder, content, tags)))
     commitments = tuple(seed_commitment(h, silo, index, seed) for index, seed in enumerate(seeds))
     return tuple(sorted(blobs)), commitments, own
 
@@ -85,8 +86,12 @@ def open_dealt(secret: bytes, h: bytes, dealer: str, holder: str, blob: bytes, s
     content = open_blob(secret, h, dealer, holder, blob[len(public) :], public)
     if content is None:
         return None
-    shares = [content[i * SHARE_BYTES : (i + 1) * SHARE_BYTES] for i in range(seeds)]
+    shares = _shares(content)
     tag = tagger(h, dealer, holder)
     if any(tag(index, share) != dealt for index, (share, dealt) in enumerate(zip(shares, tags_of(blob, seeds)))):
         return None
     return shares
+
+
+def _shares(content: bytes) -> list[bytes]:
+    return [content[at : at + SHARE_BYTES] for at in range(0, len(content), SHARE_BYTES)]

@@ -97,15 +97,21 @@ class Topology:
                 )
 
 
-def topology(source: bytes, members: Collection[str], alive: tuple[str, ...], policy: Policy) -> Topology:
-    """The graph and holders of a sum over `alive`, the same at every party."""
-    full = parameters(len(members), policy)
-    if not full.complete and len(alive) > policy.complete_up_to:
-        ring = tuple(_drawn(Label.RING, source, members))
+def topology(
+    source: bytes, members: Collection[str], alive: tuple[str, ...], policy: Policy, roster: int
+) -> Topology:
+    """The graph and holders of a sum over `alive`, the same at every party. `roster` is how many silos there are.
+
+    Raises ValueError when those alive could not outvote the corrupt.
+    """
+    if len(members) > policy.complete_up_to and len(alive) > policy.complete_up_to:
+        full = parameters(len(members), policy, roster)
         committee = _drawn(Label.COMMITTEE, source, members)[: full.holders]
-        made = Topology(full, alive, ring, tuple(committee))
-        present = frozenset(alive)
-        # Missing silos leave holes: the ring serves only while every stretch holds enough and t holders are there.
-        if made.thinnest(present) >= full.gap and sum(name in present for name in committee) >= full.threshold:
-            return made
-    return Topology(parameters(len(alive), policy, True), alive, alive, alive)
+        if not full.complete:
+            made = Topology(full, alive, tuple(_drawn(Label.RING, source, members)), tuple(committee))
+            present = frozenset(alive)
+            holding = sum(name in present for name in committee)
+            # Missing silos leave holes: a ring serves only while every stretch holds enough, and t holders are there.
+            if made.thinnest(present) >= full.gap and holding >= full.threshold:
+                return made
+    return Topology(parameters(len(alive), policy, roster, False), alive, alive, alive)

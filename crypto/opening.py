@@ -86,7 +86,9 @@ class Opening:
         for key, held in self._shares.items():
             dealer_point = self._topology.point.get(key[0])
             # A dealer's own share of its own seed has no tag: use it last, when nobody else's is left.
-            ordered = sorted(held, key=lambda p, own=dealer_point: (p == own, p))
+            ordered = sorted(point for point in held if point != dealer_point)
+            if dealer_point in held:
+                ordered.append(dealer_point)
             groups[tuple(ordered[: self._threshold])].append(key)
         found: dict[tuple[str, str | None], bytes] = {}
         for points, keys in groups.items():

@@ -2,8 +2,9 @@
 
 `python -m crypto.params` prints the table for n = 3 … 1000.
 
-Up to 64 silos the graph is complete and everybody holds shares; m, the most corrupt, is the largest number below n/3,
-and t is the least with 2t > n + m, so no two survivor sets can both be certified. These need no probability.
+Up to 64 silos the graph is complete and everybody holds shares. m, the most corrupt, is the largest number below a
+third of the *roster* (not of those a coordinator names alive: it would name the corrupt ones and one victim), and t is
+the least with 2t > n + m, so no two survivor sets can both be certified. These need no probability.
 
 Beyond 64, silos stand on a ring in an order nobody could choose, and each is joined to the w = k/2 on either side.
 Walking round the ring, an honest survivor is joined to the next unless all w places between are empty of honest
@@ -15,8 +16,9 @@ at least `gap` survivors; a cut then needs `gap` corrupt silos in one stretch, a
 
 (the square: the counts in two disjoint stretches are negatively associated, so both being high is no likelier than
 if they were independent; the adversary chooses who drops, hence the union over all pairs of stretches). Both tails
-are hypergeometric (a random order of a fixed number of corrupt or dropped silos) and computed exactly, in integers. Beyond 256 silos a committee of 256 holds the shares; the most corrupt among them is the least
-m with P[more than m of the committee corrupt] <= 2**-security, by the same tail.
+are hypergeometric (a random order of a fixed number of corrupt or dropped silos) and computed exactly, in integers.
+Beyond 256 silos a committee of 256, drawn like the ring, holds the shares; the most corrupt among them is the least m
+with P[more than m of the committee corrupt] <= 2**-security, by the same tail.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ __all__ = ["Parameters", "Policy", "parameters"]
 class Policy:
     """What is assumed of the world. Agreed in the consortium; signed into every key offer, so all have the same."""
 
-    corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of those in a sum
+    corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of the roster
+    #: "roster": all corrupt silos of the roster may be in one sum, so a sum needs more silos than that.
+    #: "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Small cohorts (a tenth of the
+    #: silos per round) need it, and it is a weaker promise: a coordinator chooses the cohort.
+    corrupt_among: str = "roster"
     ring_corrupt: float = 0.2  #: the same beyond `complete_up_to`, where degrees are probabilistic
     dropout: float = 0.1  #: share of silos that may drop in one sum, in a ring
     security: int = 40  #: privacy of a ring fails with probability at most 2**-security
@@ -48,12 +54,14 @@ class Policy:
             raise ValueError("shares of corrupt and dropped silos must be below a half and below one")
         if min(self.security, self.correctness) < 1 or self.complete_up_to < 3 or self.holders_up_to < 3:
             raise ValueError("security, correctness and graph limits are too small")
+        if self.corrupt_among not in ("roster", "cohort"):
+            raise ValueError(f"corrupt silos are counted among the roster or the cohort, not {self.corrupt_among!r}")
 
     @property
     def digest(self) -> bytes:
         values = (self.corrupt, self.ring_corrupt, self.dropout, self.security, self.correctness)
         text = "/".join(float(v).hex() for v in (*values, self.complete_up_to, self.holders_up_to))
-        return digest(Label.POLICY, text.encode())
+        return digest(Label.POLICY, text.encode(), self.corrupt_among.encode())
 
 
 @dataclass(frozen=True)
@@ -74,31 +82,42 @@ class Parameters:
     def stretch(self) -> int:
         return self.degree // 2
 
-    @property
-    def tolerated(self) -> int:
-        """Dropouts after which the sum still succeeds for certain, when the graph is complete."""
-        return self.holders - max(self.threshold, 0)
-
 
 @lru_cache(maxsize=4096)
-def parameters(n: int, policy: Policy = Policy(), force_complete: bool = False) -> Parameters:  # noqa: B008
-    """The parameters of a sum over n silos (of a session of n members, when the graph is a ring)."""
+def parameters(
+    n: int,
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+    roster: int | None = None,
+    ring: bool = True,
+) -> Parameters:
+    """The parameters of a sum over n silos, of a roster of `roster` (n, unless given).
+
+    With `ring` false the graph is complete and everybody holds shares, whatever n.
+    """
     if n < 3:
         raise ValueError(f"a secure sum needs at least 3 silos, not {n}")
-    # A committee is drawn from the members; where a coordinator named the n, everybody holds: nothing to steer.
-    holders = n if force_complete else min(n, policy.holders_up_to)
-    corrupt = _below(n, policy.corrupt)
+    counted = n if roster is None or policy.corrupt_among == "cohort" else max(roster, n)
+    # A committee is drawn from a session's members; where a coordinator named the n, everybody holds.
+    holders = min(n, policy.holders_up_to) if ring else n
+    corrupt = _below(counted, policy.corrupt)
     if holders < n:
-        corrupt = _committee_corrupt(n, holders, policy)
+        corrupt = _committee_corrupt(n, holders, _share(policy.ring_corrupt, counted), policy)
     threshold = (holders + corrupt) // 2 + 1
     if threshold > holders:
-        raise ValueError(f"{corrupt} corrupt of {holders} holders leave no threshold")
+        raise ValueError(
+            f"{corrupt} silos may be corrupt, and a sum over {n} of {counted} could not outvote them;"
+            f" at least {corrupt + 2} are needed"
+        )
     n_min = max(3, threshold)
-    ring = None if force_complete or n <= policy.complete_up_to else _ring(n, policy)
-    if ring is None:
+    found = _ring(n, _share(policy.ring_corrupt, counted), policy) if ring and n > policy.complete_up_to else None
+    if found is None:
         return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
-    stretch, gap = ring
+    stretch, gap = found
     return Parameters(n, 2 * stretch, holders, corrupt, threshold, n_min, gap)
+
+
+def _share(share: float, n: int) -> int:
+    return math.floor(Fraction(share).limit_denominator(1000) * n)
 
 
 def _below(n: int, share: float) -> int:
@@ -107,21 +126,21 @@ def _below(n: int, share: float) -> int:
     return max(math.ceil(exact) - 1, 0)
 
 
-def _committee_corrupt(n: int, holders: int, policy: Policy) -> int:
-    bad = math.floor(Fraction(policy.ring_corrupt).limit_denominator(1000) * n)
+def _committee_corrupt(n: int, holders: int, bad: int, policy: Policy) -> int:
     for m in range(holders):
-        if at_most(tail(n, bad, holders, m + 1), policy.security):
+        if at_most(tail(n, min(bad, n), holders, m + 1), policy.security):
             return m
     return holders
 
 
-def _ring(n: int, policy: Policy) -> tuple[int, int] | None:
+def _ring(n: int, bad: int, policy: Policy) -> tuple[int, int] | None:
     """(w, gap): the shortest stretch that is both private and likely to succeed; None: a complete graph instead."""
-    bad = math.floor(Fraction(policy.ring_corrupt).limit_denominator(1000) * n)
-    dead = math.floor(Fraction(policy.dropout).limit_denominator(1000) * n)
+    dead = _share(policy.dropout, n)
+    pairs = n * (n - 1) // 2
     for w in range(2, (n - 1) // 2):
-        pairs = n * (n - 1) // 2
-        gap = next((g for g in range(1, w + 1) if at_most(pairs * tail(n, bad, w, g) ** 2, policy.security)), None)
+        gap = next(
+            (g for g in range(1, w + 1) if at_most(pairs * tail(n, min(bad, n), w, g) ** 2, policy.security)), None
+        )
         if gap is not None and at_most(n * tail(n, dead, w, w - gap + 1), policy.correctness):
             return w, gap
     return None

@@ -6,7 +6,7 @@ length, not a count. Signatures are made and checked over the framed fields, nev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,7 @@ __all__ = [
     "SumHeader",
     "UnmaskRequest",
     "UploadRecord",
+    "agreement",
     "session_id",
     "survivors_digest",
 ]
@@ -36,6 +37,13 @@ NONCE_BYTES = 32
 _SIGNATURE = 64
 #: One blob: for each of at most MOST_SILOS seeds a share and its tag, and the seal.
 _MOST_BLOB = fields.MOST_SILOS * (SHARE_BYTES + 8) + 64
+
+
+def agreement(policy: bytes, roster: Mapping[str, bytes]) -> bytes:
+    """What all must have in common before they begin: the policy and the roster. Signed into every key offer."""
+    return digest(
+        Label.POLICY, policy, *(part for name in sorted(roster) for part in (name.encode(), roster[name]))
+    )
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,8 @@ class KeyOffer:
     signature: bytes
 
     @staticmethod
-    def signed_parts(run_id: bytes, policy: bytes, silo: str, public: bytes, commitment: bytes) -> tuple[bytes, ...]:
-        return run_id, policy, silo.encode(), public, commitment
+    def signed_parts(run_id: bytes, agreed: bytes, silo: str, public: bytes, commitment: bytes) -> tuple[bytes, ...]:
+        return run_id, agreed, silo.encode(), public, commitment
 
     def to_record(self) -> dict[str, Any]:
         return {

@@ -35,6 +35,7 @@ from crypto.records import (
     SumHeader,
     UnmaskRequest,
     UploadRecord,
+    agreement,
     session_id,
     survivors_digest,
 )
@@ -67,6 +68,7 @@ class SiloSum:
         self.members: tuple[str, ...] = ()
         self.complaints: list[str] = []  #: dealers whose blobs for the current sum did not open
         self._identity, self._roster, self._run_id = identity, dict(roster), run_id
+        self._agreed = agreement(limits.policy.digest, roster)
         self._journal, self._random = journal, random
         self._key: X25519PrivateKey | None = None
         self._nonce = b""
@@ -98,7 +100,7 @@ class SiloSum:
         self._nonce = self._random(NONCE_BYTES)
         public = self._key.public_key().public_bytes(KeyEncoding.Raw, PublicFormat.Raw)
         commitment = digest(Label.NONCE, self.silo.encode(), self._nonce)
-        parts = KeyOffer.signed_parts(self._run_id, self.limits.policy.digest, self.silo, public, commitment)
+        parts = KeyOffer.signed_parts(self._run_id, self._agreed, self.silo, public, commitment)
         self._offer = KeyOffer(self.silo, public, commitment, self._identity.sign(Label.OFFER, *parts))
         self.state = after
         return self._offer
@@ -110,9 +112,7 @@ class SiloSum:
         for name, offer in offers.items():
             if name not in self._roster:
                 raise Refusal("unknown-silo", f"{name} is not in the roster", name)
-            parts = KeyOffer.signed_parts(
-                self._run_id, self.limits.policy.digest, name, offer.public, offer.commitment
-            )
+            parts = KeyOffer.signed_parts(self._run_id, self._agreed, name, offer.public, offer.commitment)
             if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
                 raise Refusal("key-substitution", f"the key of {name} is not signed by its identity", name)
         if offers.get(self.silo) != self._offer:
@@ -190,7 +190,10 @@ class SiloSum:
         if header.broadcast != broadcast:
             raise Refusal("model-inconsistency", "the header's broadcast is not the one that arrived here")
         self.limits.check_header(header, expected, caps)
-        made = topology(self._beacon, self.members, header.alive, self.limits.policy)
+        try:
+            made = topology(self._beacon, self.members, header.alive, self.limits.policy, len(self._roster))
+        except ValueError as error:
+            raise Refusal("sybil-majority", str(error)) from None
         self._journal.put(self._named("last"), f"{header.number} {header.round}")
         self._close()
         self._ratchet(header.round)
