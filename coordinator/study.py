@@ -56,8 +56,9 @@ class Call:
     ranges: tuple[float, ...]
     lane_bits: int
 
-    def encoding(self, parties: int) -> Encoding:
-        sizes = tuple(s.size for s in self.exchange.masked.values())
+    def encoding(self) -> Encoding:
+        """With room for everybody who was asked: whoever is lost on the way does not change how the rest is coded."""
+        parties, sizes = len(self.cohort), tuple(s.size for s in self.exchange.masked.values())
         rounding, rotate = default_rounding(self.lane_bits, parties)
         return Encoding(self.lane_bits, parties, sizes, self.ranges, rounding, rotate)
 
