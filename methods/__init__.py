@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "Description",
+    "adjusted",
+    "bag_rule_of",
     "build",
+    "build_inner",
     "check_options",
     "default_corpus",
     "describe",
@@ -36,6 +39,12 @@ __all__ = [
 METHODS: Mapping[str, str] = {
     "lazymil": "methods.lazymil",
     "fedavg": "methods.fedavg",
+    "one": "methods.one",
+    "ave": "methods.ave",
+    "att": "methods.att",
+    "att_ra": "methods.att_ra",
+    "centralised": "methods.centralised",
+    "local": "methods.alone",
 }
 
 #: The built-in corpus of each task, and where the task's own knobs (`Knobs`) stand.
@@ -50,6 +59,7 @@ class Description:
     citation: str
     tasks: tuple[str, ...]
     options: Mapping[str, Any]  #: knob -> default
+    reference: str = ""  #: for runs that are no federation: the sentence that every report of them must carry
 
 
 def names() -> tuple[str, ...]:
@@ -77,7 +87,27 @@ def default_corpus(name: str) -> str:
 def describe(name: str) -> Description:
     m = module(name)
     summary = (m.__doc__ or "").strip().splitlines()[0]
-    return Description(name, summary, m.CITATION, tuple(m.TASKS), _defaults(m.Options))
+    return Description(name, summary, m.CITATION, tuple(m.TASKS), _defaults(m.Options), getattr(m, "REFERENCE", ""))
+
+
+def adjusted(settings: Settings) -> Settings:
+    """The settings as the method needs them: references without a federation override silos, runner and masking."""
+    adjust = getattr(module(settings.method), "adjust", None)
+    return settings if adjust is None else adjust(settings)
+
+
+def bag_rule_of(name: str, given: Mapping[str, Any]) -> str:
+    """How a method scores a bag of sentences (`models.bags.RULES`)."""
+    m = module(name)
+    return m.bag_rule(given) if hasattr(m, "bag_rule") else getattr(m, "BAG_RULE", "one")
+
+
+def build_inner(name: str, of: str, task: Task, settings: Settings) -> Method:
+    """The method that the reference `name` was told to run."""
+    candidates = [n for n, path in METHODS.items() if not hasattr(importlib.import_module(path), "REFERENCE")]
+    if of not in candidates:
+        raise UserError(f'Option "of" of the method "{name}" must be a method, not "{of}".{nearest(of, candidates)}')
+    return module(of).build(task, settings)
 
 
 def _defaults(knobs: type) -> dict[str, Any]:

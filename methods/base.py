@@ -159,6 +159,8 @@ class Method:
     citation: str
     exchanges: tuple[Exchange, ...]
     init: Callable[[int], State]  #: seed -> the state before round 0
+    #: (model, "dev" or "test") -> Evaluation, for a method whose `State.model` is not one model of the task.
+    evaluate: Callable[[Arrays, Any], Any] | None = None
 
     @property
     def disclosures(self) -> tuple[Disclosure, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,7 @@ def train(
     round: int,
     data: Any = None,
     loss: Callable[[nn.Module, Any], torch.Tensor] | None = None,
+    batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
 ) -> dict[str, float]:
     """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures for its log.
 
@@ -70,13 +71,14 @@ def train(
     task, s = silo.task, silo.settings
     data = silo.data if data is None else data
     objective = task.loss if loss is None else loss
+    epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))
     optimizer = task.optimizer(model, round_lr(s.lr, s.decay, round))
     rng = silo.rng(round, "order")
     model.train()
     steps, last = 0, 0.0
     for _ in range(s.epochs):
-        for batch in task.batches(data, s.batch, rng):
+        for batch in epoch(data, s.batch, rng):
             optimizer.zero_grad(set_to_none=True)
             value = objective(model, batch)
             value.backward()

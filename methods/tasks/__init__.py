@@ -52,12 +52,12 @@ def load_task(settings: Settings) -> Task:
 
 def _distant(settings: Settings) -> Task:
     from corpora import distant_synthetic
-    from methods import module, task_knobs
+    from methods import bag_rule_of, task_knobs
     from methods.tasks.distant import DistantTask, Knobs
 
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), **task_knobs("distant", settings.options)})
-    extra: dict[str, Any] = {"bag_rule": getattr(module(settings.method), "BAG_RULE", "one")}
+    extra: dict[str, Any] = {"bag_rule": bag_rule_of(settings.method, settings.options)}
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:

@@ -28,11 +28,13 @@ from torch import nn
 from corpora.metrics import curve
 from corpora.table import Corpus, Sentences
 from methods.task import Evaluation, Split, Task
+from models.bags import bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN
 
-__all__ = ["Bags", "Batch", "DistantTask", "Knobs", "Rows"]
+__all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
+_SCORE_BAGS = 128  #: bags pooled at once
 _SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
 
 
@@ -65,6 +67,15 @@ class Batch:
     @property
     def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.words, self.lengths, self.head_at, self.tail_at
+
+
+@dataclass(frozen=True)
+class BagBatch:
+    """Sentences of some bags, bag after bag."""
+
+    sentences: Batch
+    bag: torch.Tensor  #: each sentence's bag, ascending
+    labels: torch.Tensor  #: one per bag
 
 
 @dataclass(frozen=True)
@@ -183,6 +194,7 @@ class DistantTask(Task):
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail, relation)."""
+        assert isinstance(model, PCNN)
         sentences = self.corpus.split(split)
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
@@ -270,12 +282,42 @@ class DistantTask(Task):
         self._sweep(data, model, lambda batch: model.encode(*batch.inputs), out)
         return out
 
-    def bag_scores(self, model: nn.Module, data: Rows, bags: Bags) -> np.ndarray:
-        """Score of every relation for every bag: per relation the best sentence's probability (ONE, Lazy MIL)."""
-        p = self.probabilities(model, data)
+    def bag_scores(self, model: PCNN, data: Rows, bags: Bags) -> np.ndarray:
+        """Score of every relation for every bag by the method's rule (for ONE and Lazy MIL: per relation, the
+        best sentence's probability)."""
+        out = np.zeros((len(bags), len(self.labels)), dtype=np.float32)
         if len(bags) == 0:
-            return np.zeros((0, len(self.labels)), dtype=np.float32)
-        return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
+            return out
+        if self.bag_rule == "one":  # needs no sentence vectors, which are large
+            p = self.probabilities(model, data)
+            return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
+        vectors = self.vectors_of(model, data)[bags.rows]
+        for b in range(0, len(bags), _SCORE_BAGS):
+            first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
+            sizes = bags.sizes[b : b + _SCORE_BAGS]
+            bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+            with torch.inference_mode():
+                part = torch.from_numpy(vectors[first:last])
+                out[b : b + len(sizes)] = bag_scores(self.bag_rule, model.out, part, bag, len(sizes)).numpy()
+        return out
+
+    def bag_batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[BagBatch]:
+        """One shuffled epoch of training bags, `size` bags at a time."""
+        bags = self.bags(data)
+        order = rng.permutation(len(bags))
+        for b in range(0, len(order), size):
+            chosen = order[b : b + size]
+            rows = np.concatenate([bags.rows[bags.starts[c] : bags.starts[c + 1]] for c in chosen])
+            sentences = self.batch(data, rows)
+            bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
+            first = data.indices[bags.first[chosen]]
+            yield BagBatch(sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64)))
+
+    def bag_loss(self, model: PCNN, batch: BagBatch) -> torch.Tensor:
+        """Cross-entropy of the bags' labels under the method's rule, mean over bags."""
+        vectors = model.encode(*batch.sentences.inputs)
+        logits = bag_logits(self.bag_rule, model.out, model.dropout, vectors, batch.bag, batch.labels)
+        return F.cross_entropy(logits, batch.labels)
 
     def _sweep(self, data: Rows, model: nn.Module, compute: Any, out: np.ndarray) -> None:
         """Fill `out` batch by batch, rows sorted by length; the model's mode is put back afterwards."""
