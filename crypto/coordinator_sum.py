@@ -24,7 +24,7 @@ from crypto.graph import topology
 from crypto.keys import verify
 from crypto.opening import Opening
 from crypto.prg import add_masks, mask_key
-from crypto.records import Endorsement, Proposal, ShareRelease, SumHeader, UnmaskRequest, UploadRecord
+from crypto.records import Endorsement, Proposal, ShareRelease, SumHeader, UnmaskRequest, UploadRecord, survivors_digest
 
 __all__ = ["ALLOWED", "CoordinatorSetup", "OpenSum", "SumFailed", "SumState"]
 
@@ -198,6 +198,7 @@ class OpenSum:
         if len(self.reachable) < self.needed:
             raise SumFailed(f"only {len(self.reachable)} holders are left, and {self.needed} are needed")
         self.survivors = survivors
+        self._survivors_digest = survivors_digest(survivors)
         self.state = SumState.PROPOSED
         self._free.clear()  # no more uploads: only the running sum is kept
         return Proposal(self.header.h, survivors)
@@ -209,7 +210,7 @@ class OpenSum:
             raise Refusal("unknown-silo", f"a signature of {silo}, which is no holder in this sum", silo)
         if endorsement.h != self.header.h:
             raise Refusal("replay", f"a signature of {silo} for another sum", silo)
-        parts = Endorsement.signed_parts(endorsement.h, silo, self.survivors)
+        parts = Endorsement.signed_parts(endorsement.h, silo, self._survivors_digest)
         if not verify(self._roster[silo], endorsement.signature, Label.ENDORSE, *parts):
             raise Refusal("split-view", f"{silo} did not sign the proposed survivors", silo)
         self._endorsements[silo] = endorsement

@@ -15,12 +15,14 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from crypto.derive import Label, digest
+from crypto.fields import MOST_SILOS
 from crypto.seal import TAG_BYTES, open_blob, seal_blob
 from crypto.shamir import SHARE_BYTES, split
 
-__all__ = ["SHARE_TAG_BYTES", "blob_bytes", "deal", "open_dealt", "seed_commitment", "tagger", "tags_of"]
+__all__ = ["SHARE_TAG_BYTES", "blob_bytes", "deal", "open_dealt", "seed_commitment", "share_tags", "tag_of"]
 
 SHARE_TAG_BYTES = 8
+_INDEX = [index.to_bytes(8, "big") for index in range(MOST_SILOS + 1)]
 
 
 def seed_commitment(h: bytes, silo: str, index: int, seed: bytes) -> bytes:
@@ -28,15 +30,11 @@ def seed_commitment(h: bytes, silo: str, index: int, seed: bytes) -> bytes:
     return digest(Label.SEED_COMMITMENT, h, silo.encode(), index.to_bytes(8, "big"), seed)
 
 
-def tagger(h: bytes, dealer: str, holder: str) -> Callable[[int, bytes], bytes]:
-    """A function (index, share) -> tag for one dealer and holder. The common prefix is hashed once."""
+def share_tags(h: bytes, dealer: str, holder: str, shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """The tags of (index, share) pairs of one dealer and holder. What they have in common is hashed once."""
     prefix = digest(Label.SHARE_TAG, h, dealer.encode(), holder.encode())
     sha256 = hashlib.sha256
-
-    def tag(index: int, share: bytes) -> bytes:
-        return sha256(prefix + index.to_bytes(8, "big") + share).digest()[:SHARE_TAG_BYTES]
-
-    return tag
+    return [sha256(prefix + _INDEX[index] + share).digest()[:SHARE_TAG_BYTES] for index, share in shares]
 
 
 def blob_bytes(seeds: int) -> int:
@@ -66,31 +64,30 @@ def deal(
         if holder == silo:
             own = shares
             continue
-        tag = tagger(h, silo, holder)
-        tags = b"".join([tag(index, share) for index, share in enumerate(shares)])
+        tags = b"".join(share_tags(h, silo, holder, list(enumerate(shares))))
         blobs.append((holder, tags + seal_blob(secrets[holder], h, silo, holder, content, tags)))
     commitments = tuple(seed_commitment(h, silo, index, seed) for index, seed in enumerate(seeds))
     return tuple(sorted(blobs)), commitments, own
 
 
-def tags_of(blob: bytes, seeds: int) -> list[bytes]:
-    """The tags in the clear part of a blob."""
-    return [blob[i * SHARE_TAG_BYTES : (i + 1) * SHARE_TAG_BYTES] for i in range(seeds)]
+def tag_of(blob: bytes, index: int) -> bytes:
+    """The tag of one share, from the clear part of a blob."""
+    return blob[index * SHARE_TAG_BYTES : (index + 1) * SHARE_TAG_BYTES]
 
 
-def open_dealt(secret: bytes, h: bytes, dealer: str, holder: str, blob: bytes, seeds: int) -> list[bytes] | None:
-    """A holder's shares from a dealer's blob; None when blob, tags or length are not what an honest dealer sends."""
+def open_dealt(
+    secret: bytes, h: bytes, dealer: str, holder: str, blob: bytes, seeds: int, wanted: Sequence[int]
+) -> list[bytes] | None:
+    """The shares at the `wanted` indices; None when anything about them is not what an honest dealer sends."""
     if len(blob) != blob_bytes(seeds):
         return None
     public = blob[: seeds * SHARE_TAG_BYTES]
     content = open_blob(secret, h, dealer, holder, blob[len(public) :], public)
     if content is None:
         return None
-    shares = _shares(content)
-    tag = tagger(h, dealer, holder)
-    if any(tag(index, share) != dealt for index, (share, dealt) in enumerate(zip(shares, tags_of(blob, seeds)))):
-        return None
-    return shares
+    shares = [content[index * SHARE_BYTES : (index + 1) * SHARE_BYTES] for index in wanted]
+    tags = share_tags(h, dealer, holder, list(zip(wanted, shares)))
+    return shares if all(tag == tag_of(blob, index) for tag, index in zip(tags, wanted)) else None
 
 
 def _shares(content: bytes) -> list[bytes]:

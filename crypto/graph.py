@@ -56,8 +56,17 @@ class Topology:
         """Holder -> index of its share (the point is one more)."""
         return {name: index for index, name in enumerate(self.holders)}
 
+    @cached_property
+    def _known(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
     def neighbours(self, silo: str) -> tuple[str, ...]:
         """Those alive that `silo` shares a mask with, sorted."""
+        if silo not in self._known:
+            self._known[silo] = self._find_neighbours(silo)
+        return self._known[silo]
+
+    def _find_neighbours(self, silo: str) -> tuple[str, ...]:
         if self.parameters.complete:
             return tuple(name for name in self.alive if name != silo)
         place, count = self._places[silo], len(self.ring)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from crypto.dealing import seed_commitment, tagger, tags_of
+from crypto.dealing import seed_commitment, share_tags, tag_of
 from crypto.errors import Refusal
 from crypto.graph import Topology
 from crypto.records import ShareRelease, UploadRecord
@@ -30,7 +30,6 @@ class Opening:
             for index, other in enumerate(topology.neighbours(dealer), start=1):
                 if other not in present:
                     self._wanted[dealer, other] = (index, 1 if dealer < other else -1)
-        self._seeds_of = {dealer: len(records[dealer].commitments) for dealer in survivors}
         #: seed -> holder's point -> share
         self._shares: dict[tuple[str, str | None], dict[int, bytes]] = {key: {} for key in self._wanted}
         self._short = len(self._wanted)
@@ -74,10 +73,9 @@ class Opening:
             if dealer == holder:
                 continue
             blob = self._blobs[dealer][holder]
-            tags = tags_of(blob, self._seeds_of[dealer])
-            tag = tagger(self._h, dealer, holder)
-            for index, share in shares:
-                if tag(index, share) != tags[index]:
+            tags = share_tags(self._h, dealer, holder, shares)
+            for (index, _), tag in zip(shares, tags):
+                if tag != tag_of(blob, index):
                     raise Refusal("bad-share", f"{holder} gave another share than {dealer} dealt it", holder)
 
     def seeds(self) -> list[tuple[bytes, int]]:

@@ -278,8 +278,9 @@ class Endorsement:
     signature: bytes
 
     @staticmethod
-    def signed_parts(h: bytes, silo: str, survivors: tuple[str, ...]) -> tuple[bytes, ...]:
-        return h, silo.encode(), survivors_digest(survivors)
+    def signed_parts(h: bytes, silo: str, survivors: bytes) -> tuple[bytes, ...]:
+        """`survivors` is their digest: made once, however many signatures are checked."""
+        return h, silo.encode(), survivors
 
     def to_record(self) -> dict[str, Any]:
         return {"h": self.h, "silo": self.silo, "signature": self.signature}

@@ -25,6 +25,7 @@ MOST_THRESHOLD = 511
 _LIMBS = 6
 _BITS = 22
 _MASK = (1 << _BITS) - 1
+_ALONE = 1 << 18  # multiplications up to which OpenBLAS stays on the calling thread
 
 
 def split(secrets: Sequence[bytes], threshold: int, holders: int, random: Callable[[int], bytes]) -> list[bytes]:
@@ -41,7 +42,7 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int, random: Callab
     raw = b"".join(secrets) + random(SEED_BYTES * count * (threshold - 1))
     halves = np.frombuffer(raw, "<u8").reshape(threshold, count, 2)
     coefficients = _limbs(halves[..., 0], halves[..., 1])
-    product = _powers(holders, threshold) @ coefficients.transpose(1, 0, 2).reshape(threshold, -1).astype(np.float64)
+    product = _product(_powers(holders, threshold), coefficients.transpose(1, 0, 2).reshape(threshold, -1))
     parts = product.reshape(_LIMBS, holders, _LIMBS, count).astype(np.int64)
     columns = np.zeros((2 * _LIMBS + 1, holders, count), np.int64)
     for i in range(_LIMBS):
@@ -86,6 +87,19 @@ def _lagrange(points: tuple[int, ...]) -> list[int]:
                 below = below * (other - x) % PRIME
         weights.append(above * pow(below, -1, PRIME) % PRIME)
     return weights
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """left @ right, in pieces so small that the linear-algebra library wakes no second thread.
+
+    Its threads spin for milliseconds after each product, which costs more than they save and starves other silos.
+    """
+    right = np.ascontiguousarray(right, np.float64)
+    out = np.empty((left.shape[0], right.shape[1]))
+    step = max(_ALONE // right.size, 1)
+    for at in range(0, len(left), step):
+        np.matmul(left[at : at + step], right, out=out[at : at + step])
+    return out
 
 
 @lru_cache(maxsize=16)

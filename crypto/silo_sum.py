@@ -253,7 +253,7 @@ class SiloSum:
         self._check_set(proposal.h, proposal.survivors)
         self._endorsed = proposal.survivors
         self.state = after
-        parts = Endorsement.signed_parts(header.h, self.silo, proposal.survivors)
+        parts = Endorsement.signed_parts(header.h, self.silo, survivors_digest(proposal.survivors))
         return Endorsement(header.h, self.silo, self._identity.sign(Label.ENDORSE, *parts))
 
     def release(self, request: UnmaskRequest) -> ShareRelease:
@@ -276,20 +276,21 @@ class SiloSum:
         dealt: dict[str, bytes] = dict(request.blobs)
         for dealer in survivors:
             around = made.neighbours(dealer)
+            dropped = [(i, v) for i, v in enumerate(around, start=1) if v not in present]
+            wanted = [0, *(i for i, _ in dropped)]
             shares: list[bytes] | None
             if dealer == self.silo:
-                shares = self._own_shares
+                shares = [self._own_shares[i] for i in wanted]
             elif dealer in dealt:
-                shares = open_dealt(
-                    self._pairs[dealer], header.h, dealer, self.silo, dealt[dealer], len(around) + 1
-                )
+                blob, secret = dealt[dealer], self._pairs[dealer]
+                shares = open_dealt(secret, header.h, dealer, self.silo, blob, len(around) + 1, wanted)
             else:
                 continue
-            if not shares:
+            if shares is None:
                 self.complaints.append(dealer)
                 continue
             own.append((dealer, shares[0]))
-            edges += [(dealer, v, shares[i + 1]) for i, v in enumerate(around) if v not in present]
+            edges += [(dealer, v, share) for (_, v), share in zip(dropped, shares[1:])]
         return ShareRelease(header.h, self.silo, tuple(own), tuple(edges))
 
     def _check_set(self, h: bytes, survivors: tuple[str, ...]) -> None:
@@ -304,11 +305,12 @@ class SiloSum:
 
     def _check_certificate(self, request: UnmaskRequest, made: Topology) -> None:
         signers = set()
+        signed = survivors_digest(request.survivors)
         for endorsement in request.endorsements:
             name = endorsement.silo
             if endorsement.h != request.h or name not in made.point or name in signers:
                 continue
-            parts = Endorsement.signed_parts(request.h, name, request.survivors)
+            parts = Endorsement.signed_parts(request.h, name, signed)
             if verify(self._roster[name], endorsement.signature, Label.ENDORSE, *parts):
                 signers.add(name)
         if len(signers) < made.parameters.threshold:
