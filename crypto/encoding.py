@@ -175,10 +175,11 @@ class Encoding:
         """Clip, scale, round and offset; leaves the integer in the low bits of each float64 of `out`."""
         steps = float(self.steps)
         np.multiply(source, scale, out=out, dtype=np.float64)
-        np.maximum(out, -steps, out=out)
-        np.minimum(out, steps, out=out)
         if dice is not None:
             out += dice.roll(out.size)
+        # Clipped last: below -Q by a whisker, the sum with the magic number would lose its exponent.
+        np.maximum(out, -steps, out=out)
+        np.minimum(out, steps, out=out)
         np.add(out, _MAGIC + steps, out=out)
 
     def _lane_spans(self, frame: int) -> Iterator[tuple[int, int, int]]:
