@@ -1,0 +1,75 @@
+"""However a run ends, it ends: nothing is left running, nothing is lost, and it can go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from bench.inprocess import run_inprocess
+from bench.prepare import prepare
+from config.load import load
+from tests.conftest import Running, alive, lines, sottovoce, summary, wait_for
+
+WORDS = ("METHOD=lazymil", "SILOS=4", "CORPUS=distant:sentences=600", "ROUNDS=3", "EPOCHS=15")
+
+
+def _everybody(running: Running) -> list[int]:
+    table = running.pids()
+    return [table["coordinator"], *table["silos"].values()]
+
+
+def _undisturbed(run: Path) -> str:
+    run.mkdir()
+    overrides = {k.lower(): v for k, _, v in (w.partition("=") for w in WORDS)}
+    assert run_inprocess(run, prepare(load(None, overrides))) == 0
+    return str(summary(run)["model_sha256"])
+
+
+def _port_closed(running: Running) -> bool:
+    port = running.events("listening")[0]["port"]
+    table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return not any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in table)
+
+
+def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+    running = start(*WORDS)
+    everybody = _everybody(running)
+    wait_for(lambda: running.computing("silo-002", round=1))
+    os.killpg(running.process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C: the whole group hears it
+    status, text = running.finish(timeout=5)
+    assert status == 130 and "--resume" in text and "Traceback" not in text
+    assert not any(map(alive, everybody)) and _port_closed(running)
+    assert [r["round"] for r in lines(running.run / "rounds.jsonl")] == [0]
+
+    done = sottovoce("simulate", "--resume", str(running.run))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [r["round"] for r in lines(running.run / "rounds.jsonl")] == [0, 1, 2]
+    assert summary(running.run)["model_sha256"] == _undisturbed(tmp_path / "plain")
+    again = sottovoce("simulate", "--resume", str(running.run))
+    assert again.returncode == 2 and "already finished" in again.stderr
+
+
+def test_a_killed_coordinator_takes_nobody_with_it_into_limbo(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+    running = start(*WORDS)
+    everybody = _everybody(running)
+    wait_for(lambda: running.computing("silo-001", round=1))
+    os.kill(everybody[0], signal.SIGKILL)
+    status, text = running.finish(timeout=5)
+    assert status == 1 and "signal 9" in text and "--resume" in text
+    assert not any(map(alive, everybody)) and _port_closed(running)
+    done = sottovoce("simulate", "--resume", str(running.run))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert summary(running.run)["model_sha256"] == _undisturbed(tmp_path / "plain")
+
+
+def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-untyped-def]
+    running = start(*WORDS)
+    everybody = _everybody(running)
+    wait_for(lambda: running.computing("silo-001", round=0))
+    running.process.kill()
+    running.process.wait()
+    began = time.monotonic()
+    wait_for(lambda: not any(map(alive, everybody)), seconds=5)
+    assert time.monotonic() - began < 5 and _port_closed(running)
