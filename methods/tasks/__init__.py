@@ -61,5 +61,11 @@ def _distant(settings: Settings) -> Task:
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
-        raise UserError(f'The corpus "{corpus}" cannot be read yet.')
+        from corpora import readers
+
+        loaded = readers.load(corpus)
+    if settings.vectors:
+        from corpora.readers.vectors import read_vectors
+
+        extra["vectors"] = read_vectors(settings.vectors, knobs.vector_words)
     return DistantTask(loaded, knobs, **extra)

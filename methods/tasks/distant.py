@@ -45,7 +45,8 @@ class Knobs:
     dropout: float = 0.2
     weight_decay: float = 1e-5
     word_dim: int = 50
-    hash_words: int = 30_000
+    hash_words: int = 30_000  #: slots of a hashed vocabulary
+    vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,240 @@
+"""Sentences with two marked entities and a relation, at rest: packed arrays for training, Arrow tables for people.
+
+There are four splits. `train` is what a partition divides among the silos; `public` is D_v, the labelled set that
+the coordinator and every silo can read (FedED distils on it), cut from the training data before anything is
+divided; `dev` chooses the round to keep; `test` is looked at once. The folder stands in the same cache as the other
+corpora and is written beside its place and renamed, so that it is never half there.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config.errors import UserError
+from corpora.table import cache_root
+
+__all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
+
+SPLITS = ("train", "public", "dev", "test")
+_FORMAT = 1  #: part of every cache key: bump it when the files below change
+
+
+@dataclass(frozen=True)
+class Example:
+    """One candidate pair in one sentence. Spans are half-open character offsets into `text`."""
+
+    text: str
+    head: tuple[int, int]
+    tail: tuple[int, int]
+    head_type: str
+    tail_type: str
+    relation: str
+
+    def problem(self) -> str:
+        """What is wrong with it, or nothing."""
+        for name, (start, end) in (("head", self.head), ("tail", self.tail)):
+            if not 0 <= start < end <= len(self.text):
+                return f"the {name} span {start}-{end} does not lie in a text of {len(self.text)} characters"
+            if not self.text[start:end].strip():
+                return f"the {name} span {start}-{end} is blank"
+        return ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split, packed. The text of row i is `text[at[i]:at[i + 1]]`, UTF-8; spans count characters, not bytes."""
+
+    text: np.ndarray  #: uint8
+    at: np.ndarray  #: int64, rows + 1
+    spans: np.ndarray  #: int32 (rows, 4): head start, head end, tail start, tail end
+    types: np.ndarray  #: int32 (rows, 2): numbers of the entity types
+    relation: np.ndarray  #: int32
+
+    def __len__(self) -> int:
+        return len(self.at) - 1
+
+    def sentence(self, row: int) -> str:
+        return bytes(self.text[self.at[row] : self.at[row + 1]]).decode("utf-8")
+
+
+@dataclass(frozen=True)
+class Content:
+    """A corpus as a generator or reader hands it over."""
+
+    name: str
+    note: str  #: what a report must say about it
+    relations: tuple[str, ...]
+    none: str  #: the relation that says there is none; empty where every example has one
+    splits: Mapping[str, Sequence[Example]]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(sorted({t for s in self.splits.values() for e in s for t in (e.head_type, e.tail_type)}))
+
+
+@dataclass(frozen=True)
+class SentenceCorpus:
+    folder: Path
+    meta: Mapping[str, Any]
+    splits: Mapping[str, Rows]
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def note(self) -> str:
+        return str(self.meta["note"])
+
+    @property
+    def hash(self) -> str:
+        return str(self.meta["hash"])
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        return tuple(self.meta["relations"])
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.meta["types"])
+
+    @property
+    def none(self) -> int:
+        """The number of the relation that says there is none; -1 where there is no such relation."""
+        return self.relations.index(self.meta["none"]) if self.meta["none"] else -1
+
+    def examples(self, split: str) -> Iterator[Example]:
+        rows = self.splits[split]
+        for i in range(len(rows)):
+            a, b, c, d = rows.spans[i].tolist()
+            head_type, tail_type = (self.types[t] for t in rows.types[i])
+            yield Example(rows.sentence(i), (a, b), (c, d), head_type, tail_type, self.relations[int(rows.relation[i])])
+
+    def table(self, split: str) -> Any:
+        """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
+        import datasets
+
+        return datasets.load_from_disk(str(self.folder / "table" / split))
+
+
+def divide(
+    train: Sequence[Example], dev: Sequence[Example], public: float, seed: int, dev_share: float = 0.1
+) -> dict[str, list[Example]]:
+    """Cut D_v (a share `public` of the training data) and, where a corpus has none, a dev split off the training data.
+
+    Sampled at random as FedED's section 4.1 says, before any partition, from one recorded seed.
+    """
+    order = np.random.default_rng([seed, 0x5E17]).permutation(len(train))
+    in_dev = 0 if dev else round(dev_share * len(train))
+    in_public = round(public * (len(train) - in_dev))
+    picked = [train[i] for i in order]
+    return {
+        "public": picked[in_dev : in_dev + in_public],
+        "train": picked[in_dev + in_public :],
+        "dev": list(dev) or picked[:in_dev],
+    }
+
+
+def pack(examples: Sequence[Example], types: Sequence[str], relations: Sequence[str]) -> Rows:
+    type_number = {t: i for i, t in enumerate(types)}
+    relation_number = {r: i for i, r in enumerate(relations)}
+    encoded = [e.text.encode("utf-8") for e in examples]
+    n = len(examples)
+    return Rows(
+        text=np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        at=np.concatenate([[0], np.cumsum([len(t) for t in encoded])]).astype(np.int64),
+        spans=np.array([(*e.head, *e.tail) for e in examples], dtype=np.int32).reshape(n, 4),
+        types=np.array(
+            [(type_number[e.head_type], type_number[e.tail_type]) for e in examples], dtype=np.int32
+        ).reshape(n, 2),
+        relation=np.array([relation_number[e.relation] for e in examples], dtype=np.int32),
+    )
+
+
+def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> SentenceCorpus:
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
+    described = json.dumps({"sentence format": _FORMAT, **source}, sort_keys=True).encode()
+    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
+    corpus = _open(place)
+    if corpus is None:
+        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
+        _write(place, build())
+        corpus = _open(place)
+    if corpus is None:
+        raise OSError(f"the corpus cache at {place} cannot be read back")
+    return corpus
+
+
+def _open(place: Path) -> SentenceCorpus | None:
+    try:
+        meta = json.loads((place / "meta.json").read_text("utf-8"))
+        splits = {
+            s: Rows(**{f.name: np.load(place / f"{s}.{f.name}.npy", mmap_mode="r") for f in fields(Rows)})
+            for s in SPLITS
+        }
+    except (OSError, ValueError, EOFError):
+        return None
+    return SentenceCorpus(place, meta, splits)
+
+
+def _write(place: Path, content: Content) -> None:
+    for split in ("train", "dev", "test"):
+        if not content.splits[split]:
+            raise UserError(f'The corpus "{content.name}" has no {split} examples.')
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    digest = hashlib.sha256(json.dumps([content.relations, content.types, content.none]).encode())
+    try:
+        for split in SPLITS:
+            rows = pack(content.splits[split], content.types, content.relations)
+            for f in fields(Rows):
+                array = np.ascontiguousarray(getattr(rows, f.name))
+                digest.update(array.tobytes())
+                # An empty array cannot be memory-mapped: numpy would refuse it, so text keeps one spare byte.
+                np.save(temporary / f"{split}.{f.name}.npy", array if array.size else np.zeros_like(array))
+            _write_table(temporary / "table" / split, content.splits[split])
+        meta = {
+            "name": content.name,
+            "note": content.note,
+            "hash": digest.hexdigest(),
+            "relations": list(content.relations),
+            "types": list(content.types),
+            "none": content.none,
+        }
+        (temporary / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
+        try:
+            temporary.rename(place)
+        except OSError as error:  # another process was first: its folder is as good as ours
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_table(folder: Path, examples: Sequence[Example]) -> None:
+    import datasets
+
+    was = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bar()
+    try:
+        columns = {
+            "text": [e.text for e in examples],
+            "head": [list(e.head) for e in examples],
+            "tail": [list(e.tail) for e in examples],
+            "head_type": [e.head_type for e in examples],
+            "tail_type": [e.tail_type for e in examples],
+            "relation": [e.relation for e in examples],
+        }
+        datasets.Dataset.from_dict(columns).save_to_disk(str(folder))
+    finally:
+        if was:
+            datasets.enable_progress_bar()
