@@ -81,6 +81,13 @@ def packed(count: int, rng: np.random.Generator, words: int = 30) -> Sentences:
         at = rng.choice(length, size=2, replace=False)
         entities, relation = rng.integers(0, 4, 2), int(rng.integers(0, 3))
         rows.append(
-            (rng.integers(0, words, length).tolist(), int(at[0]), int(at[1]), int(entities[0]), int(entities[1]), relation)
+            (
+                rng.integers(0, words, length).tolist(),
+                int(at[0]),
+                int(at[1]),
+                int(entities[0]),
+                int(entities[1]),
+                relation,
+            )
         )
     return pack(rows)

@@ -1,0 +1,84 @@
+"""Every cut gives each unit to exactly one silo, from one seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.errors import UserError
+from corpora.partition import cut, parse
+
+
+def _keys(size: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {"label": rng.integers(0, 5, size), "pair": rng.integers(0, max(size // 3, 1), size)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["iid", "pair", "dirichlet:0.05", "dirichlet:10"]),
+    st.integers(1, 12),
+    st.integers(12, 200),
+    st.integers(0, 2**62),
+)
+def test_a_partition_is_a_partition(spec, silos, size, seed):
+    p = cut(spec, silos, seed, size, _keys(size))
+    assert len(p.indices) == silos and (p.spec, p.seed) == (spec, seed)
+    assert np.sort(np.concatenate(p.indices)).tolist() == list(range(size))
+    again = cut(spec, silos, seed, size, _keys(size))
+    assert all((a == b).all() for a, b in zip(p.indices, again.indices))
+    if spec != "pair":
+        assert min(p.sizes) >= 1
+
+
+def test_iid_spreads_the_remainder():
+    assert cut("iid", 4, 0, 10, {}).sizes == (3, 3, 2, 2)
+    assert not (cut("iid", 4, 0, 10, {}).indices[0] == cut("iid", 4, 1, 10, {}).indices[0]).all()
+
+
+def test_pairs_stay_together_and_silos_are_about_equal():
+    keys = _keys(600)
+    p = cut("pair", 5, 3, 600, keys)
+    homes = [set(keys["pair"][i]) for i in p.indices]
+    assert sum(map(len, homes)) == len(set(keys["pair"]))
+    assert max(p.sizes) - min(p.sizes) <= 10
+
+
+def test_dirichlet_skews_labels_and_reports_its_repairs():
+    labels = {"label": np.repeat(np.arange(4), 100)}
+    skewed, even = cut("dirichlet:0.05", 5, 0, 400, labels), cut("dirichlet:1000", 5, 0, 400, labels)
+
+    def top(p):
+        return np.mean([np.bincount(labels["label"][i]).max() / len(i) for i in p.indices])
+
+    assert top(skewed) > 0.7 > 0.4 > top(even)
+    crowded = cut("dirichlet:0.01", 40, 0, 60, {"label": np.repeat([0, 1], 30)})
+    assert min(crowded.sizes) == 1 and "repaired" in crowded.note
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("iidd", '"iid"'),
+        ("dirichlett:1", '"dirichlet"'),
+        ("dirichlet", "positive number"),
+        ("dirichlet:-1", "positive number"),
+        ("dirichlet:nan", "positive number"),
+        ("iid:3", "takes no value"),
+        ("entropy", "structure"),
+    ],
+)
+def test_a_wrong_spec_is_one_clear_sentence(spec, says):
+    with pytest.raises(UserError) as e:
+        cut(spec, 3, 0, 100, _keys(100))
+    assert says in str(e.value) and "\n" not in str(e.value)
+
+
+def test_what_the_task_lacks_and_too_many_silos():
+    with pytest.raises(UserError, match="cuts by pair"):
+        cut("pair", 3, 0, 10, {"label": np.zeros(10)})
+    with pytest.raises(UserError, match="at least one"):
+        cut("iid", 11, 0, 10, {})
+    assert parse("dirichlet:0.5") == ("dirichlet", 0.5)
