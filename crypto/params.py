@@ -103,12 +103,14 @@ def parameters(
     if holders < n:
         corrupt = _committee_corrupt(n, holders, _share(policy.ring_corrupt, counted), policy)
     threshold = (holders + corrupt) // 2 + 1
-    if threshold > holders:
+    # Even with every corrupt silo among the survivors, two honest ones hide behind each other.
+    everywhere = _below(counted, policy.corrupt)
+    n_min = max(3, threshold, everywhere + 2)
+    if threshold > holders or n_min > n:
         raise ValueError(
-            f"{corrupt} silos may be corrupt, and a sum over {n} of {counted} could not outvote them;"
-            f" at least {corrupt + 2} are needed"
+            f"{everywhere} silos may be corrupt, and a sum over {n} of {counted} would not outnumber them;"
+            f" at least {everywhere + 2} are needed"
         )
-    n_min = max(3, threshold)
     found = _ring(n, _share(policy.ring_corrupt, counted), policy) if ring and n > policy.complete_up_to else None
     if found is None:
         return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
