@@ -15,6 +15,7 @@ __all__ = [
     "CONDITIONS",
     "DENIALS",
     "DRUG_ENDINGS",
+    "EPONYM_ENDINGS",
     "HEDGES",
     "LINKS",
     "MENTIONS",
@@ -119,7 +120,7 @@ OPENINGS = (
 
 CLOSINGS = (
     "per cardiology", "and was seen by surgery", "as above", "with follow up in two weeks", "without incident",
-    "according to the family", "and he was discharged home", "and she remained afebrile", "at that time", "today",
+    "according to the family", "and remains an active problem", "and he was discharged home", "and she remained afebrile", "at that time", "today",
 )  # fmt: skip
 
 ASIDES = (
@@ -152,6 +153,7 @@ COMPLAINTS = (
     "sepsis", "cellulitis", "delirium", "hyperglycemia", "thrombocytopenia", "bradycardia", "jaundice", "seizures",
 )  # fmt: skip
 DRUG_ENDINGS = ("mab", "pril", "statin", "azole", "olol", "cillin", "floxacin", "sartan", "parin", "idone", "mycin")
+EPONYM_ENDINGS = ("syndrome", "disease", "fever", "sign", "palsy")
 PROCEDURES = (
     "stent", "resection", "bypass", "drainage", "repair", "replacement", "catheter", "graft", "embolization",
     "lavage", "fixation", "dialysis", "infusion", "transfusion", "radiation", "ablation", "debridement", "banding",

@@ -130,13 +130,14 @@ def _entities() -> dict[str, tuple[str, ...]]:
     def stem() -> str:
         return "".join(str(rng.choice(onsets)) + str(rng.choice(vowels)) for _ in range(int(rng.integers(2, 4))))
 
-    drugs = [stem() + str(rng.choice(say.DRUG_ENDINGS)) for _ in range(500)]
+    drugs = [stem() + str(rng.choice(say.DRUG_ENDINGS)) for _ in range(2_400)]
+    eponyms = [f"{stem()}{rng.choice(list('nrlx'))} {rng.choice(say.EPONYM_ENDINGS)}" for _ in range(700)]
     problems = [f"{site} {condition}" for site in say.SITES for condition in say.CONDITIONS]
     qualified = [f"{rng.choice(say.QUALIFIERS)} {p}" for p in (*rng.choice(problems, 400), *(say.COMPLAINTS * 4))]
     return {
-        "problem": tuple(dict.fromkeys([*rng.choice(problems, 400).tolist(), *qualified, *(say.COMPLAINTS)])),
+        "problem": tuple(dict.fromkeys([*rng.choice(problems, 400).tolist(), *qualified, *say.COMPLAINTS, *eponyms])),
         "treatment": tuple(dict.fromkeys([*drugs, *(f"{s} {p}" for s in say.SITES for p in say.PROCEDURES[::2])])),
-        "test": tuple(dict.fromkeys([*(f"{s} {x}" for s in say.SITES for x in say.SCANS[::2]), *say.PANELS * 1])),
+        "test": tuple(dict.fromkeys([*(f"{s} {x}" for s in say.SITES for x in say.SCANS[::2]), *say.PANELS])),
     }
 
 

@@ -45,11 +45,20 @@ METHODS: Mapping[str, str] = {
     "att_ra": "methods.att_ra",
     "centralised": "methods.centralised",
     "local": "methods.alone",
+    "feded": "methods.feded",
+    "fedcmc": "methods.fedcmc",
+    "fedprox": "methods.fedprox",
+    "scaffold": "methods.scaffold",
+    "fedatt": "methods.fedatt",
+    "moon": "methods.moon",
+    "fedrs": "methods.fedrs",
+    "fedlc": "methods.fedlc",
+    "public_only": "methods.public_only",
 }
 
 #: The built-in corpus of each task, and where the task's own knobs (`Knobs`) stand.
-_CORPUS = {"distant": "distant"}
-_KNOBS = {"distant": "methods.tasks.distant"}
+_CORPUS = {"distant": "distant", "sentence": "sentence"}
+_KNOBS = {"distant": "methods.tasks.distant", "sentence": "methods.tasks.sentence"}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from methods.task import Task
 __all__ = ["BUILT_IN", "load_task", "task_name"]
 
 #: The first part of a built-in corpus's name -> the task it belongs to.
-BUILT_IN = {"distant": "distant", "nyt10-sized": "distant"}
+BUILT_IN = {"distant": "distant", "nyt10-sized": "distant", "sentence": "sentence"}
 
 
 def _corpus(settings: Settings) -> str:
@@ -47,6 +47,8 @@ def load_task(settings: Settings) -> Task:
     name = task_name(settings)
     if name == "distant":
         return _distant(settings)
+    if name == "sentence":
+        return _sentence(settings)
     raise UserError(f'The task "{name}" is not built yet.')
 
 
@@ -69,3 +71,24 @@ def _distant(settings: Settings) -> Task:
 
         extra["vectors"] = read_vectors(settings.vectors, knobs.vector_words)
     return DistantTask(loaded, knobs, **extra)
+
+
+def _sentence(settings: Settings) -> Task:
+    from corpora import sentence_synthetic
+    from methods import module, task_knobs
+    from methods.tasks.sentence import Knobs, SentenceTask, style_of
+    from models.checkpoint import load_checkpoint
+    from models.marking import MARKERS
+
+    corpus = _corpus(settings)
+    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("sentence", settings.options)})
+    if not 0.0 <= knobs.public < 1.0:
+        raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
+    style = style_of(knobs, getattr(module(settings.method), "MODEL", "feded"))
+    if corpus.partition(":")[0] in BUILT_IN:
+        loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
+    else:
+        from corpora.readers import sentences
+
+        loaded = sentences.load(corpus, settings.seed, knobs.public)
+    return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))

@@ -1,0 +1,47 @@
+"""FedProx: FedAvg with a spring that pulls every local model back to the global one.
+
+Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys. The local loss gains mu/2 ||w - w_t||^2, over
+all trainable parameters, w_t being the model received this round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from config.settings import Settings
+from methods import options
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.weighted import Loss, build_weighted
+
+__all__ = ["CITATION", "TASKS", "Options", "build", "proximal"]
+
+CITATION = "Li et al. 2020, Federated Optimization in Heterogeneous Networks, MLSys"
+TASKS = ("sentence", "distant", "document", "ner")
+
+
+@dataclass(frozen=True)
+class Options:
+    mu: float = 0.01  #: stiffness of the spring; the paper searches {0.001, 0.01, 0.1, 1}
+    weight_cap: int = 2000  #: silos larger than this weigh as if they had this many examples
+
+
+def proximal(model: nn.Module, received: Arrays, mu: float) -> torch.Tensor:
+    """mu/2 times the squared distance from the received parameters."""
+    own = dict(model.named_parameters())
+    return 0.5 * mu * torch.stack([((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]).sum()
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("fedprox", task.name, settings.options)
+
+    def objective(silo: SiloView, heard: Heard) -> Loss:
+        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+            return task.loss(model, batch) + proximal(model, heard.common, o.mu)
+
+        return loss
+
+    return build_weighted("fedprox", CITATION, task, o.weight_cap, objective)

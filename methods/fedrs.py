@@ -1,0 +1,62 @@
+"""FedRS: classes that a silo does not have are scaled down in its softmax, so that it does not unlearn them.
+
+Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD. During
+local training the score w_c . h of class c is multiplied by 1 if the class occurs at the silo and by alpha if it does
+not; the bias stays outside the scaling; at test time nothing is scaled.
+
+The authors' code instead scales by alpha + (1 - alpha) n_c / max n and applies that again in every batch, so that it
+drifts to 1. This is the paper's form, computed once (methods.md, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from config.settings import Settings
+from methods import options
+from methods.base import Heard, Method, SiloView
+from methods.weighted import Loss, build_weighted
+
+__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "restricted_logits", "restriction"]
+
+CITATION = "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD"
+TASKS = ("sentence",)
+MODEL = "fedcmc"
+
+
+@dataclass(frozen=True)
+class Options:
+    alpha: float = 0.5  #: how much of a missing class's score is left; search {0.1, 0.5, 0.9}
+    weight_cap: int = 2000
+
+
+def restriction(counts: np.ndarray, alpha: float) -> torch.Tensor:
+    """s_c: 1 for classes that occur, alpha for the others."""
+    return torch.from_numpy(np.where(counts > 0, 1.0, alpha).astype(np.float32))
+
+
+def restricted_logits(classifier: nn.Linear, h: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """s_c (w_c . h) + b_c."""
+    z = F.linear(h, classifier.weight) * s
+    return z if classifier.bias is None else z + classifier.bias
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("fedrs", task.name, settings.options)
+
+    def objective(silo: SiloView, heard: Heard) -> Loss:
+        s = restriction(task.class_counts(silo.data), o.alpha)
+
+        def loss(model: Any, batch: Any) -> torch.Tensor:
+            h = model.dropout(task.features(model, batch))
+            return F.cross_entropy(restricted_logits(model.classifier, h, s), batch.relation)
+
+        return loss
+
+    return build_weighted("fedrs", CITATION, task, o.weight_cap, objective)

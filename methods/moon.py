@@ -1,0 +1,64 @@
+"""MOON: a local model's representations stay near the global model's and away from its own earlier ones.
+
+Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR. For every example, with x its representation by the
+model in training, g by the global model received and p by the silo's own model of the last round it trained in,
+
+    L_con = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) ),      L = L_sup + mu mean L_con.
+
+g and p are computed in eval mode and without gradients. On a silo's first participation there is no p and the term is
+left out (with p = g it would be the constant log 2 anyway). The previous model is kept on the silo's disk and never
+sent. The original's projection head is the task's option `projection` (256 there); 0 contrasts h itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from config.settings import Settings
+from methods import options
+from methods.base import Heard, Method, SiloView
+from methods.local import load
+from methods.weighted import Loss, build_weighted
+
+__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast"]
+
+CITATION = "Li et al. 2021, Model-Contrastive Federated Learning, CVPR"
+TASKS = ("sentence",)
+MODEL = "fedcmc"
+
+
+@dataclass(frozen=True)
+class Options:
+    mu: float = 1.0  #: weight of the contrast
+    tau: float = 0.5  #: its temperature
+    weight_cap: int = 2000
+
+
+def contrast(x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float) -> torch.Tensor:
+    """Mean over the rows of L_con."""
+    scores = torch.stack([F.cosine_similarity(x, g, dim=-1), F.cosine_similarity(x, p, dim=-1)], dim=-1) / tau
+    return -F.log_softmax(scores, dim=-1)[:, 0].mean()
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("moon", task.name, settings.options)
+
+    def objective(silo: SiloView, heard: Heard) -> Loss | None:
+        if not silo.memory:
+            return None
+        received = load(task.new_model(0), heard.common).eval()
+        previous = load(task.new_model(0), silo.memory).eval()
+
+        def loss(model: Any, batch: Any) -> torch.Tensor:
+            with torch.no_grad():
+                g, p = task.features(received, batch), task.features(previous, batch)
+            x = task.features(model, batch)
+            return F.cross_entropy(model.classify(x), batch.relation) + o.mu * contrast(x, g, p, o.tau)
+
+        return loss
+
+    return build_weighted("moon", CITATION, task, o.weight_cap, objective, remember=True)

@@ -1,0 +1,60 @@
+"""Public only (a reference): the coordinator trains on the public set D_v alone; no silo sends anything.
+
+The first column of FedED's Table 6: what a third party could do with its own small labelled set, without the silos.
+A round is E epochs over D_v from the last round's model, on the same schedule as the methods it is compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from config.errors import UserError
+from config.settings import Settings
+from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State, derived_seed
+from methods.local import load, parameters, round_lr
+
+__all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "build"]
+
+CITATION = "Sui et al. 2020, FedED, EMNLP: the column trained on the validation set of its Table 6"
+TASKS = ("sentence",)
+MODEL = "feded"
+REFERENCE = "A reference, not a federation: the coordinator trained on the public set alone."
+
+
+@dataclass(frozen=True)
+class Options:
+    """Nothing of its own; `public` of the task says how large D_v is."""
+
+
+def build(task: Any, settings: Settings) -> Method:
+    if task.size(task.public) == 0:
+        raise UserError('There is no public set to train on; set option "public" above 0.')
+
+    def init(seed: int) -> State:
+        return State(parameters(task.new_model(seed)))
+
+    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast({})
+
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        return Answer()
+
+    def fold(state: State, folded: Folded) -> State:
+        model = load(task.new_model(0), state.model)
+        optimizer = task.optimizer(model, round_lr(settings.lr, settings.decay, folded.round))
+        rng = np.random.default_rng(derived_seed(settings.seed, "public", folded.round))
+        torch.manual_seed(derived_seed(settings.seed, "public dropout", folded.round))
+        model.train()
+        for _ in range(settings.epochs):
+            for batch in task.batches(task.public, settings.batch, rng):
+                optimizer.zero_grad(set_to_none=True)
+                task.loss(model, batch).backward()
+                optimizer.step()
+        return State(parameters(model), state.memory)
+
+    exchange = Exchange("public", (), broadcast, answer, fold)
+    return Method("public_only", CITATION, (exchange,), init)

@@ -1,0 +1,135 @@
+"""SCAFFOLD: control variates tell every silo how its gradient differs from everybody's, and training corrects for it.
+
+Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML. A silo steps along
+g - c_i + c; afterwards it sends its update and the change of its control variate c_i, both masked; the coordinator
+moves the model by the mean update and c by the mean change over all N silos (Algorithm 1, global step size 1).
+
+The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option II, (x - y_i) /
+(K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain SGD; under Adam, which every sentence
+task uses, it would be something else by orders of magnitude. It can be chosen where a task trains by SGD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from config.errors import UserError
+from config.settings import Settings
+from methods import options
+from methods.base import (
+    Answer,
+    Arrays,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
+from methods.fedavg import update_disclosure
+from methods.local import apply_update, difference, load, parameters, round_lr, specs, train
+
+__all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
+
+CITATION = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML"
+TASKS = ("sentence", "distant", "document", "ner")
+
+
+@dataclass(frozen=True)
+class Options:
+    variate: str = "gradient"  #: gradient (option I) or drift (option II, for SGD)
+
+
+_VARIATE = Disclosure(
+    name="variate",
+    channel="masked",
+    shape="one number per model parameter: how the silo's control variate changed",
+    reveals="nothing of one silo alone; the sum shows how the silos' mean gradient changed",
+    privacy="not covered by DP-SGD: a second release about the same examples",
+)
+
+
+def corrected(model: nn.Module, shift: Arrays) -> torch.Tensor:
+    """A term whose gradient is c - c_i: added to the loss, it turns g into g - c_i + c."""
+    own = dict(model.named_parameters())
+    return torch.stack([(own[k] * torch.from_numpy(v)).sum() for k, v in shift.items()]).sum()
+
+
+def full_gradient(task: Any, model: nn.Module, data: Any, batch: int) -> dict[str, np.ndarray]:
+    """The gradient of the silo's mean loss at the received model, dropout off."""
+    model.eval()
+    model.zero_grad(set_to_none=True)
+    n = task.size(data)
+    for part in task.batches(data, batch, np.random.default_rng(0)):
+        (task.loss(model, part) * (_rows(part) / n)).backward()
+    return {
+        k: (p.grad.numpy().copy() if p.grad is not None else np.zeros(p.shape, np.float32))
+        for k, p in model.named_parameters()
+        if p.requires_grad
+    }
+
+
+def _rows(batch: Any) -> int:
+    return len(batch.relation)
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("scaffold", task.name, settings.options)
+    if o.variate not in ("gradient", "drift"):
+        raise UserError(f'Option "variate" must be gradient or drift, not "{o.variate}".')
+    shapes = parameters(task.new_model(0))
+    zero = {k: np.zeros_like(v) for k, v in shapes.items()}
+
+    def init(seed: int) -> State:
+        return State(parameters(task.new_model(seed)), {f"c/{k}": v for k, v in zero.items()})
+
+    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast({**{f"x/{k}": v for k, v in state.model.items()}, **state.memory})
+
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        x = {k: heard.common[f"x/{k}"] for k in shapes}
+        c = {k: heard.common[f"c/{k}"] for k in shapes}
+        own = {k: silo.memory.get(k, zero[k]) for k in shapes}  # a silo that joins late starts at zero, as all did
+        model = load(task.new_model(0), x)
+        if not task.size(silo.data):
+            nothing = {f"{part}/{k}": v for part in ("update", "variate") for k, v in zero.items()}
+            return Answer(masked=nothing, notes={"examples": 0.0})
+        s = silo.settings
+        new = full_gradient(task, model, silo.data, s.batch) if o.variate == "gradient" else {}
+        shift = {k: c[k] - own[k] for k in shapes}
+        notes = train(
+            silo, model, heard.round, loss=lambda m, batch: task.loss(m, batch) + corrected(m, shift)
+        )
+        update = difference(model, x)
+        if o.variate == "drift":
+            scale = 1.0 / (notes["steps"] * round_lr(s.lr, s.decay, heard.round))
+            new = {k: (own[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32) for k in shapes}
+        masked = {f"update/{k}": v for k, v in update.items()}
+        masked |= {f"variate/{k}": new[k] - own[k] for k in shapes}
+        return Answer(masked=masked, memory=new, notes=notes)
+
+    def fold(state: State, folded: Folded) -> State:
+        if not folded.survivors:
+            return state
+        c = {
+            f"c/{k}": (state.memory[f"c/{k}"] + folded.total[f"variate/{k}"] / settings.silos).astype(np.float32)
+            for k in shapes
+        }
+        return State(apply_update(state.model, folded.total, len(folded.survivors)), c)
+
+    exchange = Exchange(
+        name="train",
+        disclosures=(update_disclosure("all of a silo's examples"), _VARIATE),
+        broadcast=broadcast,
+        answer=answer,
+        fold=fold,
+        masked={**specs(shapes), **specs(shapes, "variate/")},
+    )
+    return Method("scaffold", CITATION, (exchange,), init)

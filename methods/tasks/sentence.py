@@ -1,0 +1,247 @@
+"""Sentence relations: two marked entities in a sentence, one relation between them, or none.
+
+A training unit is an example. Beside what the silos hold there is D_v, a labelled public set that the coordinator and
+every silo can read (`public`): FedED distils on it, `public_only` trains on nothing else, the others leave it alone.
+
+Sentences are tokenised once, when the task is made, into packed arrays that forked silos share. The tokenizer comes
+with the checkpoint, so the vocabulary discloses nothing about any silo's sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from config.errors import UserError, nearest
+from corpora.sentence_metrics import score
+from corpora.sentence_table import SentenceCorpus
+from methods.task import Evaluation, Split, Task
+from models.checkpoint import Checkpoint
+from models.encoder import STYLES, SentenceEncoder, Style
+from models.marking import Packed, tokenise
+
+__all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
+
+_SCORE_BATCH = 128  #: rows scored at once, without gradients
+_SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
+_YES_NO = {"": None, "yes": True, "no": False}
+_POOLING = {"": None, "cls": True, "entities": False}
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The task's own settings, the same for every method that is compared on it."""
+
+    model: str = ""  #: feded or fedcmc; empty: the one of the method's own paper
+    blinding: str = ""  #: yes or no; empty: as the model has it
+    pooling: str = ""  #: cls ([CLS; e1; e2]) or entities ([e1; e2]); empty: as the model has it
+    bias: str = ""  #: yes or no; empty: as the model has it
+    projection: int = 0  #: outputs of MOON's projection head; 0: none
+    dropout: float = 0.1
+    max_length: int = 128  #: word pieces, markers included
+    weight_decay: float = 0.01
+    public: float = 0.2  #: the share of the training data that becomes D_v
+    metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
+
+
+def style_of(knobs: Knobs, default: str) -> Style:
+    """The model these knobs ask for; `default` is the name of the method's own."""
+
+    def choice(key: str, known: Mapping[str, Any]) -> Any:
+        value = getattr(knobs, key)
+        if value not in known:
+            raise UserError(f'Option "{key}" must be one of {", ".join(k for k in known if k)}, not "{value}".')
+        return known[value]
+
+    name = knobs.model or default
+    if name not in STYLES:
+        raise UserError(f'There is no sentence model "{name}".{nearest(name, STYLES)}')
+    base = STYLES[name]
+    changed = {"cls": choice("pooling", _POOLING), "blinding": choice("blinding", _YES_NO)}
+    changed["bias"] = choice("bias", _YES_NO)
+    given = {k: v for k, v in changed.items() if v is not None}
+    return replace(base, dropout=knobs.dropout, projection=knobs.projection, **given)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Some rows of one split: what a silo holds, or D_v."""
+
+    packed: Packed
+    relation: np.ndarray  #: of every row of `packed`
+    indices: np.ndarray
+
+    @property
+    def labels(self) -> np.ndarray:
+        return np.asarray(self.relation)[self.indices]
+
+
+@dataclass(frozen=True)
+class Batch:
+    ids: torch.Tensor  #: (rows, longest), padded
+    real: torch.Tensor
+    flags: torch.Tensor
+    relation: torch.Tensor
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.ids, self.real, self.flags
+
+
+class SentenceTask(Task):
+    name = "sentence"
+    metric = "micro_f1"
+
+    def __init__(self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint) -> None:
+        if knobs.metric not in ("micro_f1", "macro_f1"):
+            raise UserError(f'Option "metric" must be micro_f1 or macro_f1, not "{knobs.metric}".')
+        positions = int(getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length))
+        if not 16 <= knobs.max_length <= positions:
+            raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
+        self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
+        self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
+        self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
+        self.labels, self.none = corpus.relations, corpus.none
+        self.metric = knobs.metric  # type: ignore[misc]
+        self._packed: dict[str, Packed] = {}
+        self._packed_now("train")  # before silos are forked, so that they share it
+
+    def _packed_now(self, split: str) -> Packed:
+        if split not in self._packed:
+            mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in self.corpus.examples(split))
+            self._packed[split] = tokenise(
+                mentions, self.checkpoint.tokenizer, self.style.blinding, self.knobs.max_length
+            )
+        return self._packed[split]
+
+    def data(self, split: str) -> Data:
+        """All of a split."""
+        rows = self.corpus.splits[split]
+        return Data(self._packed_now(split), rows.relation, np.arange(len(rows)))
+
+    @cached_property
+    def public(self) -> Data:
+        """D_v: labelled, and readable by everybody."""
+        return self.data("public")
+
+    # The contract of methods.task.Task
+
+    def new_model(self, seed: int) -> SentenceEncoder:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+
+    def train_size(self) -> int:
+        return len(self.corpus.splits["train"])
+
+    def partition_keys(self) -> Mapping[str, np.ndarray]:
+        return {"label": np.asarray(self.corpus.splits["train"].relation)}
+
+    def subset(self, indices: np.ndarray) -> Data:
+        return replace(self.data("train"), indices=np.asarray(indices, dtype=np.int64))
+
+    def size(self, data: Data) -> int:
+        return len(data.indices)
+
+    def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Shuffled, then sorted by length within groups of batches so that little is padded, then shuffled again."""
+        for chosen in self.batch_rows(data, size, rng):
+            yield self.batch(data, chosen)
+
+    def batch_rows(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """The batches of one epoch as positions in the data's own list."""
+        order = rng.permutation(len(data.indices))
+        lengths = data.packed.lengths[data.indices]
+        group = size * _SORT_WITHIN
+        cuts = []
+        for g in range(0, len(order), group):
+            block = order[g : g + group]
+            block = block[np.argsort(lengths[block], kind="stable")]
+            cuts += [block[b : b + size] for b in range(0, len(block), size)]
+        for c in rng.permutation(len(cuts)):
+            yield cuts[c]
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(model(*batch.inputs), batch.relation)
+
+    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
+
+    def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
+        data = self.data(split)
+        s = score(data.labels, self.log_probabilities(model, data).argmax(axis=1), len(self.labels), self.none)
+        figures = {
+            "precision": s.precision,
+            "recall": s.recall,
+            "micro_f1": s.micro_f1,
+            "macro_f1": s.macro_f1,
+            "accuracy": s.accuracy,
+        }
+        per_class = {name: float(f) for name, f in zip(self.labels, s.per_class) if not np.isnan(f)}
+        return Evaluation(figures[self.metric], figures, per_class)
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """What `models.encoder.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
+        config = {
+            "architecture": "sentence-encoder",
+            "relations": list(self.labels),
+            "none": self.none,
+            "style": asdict(self.style),
+            "max_length": self.knobs.max_length,
+            "encoder": self.checkpoint.name,
+            "encoder_sha256": self.checkpoint.sha256,
+            "backbone": self.checkpoint.backbone.config.to_dict(),
+        }
+        files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
+        with tempfile.TemporaryDirectory() as folder:
+            self.checkpoint.tokenizer.save_pretrained(folder)
+            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+        return files
+
+    # What the methods of this task use
+
+    def batch(self, data: Data, chosen: np.ndarray) -> Batch:
+        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of them."""
+        p, rows = data.packed, data.indices[chosen]
+        lengths = p.lengths[rows]
+        span = np.arange(int(lengths.max(initial=1)))
+        real = span < lengths[:, None]
+        where = np.where(real, p.at[rows][:, None] + span, 0)
+        pad = self.checkpoint.tokenizer.pad_token_id
+        return Batch(
+            torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64)),
+            torch.from_numpy(real),
+            torch.from_numpy(np.where(real, p.flags[where], 0).astype(np.int64)),
+            torch.from_numpy(data.relation[rows].astype(np.int64)),
+        )
+
+    def features(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """h, the pooled representation of every row, (rows, 2d or 3d)."""
+        return model.encode(*batch.inputs)  # type: ignore[operator]
+
+    def class_counts(self, data: Data) -> np.ndarray:
+        """n_c: how many of the rows have each class."""
+        return np.bincount(data.labels, minlength=len(self.labels))
+
+    def log_probabilities(self, model: nn.Module, data: Data) -> np.ndarray:
+        """log p(y | s) of every row and class, dropout off: (rows, classes) float32."""
+        out = np.empty((len(data.indices), len(self.labels)), dtype=np.float32)
+        order = np.argsort(data.packed.lengths[data.indices], kind="stable")
+        was = model.training
+        model.eval()
+        with torch.inference_mode():
+            for b in range(0, len(order), _SCORE_BATCH):
+                chosen = order[b : b + _SCORE_BATCH]
+                out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
+        model.train(was)
+        return out

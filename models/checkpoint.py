@@ -1,0 +1,100 @@
+"""Which encoder: the small one that is shipped, a folder, or a hub name that the user gave.
+
+Nothing is fetched unless the user names a hub checkpoint, and weights are read from safetensors only: a pickle can
+run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from config.errors import UserError
+
+__all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
+
+PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrain`
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded encoder and its tokenizer, to be copied from, never trained itself."""
+
+    name: str
+    backbone: nn.Module
+    tokenizer: Any
+    sha256: str  #: of the weights as loaded: silos with another checkpoint can be told apart
+    note: str  #: what a report must say of it; empty when there is nothing to say
+
+
+def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()) -> Checkpoint:
+    """`name` empty: the shipped checkpoint of that kind. "random": the same network without its training.
+
+    Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart from each
+    other by a little fixed noise.
+    """
+    source, note = _source(name, kind)
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        if name == "random":
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                backbone = AutoModel.from_config(AutoConfig.from_pretrained(source))
+        else:
+            backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+    except (OSError, ValueError, KeyError) as e:
+        raise UserError(f'ENCODER "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None  # type: ignore[assignment]  # no model here reads it, so it must not travel either
+    _add_tokens(backbone, tokenizer, extra_tokens)
+    return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone), note)
+
+
+def _source(name: str, kind: str) -> tuple[str, str]:
+    if name in ("", "random"):
+        folder = PRETRAINED / kind
+        if not (folder / "config.json").is_file():
+            raise UserError(f"The built-in encoder is missing from {folder}; make it with: sottovoce pretrain")
+        how = "pretrained on synthetic text" if not name else "without any pretraining"
+        return str(folder), f"encoder: the small built-in one, {how}"
+    if Path(name).is_dir():
+        return name, ""
+    if "/" in name and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
+        raise UserError(f'ENCODER "{name}" is not a folder here.')
+    if not _HUB_NAME.fullmatch(name):
+        raise UserError(f'ENCODER "{name}" is neither a folder nor a hub name such as "owner/model".')
+    os.environ["HF_HUB_OFFLINE"] = "0"  # the user named it; read when the hub's library is first imported
+    return name, ""
+
+
+def _add_tokens(backbone: Any, tokenizer: Any, tokens: tuple[str, ...]) -> None:
+    before = backbone.get_input_embeddings().num_embeddings
+    tokenizer.add_tokens(list(tokens), special_tokens=True)
+    if len(tokenizer) <= before:
+        return
+    backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    weight = backbone.get_input_embeddings().weight
+    noise = torch.randn(len(weight) - before, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        weight[before:] = weight[:before].mean(dim=0) + 0.02 * noise
+
+
+def _fingerprint(backbone: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for key, value in sorted(backbone.state_dict().items()):
+        digest.update(f"{key}:{tuple(value.shape)};".encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()

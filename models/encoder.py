@@ -1,0 +1,98 @@
+"""The sentence encoder: a BERT-type network, pooled at the two entities, and a linear classifier.
+
+FedED's model (equations 1 and 2 of its paper) and FedCMC's (equations 1 and 2 of its own) are two settings of one
+class: FedED pools [CLS; e1; e2] over blinded entities and has a bias; FedCMC pools [e1; e2] over the words themselves,
+and its classifier is nothing but one vector per class.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.marking import HEAD, TAIL
+
+__all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model"]
+
+
+@dataclass(frozen=True)
+class Style:
+    cls: bool  #: pool [CLS; e1; e2] rather than [e1; e2]
+    blinding: bool  #: entities' words are replaced by their type
+    bias: bool
+    dropout: float = 0.1  #: before the classifier
+    projection: int = 0  #: outputs of MOON's two-layer head between pooling and classifier; 0: none
+
+
+FEDED = Style(cls=True, blinding=True, bias=True)
+FEDCMC = Style(cls=False, blinding=False, bias=False)
+STYLES = {"feded": FEDED, "fedcmc": FEDCMC}
+
+
+class SentenceEncoder(nn.Module):
+    """`backbone` is copied: one loaded checkpoint serves any number of models."""
+
+    def __init__(self, backbone: nn.Module, relations: int, style: Style) -> None:
+        super().__init__()
+        self.backbone = copy.deepcopy(backbone)
+        self.style = style
+        config = backbone.config
+        self._positions = getattr(config, "model_type", "") == "bert"
+        width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        pooled = (3 if style.cls else 2) * width
+        self.projection: nn.Module | None = None
+        if style.projection:
+            self.projection = nn.Sequential(
+                nn.Linear(pooled, pooled), nn.ReLU(), nn.Linear(pooled, style.projection)
+            )
+            pooled = style.projection
+        self.dropout = nn.Dropout(style.dropout)
+        self.classifier = nn.Linear(pooled, relations, bias=style.bias)
+        nn.init.normal_(self.classifier.weight, std=0.02)
+        if style.bias:
+            nn.init.zeros_(self.classifier.bias)
+
+    def encode(self, ids: torch.Tensor, real: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+        """h of equation 1, (batch, 2d or 3d). `real` is False on padding; `flags` say which pieces are entities'."""
+        more = {}
+        if self._positions:
+            # One row of positions per sentence, not one for all: per-example gradients (DP-SGD) need it so.
+            more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
+        hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
+        # The sum over an entity's pieces, as both papers have it, not the mean; markers carry no flag.
+        weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
+        entities = (weights @ hidden).flatten(1)
+        h = torch.cat([hidden[:, 0], entities], dim=1) if self.style.cls else entities
+        return h if self.projection is None else self.projection(h)
+
+    def classify(self, h: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(h))
+
+    def forward(self, ids: torch.Tensor, real: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, relations): equation 2 before its softmax."""
+        return self.classify(self.encode(ids, real, flags))
+
+
+
+
+def open_model(folder: str | Path) -> tuple[SentenceEncoder, Any, tuple[str, ...]]:
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and the relations."""
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    folder = Path(folder)
+    about = json.loads((folder / "config.json").read_text("utf-8"))
+    kind = about["backbone"].pop("model_type")
+    backbone = AutoModel.from_config(AutoConfig.for_model(kind, **about["backbone"]))
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None
+    model = SentenceEncoder(backbone, len(about["relations"]), Style(**about["style"]))
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    return model.eval(), tokenizer, tuple(about["relations"])
