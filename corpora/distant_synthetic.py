@@ -28,7 +28,7 @@ from corpora.table import NA, Content, Corpus, cached
 
 __all__ = ["SETTINGS", "Recipe", "generate", "load", "parse"]
 
-_VERSION = 3  #: part of the cache key: bump it when the same recipe would give other sentences
+_VERSION = 4  #: part of the cache key: bump it when the same recipe would give other sentences
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,14 @@ def _distinct_pairs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Random pairs, no two of the same entities; some entities are in far more pairs than others."""
     size = recipe.entities
+    # Beyond half of what there is, drawing at random would go on for long.
+    if any(wanted * share > size * (size - 1) / 2 for share in chance):
+        raise UserError(f"{size} entities per type are too few for {wanted} pairs; give more with entities=.")
     popular = 1.0 / np.arange(1, size + 1) ** 0.4
     popular /= popular.sum()
     found: list[np.ndarray] = []
-    seen = np.zeros((0, 3), np.int64)
-    for _ in range(60):
+    seen, first = np.zeros((0, 3), np.int64), np.zeros(0, np.int64)
+    while len(seen) < wanted:
         g = rng.choice(len(GROUPS), size=wanted * 2, p=chance)
         h, t = rng.choice(size, size=wanted * 2, p=popular), rng.choice(size, size=wanted * 2, p=popular)
         kinds = np.array([[TYPES.index(a), TYPES.index(b)] for a, b in GROUPS])
@@ -213,10 +216,6 @@ def _distinct_pairs(
         rows = rows[rows[:, 1] != rows[:, 2]]
         found.append(rows)
         seen, first = np.unique(np.concatenate(found), axis=0, return_index=True)
-        if len(seen) >= wanted:
-            break
-    else:
-        raise UserError(f"{size} entities per type are too few for {wanted} pairs; give more with entities=.")
     rows = np.concatenate(found)[np.sort(first)]  # in the order drawn: np.unique sorts
     g, h, t = rows[rng.permutation(len(rows))[:wanted]].T
     return g, h, t
@@ -226,8 +225,8 @@ def _distinct_pairs(
 
 
 def _bag_sizes(mean: float, count: int, rng: np.random.Generator) -> np.ndarray:
-    """One and a long tail: a geometric number with a gamma-distributed rate."""
-    rate = rng.gamma(2.0, (mean - 1.0) / 2.0, size=count) if mean > 1 else np.zeros(count)
+    """At least one sentence a pair; rates differ between pairs, so that a few are written about a lot."""
+    rate = rng.gamma(6.0, (mean - 1.0) / 6.0, size=count) if mean > 1 else np.zeros(count)
     return 1 + rng.poisson(rate)
 
 
