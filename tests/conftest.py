@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
+hypothesis_settings.register_profile("shared-machine", deadline=None)  # timings are never asserted
+hypothesis_settings.load_profile("shared-machine")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -54,5 +54,6 @@ class Dealer:
         return None
 
     def close(self) -> None:
+        """Gives what was sent a second to leave. Closing twice is harmless."""
         self._socket.close()
         self._context.destroy(linger=1000)

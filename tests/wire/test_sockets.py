@@ -1,0 +1,156 @@
+"""Real sockets, real strangers: only enrolled keys get in, and nothing they send disturbs anybody."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from tests.conftest import wait_for
+from wire import messages as m
+from wire.counter import ByteCounter
+from wire.dealer import Dealer
+from wire.keys import CurveKeys
+from wire.router import Gone, Received, Router
+
+
+_OPEN: list[Dealer] = []
+
+
+def dial(address: str, keys: CurveKeys, coordinator: bytes) -> Dealer:
+    """A silo's end that is closed when the test is over, however it ends."""
+    _OPEN.append(Dealer(address, keys, coordinator))
+    return _OPEN[-1]
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[Router, str, CurveKeys, CurveKeys, CurveKeys]]:
+    coordinator, a, b = CurveKeys.generate(), CurveKeys.generate(), CurveKeys.generate()
+    router = Router(coordinator, {a.public: "silo-000", b.public: "silo-001"}, ByteCounter())
+    address = f"tcp://127.0.0.1:{router.bind('127.0.0.1', 0)}"
+    yield router, address, coordinator, a, b
+    for dealer in _OPEN:
+        dealer.close()
+    _OPEN.clear()
+    router.close()
+
+
+def _hello(router: Router, dealer: Dealer) -> Received:
+    dealer.send(m.Hello("0", b""))
+    event = wait_for(lambda: router.receive(0.1), seconds=10)
+    assert isinstance(event, Received)
+    return event
+
+
+def test_a_silo_is_who_its_key_says(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, b = place
+    first, second = dial(address, a, coordinator.public), dial(address, b, coordinator.public)
+    assert _hello(router, first).silo == "silo-000"
+    assert _hello(router, second).silo == "silo-001"
+    assert router.send("silo-001", m.Go(7))
+    assert second.receive(5) == (m.Go(7), None)
+    assert first.receive(0.05) is None
+
+
+def test_an_unknown_key_is_refused_and_logged(place, caplog) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    stranger = dial(address, CurveKeys.generate(), coordinator.public)
+    with caplog.at_level(logging.WARNING):
+        stranger.send(m.Hello("0", b""))
+        wait_for(lambda: "unknown-silo" in caplog.text or router.receive(0.05), seconds=10)
+    assert "refused (unknown-silo)" in caplog.text
+    assert router.connected == frozenset()
+
+
+def test_a_silo_refuses_a_coordinator_with_another_key(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, _, a, _ = place
+    silo = dial(address, a, CurveKeys.generate().public)
+    silo.send(m.Hello("0", b""))
+    assert router.receive(0.5) is None
+
+
+def test_nobody_without_curve_gets_in(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, _, _, _ = place
+    context = zmq.Context()
+    plain = context.socket(zmq.DEALER)
+    plain.linger = 0
+    plain.connect(address)
+    plain.send(m.encode(m.Hello("0", b"")))
+    assert router.receive(0.5) is None
+    context.destroy(linger=0)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + b"\0" * 8 + b"\x7f" + os.urandom(4096), os.urandom(100_000), b"\0" * 64],
+    ids=["http", "zmtp-like", "random", "zeros"],
+)
+def test_random_bytes_on_the_port_disturb_nobody(place, garbage: bytes) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+    host, port = address.removeprefix("tcp://").split(":")
+    for _ in range(5):
+        with socket.create_connection((host, int(port))) as s:
+            try:
+                s.sendall(garbage)
+            except OSError:
+                pass  # hung up on, as it should be
+    silo.send(m.Ready(1))
+    event = wait_for(lambda: router.receive(0.1), seconds=10)
+    assert isinstance(event, Received) and event.message == m.Ready(1)
+
+
+def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(place, caplog) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+    with caplog.at_level(logging.WARNING):
+        silo._socket.send(b"not msgpack at all")
+        silo._socket.send_multipart([b"a", b"b", b"c", b"d"])
+        silo._socket.send(m.encode(m.Ready(1)))
+        event = wait_for(lambda: router.receive(0.1), seconds=10)
+    assert event.message == m.Ready(1)
+    assert caplog.text.count("refused (wrong-shape)") == 2
+
+
+def test_an_oversize_frame_costs_the_sender_its_connection(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, b = place
+    bad, good = dial(address, a, coordinator.public), dial(address, b, coordinator.public)
+    _hello(router, bad)
+    _hello(router, good)
+    bad._socket.send(bytes(max(m.FRAME_BYTES, m.HEADER_BYTES) + 1))
+    assert wait_for(lambda: router.receive(0.1), seconds=10) == Gone("silo-000")
+    good.send(m.Ready(1))
+    assert wait_for(lambda: router.receive(0.1), seconds=10).message == m.Ready(1)
+
+
+def test_a_message_before_the_greeting_is_refused(place, caplog) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    with caplog.at_level(logging.WARNING):
+        silo.send(m.Ready(1))
+        assert router.receive(1.0) is None
+    assert "before its greeting" in caplog.text
+
+
+def test_a_closed_connection_is_noticed_and_a_greeting_reopens_it(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+    silo.close()
+    assert wait_for(lambda: router.receive(0.1), seconds=10) == Gone("silo-000")
+    assert not router.send("silo-000", m.Go(1))
+    back = dial(address, a, coordinator.public)
+    assert _hello(router, back).silo == "silo-000"
+    assert router.send("silo-000", m.Go(2))
+    assert back.receive(5) == (m.Go(2), None)
+
+
+def test_keys_never_show_their_secret_half() -> None:
+    keys = CurveKeys.generate()
+    assert keys.secret.decode() not in repr(keys) and keys.public.decode() in repr(keys)
