@@ -23,7 +23,7 @@ from crypto.errors import Refusal, SumFailed
 from crypto.graph import topology
 from crypto.keys import verify
 from crypto.opening import Opening
-from crypto.prg import add_masks, mask_key
+from crypto.prg import Mask, add_masks
 from crypto.records import Endorsement, Proposal, ShareRelease, SumHeader, UnmaskRequest, UploadRecord, survivors_digest
 
 __all__ = ["ALLOWED", "CoordinatorSetup", "OpenSum", "SumFailed", "SumState"]
@@ -261,7 +261,7 @@ class OpenSum:
         assert self._opening is not None and self._total is not None
         if not self._opening.enough:
             raise SumFailed("too few holders released their shares; nothing was opened")
-        masks = [(mask_key(seed), -sign) for seed, sign in self._opening.seeds()]
+        masks = [Mask(seed, -sign) for seed, sign in self._opening.seeds()]
         total = self._total
         for at in range(0, len(total), FRAME_WORDS):
             add_masks(total[at : at + FRAME_WORDS], masks, at, self._threads)

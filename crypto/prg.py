@@ -1,31 +1,38 @@
-"""Masks: AES-128-CTR keystream, added to 64-bit words in place, in pieces that stay in the cache.
+"""Masks: AES-128 keystream, added to 64-bit words in place, in pieces that stay in the cache.
 
-A seed of 16 bytes stands for an endless vector of uniform 64-bit words (little-endian). One AES key per seed and
-one seed per (pair, sum) or (silo, sum): the counter is the position in the vector and nothing else, so that any
-stretch can be made on its own, by any thread, in any order.
+A seed of 16 bytes stands for an endless vector of uniform 64-bit words (little-endian), made in pieces of 32768
+words: block j of piece p is AES(key, p as 12 bytes || j + 2 as 4 bytes, big-endian). That is counter mode, with the
+position as the counter and nothing else in it, so any piece can be made on its own, by any thread, in any order; the
+key belongs to one seed, and a seed to one (pair, sum) or (silo, sum).
+
+It is also what AES-GCM adds to a message under the nonce p. So the pieces are made by encrypting zeros with GCM and
+dropping the tag: on processors with wide AES instructions OpenSSL's GCM is twice as fast as its plain counter mode
+(15.9 against 8.6 GB/s, measured), and an implementation that has only counter mode makes the same words.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from crypto.derive import Label, digest
 
-__all__ = ["PIECE_WORDS", "add_masks", "keystream", "mask_key", "stream"]
+__all__ = ["PIECE_WORDS", "Mask", "add_masks", "keystream", "mask_key", "stream"]
 
 #: 256 KiB: scratch, zeros and accumulator together stay in a core's second-level cache.
 PIECE_WORDS = 32768
 _PIECE_BYTES = PIECE_WORDS * 8
-_BLOCK = 16
-_ZEROS = bytes(_PIECE_BYTES)
+_TAG = 16
+_ZEROS = memoryview(bytes(_PIECE_BYTES))
+_U64 = np.dtype("<u8")
 _local = threading.local()
 _pool: list[ThreadPoolExecutor] = []
-_U64 = np.dtype("<u8")
 
 
 def mask_key(seed: bytes) -> bytes:
@@ -35,73 +42,82 @@ def mask_key(seed: bytes) -> bytes:
     return digest(Label.MASK, seed)[:16]
 
 
-def stream(key: bytes, first_byte: int = 0):  # type: ignore[no-untyped-def]  # the library names no public type
-    """An AES-CTR context that stands at byte `first_byte` (a multiple of 16) of a key's keystream."""
-    counter, rest = divmod(first_byte, _BLOCK)
-    if rest:
-        raise ValueError("a keystream is entered at a multiple of 16 bytes")
-    return Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(16, "big"))).encryptor()
+@dataclass(frozen=True)
+class Mask:
+    """The mask of one seed, and whether it is added (+1) or subtracted (-1)."""
+
+    seed: bytes = field(repr=False)
+    sign: int
+    _cipher: AESGCM = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_cipher", AESGCM(mask_key(self.seed)))
+
+    def fill(self, piece: int, words: np.ndarray, room: memoryview) -> None:
+        """Write a piece's first words to `words`, whose memory `room` is, with 16 bytes to spare after it."""
+        size = words.nbytes
+        self._cipher.encrypt_into(piece.to_bytes(12, "big"), _ZEROS[:size], None, room[: size + _TAG])
 
 
-def keystream(key: bytes, words: int, first_word: int = 0) -> np.ndarray:
-    """Words of a key's keystream as a new array. `first_word` is even."""
-    out = np.empty(words + 2, _U64)  # the library asks for room for one more block
-    if words:
-        stream(key, first_word * 8).update_into(bytes(words * 8), out.data.cast("B"))
-    return out[:words]
+def keystream(seed: bytes, words: int) -> np.ndarray:
+    """The first words of a seed's mask, as a new array."""
+    out = np.zeros(words, _U64)
+    add_masks(out, [Mask(seed, 1)])
+    return out
 
 
-def add_masks(
-    words: np.ndarray, masks: Iterable[tuple[bytes, int]], first_word: int = 0, threads: int = 1
-) -> None:
-    """Add (sign +1) or subtract (sign -1) each key's keystream to `words`, in place, modulo 2**64.
+def add_masks(words: np.ndarray, masks: Sequence[Mask], first_word: int = 0, threads: int = 1) -> None:
+    """Add each mask to `words` in place, modulo 2**64.
 
-    `words` is the stretch of the whole vector that begins at `first_word` (even).
+    `words` is the stretch of the whole vector that begins at `first_word`, a multiple of PIECE_WORDS.
     """
     if words.dtype != _U64 or not words.flags.c_contiguous or words.ndim != 1:
         raise ValueError("masks are added to one contiguous row of 64-bit words")
-    masks = tuple(masks)
+    first_piece, rest = divmod(first_word, PIECE_WORDS)
+    if rest:
+        raise ValueError(f"masks are added from a multiple of {PIECE_WORDS} words on")
     if threads <= 1 or len(words) < 2 * PIECE_WORDS:
-        _add(words, masks, first_word)
+        _add(words, masks, first_piece)
         return
-    step = -(-len(words) // (threads * PIECE_WORDS)) * PIECE_WORDS
+    pieces = -(-len(words) // PIECE_WORDS)
+    share = -(-pieces // threads)
     jobs = [
-        _threads(threads).submit(_add, words[at : at + step], masks, first_word + at)
-        for at in range(step, len(words), step)
+        _threads(threads).submit(_add, words[at * PIECE_WORDS : (at + share) * PIECE_WORDS], masks, first_piece + at)
+        for at in range(share, pieces, share)
     ]
-    _add(words[:step], masks, first_word)
+    _add(words[: share * PIECE_WORDS], masks, first_piece)
     for job in jobs:
         job.result()
 
 
-def _add(words: np.ndarray, masks: Sequence[tuple[bytes, int]], first_word: int) -> None:
-    scratch = _scratch()
-    view = scratch.data.cast("B")
-    for start in range(0, len(words), 4 * PIECE_WORDS):
-        block = words[start : start + 4 * PIECE_WORDS]
-        for key, sign in masks:
-            update = stream(key, (first_word + start) * 8).update_into
-            apply = np.add if sign > 0 else np.subtract
-            for at in range(0, len(block), PIECE_WORDS):
-                piece = block[at : at + PIECE_WORDS]
-                size = len(piece) * 8
-                if size == _PIECE_BYTES:
-                    update(_ZEROS, view)
-                else:
-                    update(memoryview(_ZEROS)[:size], view)
-                apply(piece, scratch[: len(piece)], out=piece)
+def _add(words: np.ndarray, masks: Sequence[Mask], first_piece: int) -> None:
+    scratch, room = _scratch()
+    for index, at in enumerate(range(0, len(words), PIECE_WORDS), start=first_piece):
+        piece = words[at : at + PIECE_WORDS]
+        made = scratch[: len(piece)]
+        for mask in masks:
+            mask.fill(index, made, room)
+            if mask.sign > 0:
+                np.add(piece, made, out=piece)
+            else:
+                np.subtract(piece, made, out=piece)
 
 
-def _scratch() -> np.ndarray:
+def _scratch() -> tuple[np.ndarray, memoryview]:
     """One piece of scratch per thread, made once: fresh memory costs more than the cipher."""
-    made = getattr(_local, "scratch", None)
-    if made is None:
-        # A little longer than a piece: the library asks for room for one more block.
-        made = _local.scratch = np.empty(PIECE_WORDS + 2, _U64)
-    return made
+    kept = getattr(_local, "scratch", None)
+    if kept is None:
+        words = np.empty(PIECE_WORDS + _TAG // 8, _U64)
+        kept = _local.scratch = (words, words.data.cast("B"))
+    return kept
 
 
 def _threads(count: int) -> ThreadPoolExecutor:
     if not _pool:
         _pool.append(ThreadPoolExecutor(max(count - 1, 1), thread_name_prefix="mask"))
     return _pool[0]
+
+
+def stream(key: bytes):  # type: ignore[no-untyped-def]  # the library names no public type
+    """Plain AES-CTR from counter 0, for what is read from front to back (stochastic rounding, public signs)."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

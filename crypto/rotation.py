@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from crypto.derive import Label, digest
-from crypto.prg import keystream
+from crypto.prg import stream
 
 __all__ = ["LARGEST_BLOCK", "blocks", "rotate", "signs", "unrotate"]
 
@@ -36,7 +36,7 @@ def blocks(size: int) -> list[tuple[int, int, int]]:
 def signs(seed: bytes, tensor: int, size: int) -> np.ndarray:
     """One sign (+1 or -1, int8) per element, from the public seed."""
     key = digest(Label.ROTATION, seed, tensor.to_bytes(8, "big"))[:16]
-    raw = keystream(key, -(-size // 64)).view(np.uint8)
+    raw = np.frombuffer(stream(key).update(bytes(-(-size // 8))), np.uint8)
     bits = np.unpackbits(raw, count=size, bitorder="little")
     return bits.astype(np.int8) * 2 - 1
 

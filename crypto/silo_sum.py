@@ -22,7 +22,7 @@ from crypto.errors import Refusal
 from crypto.graph import Topology, beacon, draw_cohort, topology
 from crypto.keys import Identity, verify
 from crypto.limits import Journal, Limits, MemoryJournal
-from crypto.prg import add_masks, mask_key
+from crypto.prg import Mask, add_masks
 from crypto.records import (
     NONCE_BYTES,
     Endorsement,
@@ -241,7 +241,7 @@ class SiloSum:
             header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts)
         )
         signs = [1, *(1 if self.silo < v else -1 for v in neighbours)]
-        masks = [(mask_key(seed), sign) for seed, sign in zip(seeds, signs)]
+        masks = [Mask(seed, sign) for seed, sign in zip(seeds, signs)]
         self._uploaded = True
         self.state = after
         return record, _masked(frames, masks, self.limits.threads)
@@ -308,7 +308,7 @@ class SiloSum:
         signed = survivors_digest(request.survivors)
         for endorsement in request.endorsements:
             name = endorsement.silo
-            if endorsement.h != request.h or name not in made.point or name in signers:
+            if endorsement.h != request.h or name not in made.point:
                 continue
             parts = Endorsement.signed_parts(request.h, name, signed)
             if verify(self._roster[name], endorsement.signature, Label.ENDORSE, *parts):
@@ -360,9 +360,7 @@ class SiloSum:
         return int(number), int(round)
 
 
-def _masked(
-    frames: Iterator[np.ndarray], masks: list[tuple[bytes, int]], threads: int
-) -> Iterator[np.ndarray]:
+def _masked(frames: Iterator[np.ndarray], masks: list[Mask], threads: int) -> Iterator[np.ndarray]:
     """Each frame with its stretch of every mask added, in place."""
     for index, frame in enumerate(frames):
         add_masks(frame, masks, index * FRAME_WORDS, threads)

@@ -36,8 +36,8 @@ def _primitives() -> dict[str, Any]:
         "mask": {
             "seed": seed.hex(),
             "key": prg.mask_key(seed).hex(),
-            "first words": prg.keystream(prg.mask_key(seed), 4).tolist(),
-            "words from 131072": prg.keystream(prg.mask_key(seed), 4, 131072).tolist(),
+            "first words": prg.keystream(seed, 4).tolist(),
+            "words from 131072": prg.keystream(seed, 131076)[131072:].tolist(),
         },
         "edge seed": {
             "pair secret": secret.hex(),
@@ -62,6 +62,8 @@ def _encodings() -> list[dict[str, Any]]:
     made = []
     for lane in (32, 21, 16):
         for rounding, turn in (("nearest", False), ("stochastic", False), ("nearest", True)):
+            if turn and lane != 16:
+                continue  # a rotation is float32 arithmetic: its last bits differ between machines
             encoding = Encoding(lane, 10, (7, 2), (1.0, 0.01), rounding, turn)
             words = np.concatenate(
                 [f.copy() for f in encoding.encode([np.array(v, np.float32) for v in values], b"seed")]
@@ -73,7 +75,7 @@ def _encodings() -> list[dict[str, Any]]:
                     "seed": b"seed".hex(),
                     "steps": encoding.steps,
                     "words": words.tolist(),
-                    "decoded": [t.tolist() for t in encoding.decode(words, 1)],
+                    "decoded": [np.round(t, 9).tolist() for t in encoding.decode(words, 1)],
                 }
             )
     return made

@@ -25,7 +25,7 @@ from crypto.keys import Identity
 from crypto.limits import Limits
 from crypto.opening import Opening
 from crypto.params import Policy
-from crypto.prg import add_masks, mask_key
+from crypto.prg import Mask, add_masks
 from crypto.records import (
     Endorsement,
     KeyList,
@@ -276,6 +276,17 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
     assert silo.release(replace(good, endorsements=())).self_shares  # opened on the coordinator's word alone
 
 
+def test_a_certificate_of_others_does_not_move_a_silo_that_signed_another_set() -> None:
+    world = World(10).enrol()
+    opened, _, _ = run_to_proposal(world)
+    h, rest = opened.header.h, world.names[:9]
+    world.silos["silo-009"].endorse(Proposal(h, world.names))
+    signed = certificate(world, h, rest, rest)
+    assert len(signed) >= opened.needed
+    refused("split-view", lambda: world.silos["silo-009"].release(UnmaskRequest(h, rest, signed, ())))
+    world.silos["silo-000"].release(UnmaskRequest(h, rest, signed, ()))
+
+
 def test_named_a_survivor_without_an_upload() -> None:
     world = World(4).enrol()
     opened = world.begin(world.header(encoding(4)))
@@ -305,7 +316,7 @@ def seed_of(got: Opening, key: tuple[str, str | None]) -> bytes:
 
 def strip(words: np.ndarray, masks: list[tuple[bytes, int]]) -> np.ndarray:
     bare = words.copy()
-    add_masks(bare, [(mask_key(seed), -sign) for seed, sign in masks])
+    add_masks(bare, [Mask(seed, -sign) for seed, sign in masks])
     return bare
 
 
@@ -521,7 +532,7 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
             _, frames = silo.upload(data[name])
             total += next(frames)
             # Give the attacker all the self masks for nothing: only the pairwise ones stand in its way.
-            add_masks(total, [(mask_key(seeds[name]), -1)])
+            add_masks(total, [Mask(seeds[name], -1)])
         return common.encoding.decode(total, 4)[0]
 
     seeds = {}

@@ -11,6 +11,7 @@ from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.encoding import FRAME_WORDS, LANES, Encoding
 from crypto.errors import Refusal
 from crypto.params import Policy
+from crypto.prg import PIECE_WORDS, Mask, add_masks, keystream
 from tests.crypto.world import World, plain, vectors
 
 #: Complete graphs; a ring where everybody holds; a ring with a committee. Weak numbers, so that rings are small.
@@ -121,10 +122,8 @@ def test_uploads_of_many_frames_interleave() -> None:
 
 
 def test_two_threads_give_the_same_words() -> None:
-    from crypto.prg import add_masks
-
-    one, two = np.zeros(FRAME_WORDS, np.uint64), np.zeros(FRAME_WORDS, np.uint64)
-    masks = [(bytes([i]) * 16, 1 - 2 * (i % 2)) for i in range(5)]
+    one, two = np.zeros(FRAME_WORDS + 5, np.uint64), np.zeros(FRAME_WORDS + 5, np.uint64)
+    masks = [Mask(bytes([i]) * 16, 1 - 2 * (i % 2)) for i in range(5)]
     add_masks(one, masks, 4 * FRAME_WORDS, threads=1)
     add_masks(two, masks, 4 * FRAME_WORDS, threads=2)
     assert np.array_equal(one, two)
@@ -132,21 +131,22 @@ def test_two_threads_give_the_same_words() -> None:
 
 
 def test_a_mask_is_the_same_whole_or_in_stretches() -> None:
-    from crypto.prg import PIECE_WORDS, add_masks, keystream
-
-    key = b"k" * 16
+    seed = b"k" * 16
     size = 5 * PIECE_WORDS + 7
-    whole = keystream(key, size)
+    whole = keystream(seed, size)
     parts = np.zeros(size, np.uint64)
     for at in range(0, size, 4 * PIECE_WORDS):
-        add_masks(parts[at : at + 4 * PIECE_WORDS], [(key, 1)], at)
+        add_masks(parts[at : at + 4 * PIECE_WORDS], [Mask(seed, 1)], at)
     assert np.array_equal(whole, parts)
-    add_masks(parts, [(key, -1)])
+    assert len(np.unique(whole)) == size  # no counter twice
+    add_masks(parts, [Mask(seed, -1)])
     assert not parts.any()
     with pytest.raises(ValueError):
-        add_masks(parts[::2], [(key, 1)])
+        add_masks(parts[::2], [Mask(seed, 1)])
     with pytest.raises(ValueError):
-        add_masks(parts, [(key, 1)], first_word=1)
+        add_masks(parts, [Mask(seed, 1)], first_word=2)
+    with pytest.raises(ValueError):
+        Mask(b"short", 1)
 
 
 def test_30_percent_killed_at_random_steps() -> None:
