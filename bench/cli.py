@@ -17,6 +17,8 @@ from rich.console import Console
 
 from config.errors import UserError, nearest
 from config.load import load
+from config.settings import Settings
+from methods import METHODS
 
 __all__ = ["main"]
 
@@ -66,13 +68,14 @@ def simulate(
     """Run a whole federation on this machine: real processes, real secure sums, and a report at the end."""
     flags = {k: v for k, v in locals().items() if v is not None and k not in ("words", "set_", "config", "resume")}
     overrides, config = _settle(words, flags, set_, config)
+    settings = _settings(config, overrides)  # a mistake is told before torch takes its seconds to load
     from bench import simulate as program
 
     if resume is not None:
         if overrides or config:
             raise UserError("A resumed run keeps its own settings; give --resume alone.")
         raise typer.Exit(program.resume(Path(resume), console))
-    raise typer.Exit(program.simulate(load(config, overrides), console))
+    raise typer.Exit(program.simulate(settings, console))
 
 
 @app.command()
@@ -86,9 +89,10 @@ def coordinator(
 ) -> None:
     """Run the coordinator of a study whose silos run elsewhere. PORT=, METHOD=, ROUNDS= … as for simulate."""
     overrides, config = _settle(words, {}, set_, config)
+    settings = _settings(config, overrides)
     from bench.remote import run_coordinator
 
-    raise typer.Exit(run_coordinator(load(config, overrides), Path(keys), host, wait, console))
+    raise typer.Exit(run_coordinator(settings, Path(keys), host, wait, console))
 
 
 @app.command()
@@ -102,9 +106,10 @@ def silo(
 ) -> None:
     """Run one silo of a study: it dials out to the coordinator and opens no port."""
     overrides, config = _settle(words, {}, set_, config)
+    settings = _settings(config, overrides)
     from bench.remote import run_silo
 
-    raise typer.Exit(run_silo(load(config, overrides), index, address, Path(keys), console))
+    raise typer.Exit(run_silo(settings, index, address, Path(keys), console))
 
 
 @app.command()
@@ -129,6 +134,13 @@ def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/lat
     if not (Path(run) / "summary.json").is_file():
         raise UserError(f'"{run}" has no summary.json: it is not a finished run.')
     console.print(f"report: {write_report(Path(run))}", highlight=False, soft_wrap=True)
+
+
+def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
+    settings = load(config, overrides)
+    if settings.method not in METHODS:
+        raise UserError(f'Unknown method "{settings.method}".{nearest(settings.method, METHODS)}')
+    return settings
 
 
 def _settle(

@@ -47,14 +47,15 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     parent = os.getpid()
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared between the silos
-    port_reader, port_writer = os.pipe()
+    # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed with. Not through
+    # its log: a full disk is one of the things it may have to tell.
+    reader, writer = os.pipe()
 
     def coordinate() -> int:
-        os.close(port_reader)
+        os.close(reader)
 
         def bound(port: int) -> None:
-            os.write(port_writer, str(port).encode())
-            os.close(port_writer)
+            os.write(writer, f"{port}\n".encode())
 
         return coordinator_process.serve(
             run, run / "keys", settings, study.task, study.method, study_id, slots, bound=bound
@@ -66,25 +67,23 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         interrupted["times"] += 1
 
     previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    coordinator = _fork(parent, run / "coordinator.log", coordinate)
+    coordinator = _fork(parent, run / "coordinator.log", coordinate, writer)
     silos: dict[int, int] = {}
     memory = MemoryWatch()
     try:
-        os.close(port_writer)
-        port = os.read(port_reader, 16)
-        os.close(port_reader)
-        if not port:
+        os.close(writer)
+        told = os.fdopen(reader, encoding="utf-8")
+        first = told.readline().strip()
+        if not first.isdigit():
             _, code = os.waitpid(coordinator, 0)
-            return Outcome(os.waitstatus_to_exitcode(code), 0.0, _last_error(run / "coordinator.log"))
-        address = f"tcp://127.0.0.1:{port.decode()}"
+            return Outcome(os.waitstatus_to_exitcode(code), 0.0, first or "The coordinator could not start.")
+        address = f"tcp://127.0.0.1:{first}"
         for i in range(settings.silos):
 
             def take_part(i: int = i) -> int:
                 home = silo_process.Home(silo_home(run, i))
                 data = study.task.subset(study.partition.indices[i])
-                return silo_process.serve(
-                    home, i, silo_name(i), address, settings, study.task, data, study.method
-                )
+                return silo_process.serve(home, i, silo_name(i), address, settings, study.task, data, study.method)
 
             silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
         table = {"launcher": parent, "coordinator": coordinator, "silos": {silo_name(i): p for p, i in silos.items()}}
@@ -100,7 +99,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         for s, handler in previous.items():
             signal.signal(s, handler)
         follower.catch_up()
-    sentence = _last_error(run / "coordinator.log") if status not in (0, coordinator_process.INTERRUPTED) else ""
+    sentence = told.read().strip()
     if status < 0:
         sentence = f"The coordinator was ended by signal {-status}."
     return Outcome(status, memory.peak_mb, sentence)
@@ -131,13 +130,14 @@ def _watch(
         time.sleep(0.05)
 
 
-def _fork(parent: int, logfile: Path, work: Callable[[], int]) -> int:
+def _fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None = None) -> int:
+    """A child that logs to `logfile`, ends with the status that `work` returns, and tells a failure on `tell`."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         return pid
-    status = 70
+    status, sentence = 70, ""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
@@ -153,17 +153,22 @@ def _fork(parent: int, logfile: Path, work: Callable[[], int]) -> int:
         )
         status = work()
     except UserError as e:
-        logging.error("%s", e)
-        status = 2
+        status, sentence = 2, str(e)
+    except coordinator_process.RoundFailed as e:
+        status, sentence = coordinator_process.FAILED, str(e)
     except OSError as e:
-        logging.error("%s", f"Writing or reading failed: {e}.")
-        logging.debug("%s", traceback.format_exc())
-        status = 1
-    except BaseException:
-        traceback.print_exc()
-        status = 1
+        status, sentence = 1, f"Reading or writing failed: {e}."
+    except BaseException as e:
+        status, sentence = 1, f"{type(e).__name__}: {e}; {logfile} has the details."
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
     finally:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            if sentence:
+                logging.error("%s", sentence)
+            if tell is not None:
+                os.write(tell, sentence.replace("\n", " ").encode()[:4000])
+            sys.stderr.flush()
         os._exit(status)
 
 
@@ -182,10 +187,3 @@ def _end(silos: dict[int, int]) -> None:
                         continue
                 del silos[pid]
             time.sleep(0.005)
-
-
-def _last_error(logfile: Path) -> str:
-    """The last sentence the coordinator logged as an error, for the person at the terminal."""
-    lines = logfile.read_text("utf-8", "replace").splitlines() if logfile.exists() else []
-    errors = [line.split(" ERROR ", 1)[1] for line in lines if " ERROR " in line]
-    return errors[-1] if errors else f"The coordinator failed; {logfile} says why."

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from bench import rundir
 from bench.prepare import prepare
-from bench.progress import Follower
 from bench.report import write_report
 from config.errors import UserError
 from config.settings import Settings
@@ -45,19 +44,22 @@ def run_coordinator(settings: Settings, keys: Path, host: str, wait: float, cons
     if set(roster["silos"]) != {silo_name(i) for i in range(settings.silos)}:
         raise UserError(f"The keys in {keys} are for {len(roster['silos'])} silos, not {settings.silos}.")
     run = rundir.create(settings, rundir.this_command())
-    status = coordinator_process.serve(
-        run,
-        keys,
-        settings,
-        study.task,
-        study.method,
-        study_hash(settings),
-        settings.slots or settings.silos,
-        host=host,
-        bound=lambda port: console.print(f"listening on {host}:{port}", highlight=False),
-        enrol_seconds=wait,
-    )
-    Follower(run, console, settings.rounds, study.task.metric)
+    try:
+        status = coordinator_process.serve(
+            run,
+            keys,
+            settings,
+            study.task,
+            study.method,
+            study_hash(settings),
+            settings.slots or settings.silos,
+            host=host,
+            bound=lambda port: console.print(f"listening on {host}:{port}", highlight=False),
+            enrol_seconds=wait,
+        )
+    except coordinator_process.RoundFailed as e:
+        console.print(str(e), soft_wrap=True, highlight=False)
+        return coordinator_process.FAILED
     if status == 0:
         console.print(f"report: {write_report(run)}", soft_wrap=True, highlight=False)
     return status

@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import rundir
+from bench.inprocess import run_inprocess
 from bench.launch import run_processes
 from bench.memory import MemoryWatch
-from bench.prepare import prepare, warm, write_partition
+from bench.prepare import Study, prepare, warm, write_partition
 from bench.progress import Follower, human_bytes
 from bench.report import write_report
 from config.errors import UserError
@@ -37,10 +38,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     study = prepare(settings)
     settings = study.settings
     if run is None:
-        run = rundir.create(settings, rundir.this_command())
-        write_partition(run, study)
-        if settings.runner == "processes":
-            rundir.make_keys(run / "keys", run / "silos", settings.silos, rundir.shared_secret(settings))
+        run = _new_run(study)
     note = f" ({study.partition.note})" if study.partition.note else ""
     console.print(
         f"{settings.method} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
@@ -58,7 +56,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         else:
             status, peak = _inprocess(run, study, follower)
     except OSError as e:
-        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror}); what was finished is kept.') from None
+        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror or e}); what was finished is kept.') from None
     finally:
         follower.stop()
     if status != 0:
@@ -72,6 +70,18 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     return 0
 
 
+def _new_run(study: Study) -> Path:
+    settings = study.settings
+    run = rundir.create(settings, rundir.this_command())
+    try:
+        write_partition(run, study)
+        if settings.runner == "processes":
+            rundir.make_keys(run / "keys", run / "silos", settings.silos, rundir.shared_secret(settings))
+    except OSError as e:
+        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror}); give another OUT.') from None
+    return run
+
+
 def resume(run: Path, console: Console) -> int:
     """Go on from the last finished round of a run that was cut short."""
     if not (run / "config.toml").is_file():
@@ -83,11 +93,7 @@ def resume(run: Path, console: Console) -> int:
     return simulate(replace(settings, out=str(run.parent)), console, run)
 
 
-def _inprocess(run: Path, study: object, follower: Follower) -> tuple[int, float]:
-    from bench.inprocess import run_inprocess
-    from bench.prepare import Study
-
-    assert isinstance(study, Study)
+def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]:
     asked = {"stop": False}
 
     def stop(*_: object) -> None:

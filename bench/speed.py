@@ -51,9 +51,7 @@ def main(words: list[str]) -> None:
         pairs = []
         for k in range(repeats):
             console.print(f"pair {k + 1} of {repeats}: in-process loop, then secure processes …")
-            pairs.append(
-                (_run(out, *words, "RUNNER=inprocess"), _run(out, *words, "RUNNER=processes"))
-            )
+            pairs.append((_run(out, *words, "RUNNER=inprocess"), _run(out, *words, "RUNNER=processes")))
         for plain, secure in pairs:
             if plain["model_sha256"] != secure["model_sha256"]:
                 sys.exit("The two runners gave different models; the ratio would compare different work.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
+from methods.arrays import save_arrays
 from methods.base import Arrays, State
 
 __all__ = ["Checkpoint", "model_sha256", "read", "save_model", "write"]
@@ -33,11 +32,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
     arrays |= {f"memory:{k}": v for k, v in checkpoint.state.memory.items()}
     arrays |= {f"best:{k}": v for k, v in checkpoint.best.items()}
     meta = json.dumps({"finished": checkpoint.finished, "figures": dict(checkpoint.figures)})
-    beside = folder / "state.new"
-    save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, beside, metadata={"checkpoint": meta})
-    with beside.open("rb") as f:
-        os.fsync(f.fileno())
-    beside.replace(folder / "state.safetensors")
+    save_arrays(folder / "state.safetensors", arrays, {"checkpoint": meta})
 
 
 def read(folder: Path) -> Checkpoint | None:
@@ -67,6 +62,6 @@ def model_sha256(model: Arrays) -> str:
 
 def save_model(folder: Path, model: Arrays, files: Mapping[str, bytes]) -> None:
     folder.mkdir(exist_ok=True)
-    save_file({k: np.ascontiguousarray(v) for k, v in model.items()}, folder / "model.safetensors")
+    save_arrays(folder / "model.safetensors", model)
     for name, content in files.items():
         (folder / name).write_bytes(content)

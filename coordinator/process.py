@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -24,12 +23,10 @@ from wire.counter import ByteCounter
 from wire.keys import CurveKeys
 from wire.router import Router
 
-__all__ = ["FAILED", "INTERRUPTED", "serve"]
+__all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "serve"]
 
 INTERRUPTED = 130
 FAILED = 3  #: the run could not be completed with the silos that are left
-
-log = logging.getLogger("coordinator")
 
 
 def serve(
@@ -44,7 +41,10 @@ def serve(
     bound: Callable[[int], None] = lambda port: None,
     enrol_seconds: float = 60.0,
 ) -> int:
-    """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open."""
+    """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open.
+
+    Raises RoundFailed when too few silos are left; what is finished is kept.
+    """
     stop = {"asked": False}
 
     def ask(*_: Any) -> None:
@@ -71,9 +71,7 @@ def serve(
         runlog.event("listening", port=port, round=resume.finished if resume else 0)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
-        chorus = NetworkChorus(
-            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"]
-        )
+        chorus = NetworkChorus(router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"])
         try:
             chorus.enrol(enrol_seconds, resume.finished if resume else 0)
             runlog.disclosures(method, settings.secagg)
@@ -86,8 +84,7 @@ def serve(
             return INTERRUPTED
         except RoundFailed as e:
             chorus.stop("the run failed")
-            log.error("%s", e)
             runlog.event("failed", why=str(e))
-            return FAILED
+            raise
     finally:
         router.close()

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
+from methods.arrays import save_arrays
 from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
 
 __all__ = ["Desk", "MemoryFile"]
@@ -32,11 +33,8 @@ class MemoryFile:
         return load_file(self.path) if self.path is not None and self.path.exists() else {}
 
     def write(self, arrays: Arrays) -> None:
-        if self.path is None:
-            return
-        beside = self.path.with_suffix(".new")
-        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, beside)
-        beside.replace(self.path)
+        if self.path is not None:
+            save_arrays(self.path, arrays)
 
 
 class Desk:
@@ -82,9 +80,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
     ):
         if list(arrays) != list(declared):
             odd = sorted(set(arrays) ^ set(declared)) or list(arrays)
-            raise Refusal(
-                "undeclared-upload", f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}"
-            )
+            raise Refusal("undeclared-upload", f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}")
         for name, array in arrays.items():
             if (name.split("/")[0], channel) not in covered:
                 raise Refusal("undeclared-upload", f"{exchange.name}: no disclosure covers {channel} {name}")

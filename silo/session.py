@@ -240,4 +240,3 @@ class Session:
     def _forget(self) -> None:
         self._told = self._header = self._answer = None
         self._inboxes = []
-

@@ -13,14 +13,37 @@ from bench.prepare import prepare
 from config.load import load
 from tests.conftest import SMALL, alive, lines, sottovoce, summary, wait_for
 
-DESIGN_KEYS = (
-    "method task corpus partition silos rounds seed metric value per_class bytes_up_total bytes_down_total "
-    "bytes_up_per_silo_round epsilon delta wall_seconds peak_rss_mb model_sha256"
-).split()
-DESIGN_FILES = (
-    "config.toml rounds.jsonl traffic.jsonl privacy.jsonl disclosures.json summary.json model/model.safetensors "
-    "checkpoint/state.safetensors report.md"
-).split()
+DESIGN_KEYS = [
+    "method",
+    "task",
+    "corpus",
+    "partition",
+    "silos",
+    "rounds",
+    "seed",
+    "metric",
+    "value",
+    "per_class",
+    "bytes_up_total",
+    "bytes_down_total",
+    "bytes_up_per_silo_round",
+    "epsilon",
+    "delta",
+    "wall_seconds",
+    "peak_rss_mb",
+    "model_sha256",
+]
+DESIGN_FILES = [
+    "config.toml",
+    "rounds.jsonl",
+    "traffic.jsonl",
+    "privacy.jsonl",
+    "disclosures.json",
+    "summary.json",
+    "model/model.safetensors",
+    "checkpoint/state.safetensors",
+    "report.md",
+]
 
 
 def _plain(run: Path, *words: str, absent: dict[tuple[int, int], frozenset[int]] | None = None) -> Path:

@@ -81,7 +81,9 @@ def test_too_many_fields_and_oversize_headers_are_refused() -> None:
 @given(
     st.dictionaries(
         st.text(min_size=1, max_size=8),
-        hnp.arrays(st.sampled_from([np.float32, np.uint8, np.int64, np.uint16]), hnp.array_shapes(min_side=0, max_side=5)),
+        hnp.arrays(
+            st.sampled_from([np.float32, np.uint8, np.int64, np.uint16]), hnp.array_shapes(min_side=0, max_side=5)
+        ),
         max_size=4,
     )
 )

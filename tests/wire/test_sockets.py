@@ -17,7 +17,6 @@ from wire.dealer import Dealer
 from wire.keys import CurveKeys
 from wire.router import Gone, Received, Router
 
-
 _OPEN: list[Dealer] = []
 
 
