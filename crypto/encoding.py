@@ -35,6 +35,9 @@ _PIECE = 32768  # elements worked on at a time: 256 KiB of float64 scratch
 _CHECK = 1 << 18
 _MAGIC = float(1 << 52)  # adding it leaves a float64's integer part in its low bits, rounded to nearest even
 _MAGIC_BITS = np.uint64(0x433 << 52)
+_MAGIC_SINGLE = float(1 << 23)  # the same for float32
+_MAGIC_SINGLE_BITS = np.uint32(0x4B000000)
+_MOST_SINGLE = 1 << 19  # steps up to which float32 is used: its rounding is then below a sixteenth of a step
 _MOST_TENSORS = 1 << 16
 _MOST_ELEMENTS = 1 << 40
 _MOST_PARTIES = 4096
@@ -115,10 +118,11 @@ class Encoding:
 
         Half a step to nearest, one step when stochastic; with `rotate`, of a rotated coordinate: the error of a
         block of length B, as a vector, is then at most sqrt(B) times this. A sum over c parties is off by at most
-        c times this. The last factor covers float64 rounding.
+        c times this. The last term covers floating-point rounding.
         """
         part = 0.5 if self.rounding == "nearest" else 1.0
-        return tuple(r * (part / self.steps + 2.0**-48) for r in self.ranges)
+        floats = (2.0**-23 if self._single(i) else 2.0**-48 for i in range(len(self.ranges)))
+        return tuple(r * (part / self.steps + slack) for r, slack in zip(self.ranges, floats))
 
     # Floats to words
 
@@ -141,35 +145,50 @@ class Encoding:
             declared = self.sizes[index] if index < len(self.sizes) else "no"
             raise ValueError(f"tensor {index} has {flat.size} elements where {declared} are declared")
         for at in range(0, flat.size, _CHECK):
-            if not np.isfinite(flat[at : at + _CHECK]).all():
+            part = flat[at : at + _CHECK]
+            with np.errstate(over="ignore", invalid="ignore"):
+                suspect = not np.isfinite(part.sum())  # four times as fast; a NaN or infinity always shows in a sum
+            if suspect and not np.isfinite(part).all():
                 raise ValueError(f"tensor {index} has a NaN or an infinity; nothing was encoded")
         return flat
 
     def _frames(self, flats: Sequence[np.ndarray], seed: Seed) -> Iterator[np.ndarray]:
         buffer = np.empty(min(FRAME_WORDS, self.words), _U64)
-        scratch = np.empty(_PIECE, np.float64)
+        wide, narrow = np.empty(_PIECE, np.float64), np.empty(_PIECE, np.float32)
         dice = _Dice(seed) if self.rounding == "stochastic" else None
         for index in range(self.frames):
-            width = self.frame_words(index)
-            out = buffer[:width]
+            out = buffer[: self.frame_words(index)]
             for lane, first, last in self._lane_spans(index):
                 shift = np.uint64(lane * self.lane_bits)
-                if lane == 0:
-                    assert last - first == width  # every word has an element in its lowest lane
                 for tensor, low, high, at in self._segments(first, last):
-                    source = flats[tensor][low:high]
-                    target = out[at : at + high - low]
-                    if lane == 0:
-                        self._integers(source, self._scales[tensor], target.view(np.float64), dice)
-                        np.subtract(target, _MAGIC_BITS, out=target)
-                        continue
-                    part = scratch[: high - low]
-                    self._integers(source, self._scales[tensor], part, dice)
-                    bits = part.view(_U64)
-                    # The magic bits are all above bit 51 and every shift is 12 or more: they fall off the top.
-                    np.left_shift(bits, shift, out=bits)
-                    np.add(target, bits, out=target)
+                    source, target = flats[tensor][low:high], out[at : at + high - low]
+                    # Every word has an element in its lowest lane, which is written; the others are added to it.
+                    whole = target if lane == 0 else wide.view(_U64)[: high - low]
+                    if self._single(tensor):
+                        bits = self._integers_single(source, self._scales[tensor], narrow[: high - low])
+                        np.copyto(whole, bits)
+                    else:
+                        self._integers(source, self._scales[tensor], whole.view(np.float64), dice)
+                        if lane == 0:  # above, every shift is 12 or more, and the magic bits fall off the top
+                            np.subtract(whole, _MAGIC_BITS, out=whole)
+                    if lane:
+                        np.left_shift(whole, shift, out=whole)
+                        np.add(target, whole, out=target)
             yield out
+
+    def _single(self, tensor: int) -> bool:
+        """Whether float32 is precise enough for a tensor: it is exact up to 2**24, and half as much to move."""
+        return self.rounding == "nearest" and self.steps <= _MOST_SINGLE and 1e-30 < self._scales[tensor] < 1e30
+
+    def _integers_single(self, source: np.ndarray, scale: float, out: np.ndarray) -> np.ndarray:
+        """Clip, scale, round and offset in float32; the integers, as 32-bit words."""
+        steps = np.float32(self.steps)
+        with np.errstate(over="ignore"):  # an overflow is clipped in the next line
+            np.multiply(source, np.float32(scale), out=out)
+        np.clip(out, -steps, steps, out=out)
+        np.add(out, np.float32(_MAGIC_SINGLE) + steps, out=out)
+        bits = out.view(np.uint32)
+        return np.subtract(bits, _MAGIC_SINGLE_BITS, out=bits)
 
     def _integers(self, source: np.ndarray, scale: float, out: np.ndarray, dice: _Dice | None) -> None:
         """Clip, scale, round and offset; leaves the integer in the low bits of each float64 of `out`."""
@@ -178,8 +197,7 @@ class Encoding:
         if dice is not None:
             out += dice.roll(out.size)
         # Clipped last: below -Q by a whisker, the sum with the magic number would lose its exponent.
-        np.maximum(out, -steps, out=out)
-        np.minimum(out, steps, out=out)
+        np.clip(out, -steps, steps, out=out)
         np.add(out, _MAGIC + steps, out=out)
 
     def _lane_spans(self, frame: int) -> Iterator[tuple[int, int, int]]:

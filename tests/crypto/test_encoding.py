@@ -21,9 +21,10 @@ def whole(encoding: Encoding, tensors: list[np.ndarray], seed: bytes = b"s") -> 
 
 def slow(encoding: Encoding, tensors: list[np.ndarray]) -> list[int]:
     """Nearest rounding, element by element, from the docstring's words alone."""
-    flat = [(float(x), r) for t, r in zip(tensors, encoding.ranges) for x in t.reshape(-1)]
     q = encoding.steps
-    integers = [round(min(max(x * (q / r), -q), q)) + q for x, r in flat]
+    real = np.float32 if q <= 2**19 else np.float64  # single precision where a coordinate has few bits
+    flat = [(real(x), real(q / r)) for t, r in zip(tensors, encoding.ranges) for x in t.reshape(-1)]
+    integers = [round(float(min(max(x * scale, -q), q))) + q for x, scale in flat]
     words: list[int] = []
     per_frame = FRAME_WORDS * encoding.lanes
     for start in range(0, len(integers), per_frame):
@@ -131,6 +132,14 @@ def test_nan_and_infinity_are_refused_before_anything(bad: float, where: int) ->
     x[where] = bad
     with pytest.raises(ValueError, match="tensor 1"):
         encoding.encode([np.zeros(4, np.float32), x], b"")
+
+
+def test_large_finite_numbers_are_clipped_not_refused() -> None:
+    for lane in LANES:
+        encoding = Encoding(lane, 3, (4,), (1.0,))
+        x = np.array([3e38, 3e38, -3e38, 1e-45], np.float32)
+        (back,) = encoding.decode(whole(encoding, [x]), 1)
+        assert back.tolist() == [1.0, 1.0, -1.0, 0.0]
 
 
 def test_wrong_sizes_are_refused() -> None:
