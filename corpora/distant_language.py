@@ -101,38 +101,41 @@ class Language:
 
 def _invent(count: int, rng: np.random.Generator) -> list[str]:
     """Distinct made-up words of two to four syllables."""
-    onset = [
-        "b",
-        "br",
-        "c",
-        "cl",
-        "d",
-        "dr",
-        "f",
-        "fl",
-        "g",
-        "gr",
-        "l",
-        "m",
-        "n",
-        "p",
-        "pr",
-        "r",
-        "s",
-        "st",
-        "t",
-        "tr",
-        "v",
-    ]
-    nucleus, coda = ["a", "e", "i", "o", "u", "ae", "io"], ["", "", "n", "r", "l", "x", "m"]
+    onset = np.array(
+        [
+            "b",
+            "br",
+            "c",
+            "cl",
+            "d",
+            "dr",
+            "f",
+            "fl",
+            "g",
+            "gr",
+            "l",
+            "m",
+            "n",
+            "p",
+            "pr",
+            "r",
+            "s",
+            "st",
+            "t",
+            "tr",
+            "v",
+        ]
+    )
+    nucleus, coda = np.array(["a", "e", "i", "o", "u", "ae", "io"]), np.array(["", "", "n", "r", "l", "x", "m"])
     found: dict[str, None] = {}
     while len(found) < count:
-        syllables = rng.integers(2, 5)
-        word = "".join(
-            str(rng.choice(onset)) + str(rng.choice(nucleus)) + str(rng.choice(coda)) for _ in range(syllables)
+        shape = (count, 4)
+        syllables = np.strings.add(
+            np.strings.add(rng.choice(onset, shape), rng.choice(nucleus, shape)), rng.choice(coda, shape)
         )
-        found.setdefault(word)
-    return list(found)
+        lengths = rng.integers(2, 5, size=count)
+        found.update(dict.fromkeys("".join(row[:n]) for row, n in zip(syllables, lengths)))
+    return list(found)[:count]
 
 
 def _entity_names(count: int, stems: list[str], rng: np.random.Generator) -> list[str]:
