@@ -21,6 +21,7 @@ from config.errors import UserError
 from config.load import load
 from config.settings import Settings
 from coordinator.process import INTERRUPTED
+from crypto.keys import KeyFileError
 
 __all__ = ["resume", "simulate"]
 
@@ -77,8 +78,8 @@ def _new_run(study: Study) -> Path:
         write_partition(run, study)
         if settings.runner == "processes":
             rundir.make_keys(run / "keys", run / "silos", settings.silos, rundir.shared_secret(settings))
-    except OSError as e:
-        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror}); give another OUT.') from None
+    except (OSError, KeyFileError) as e:
+        raise UserError(f'OUT: writing to "{run}" failed ({getattr(e, "strerror", e)}); give another OUT.') from None
     return run
 
 

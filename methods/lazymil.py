@@ -145,7 +145,9 @@ def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
     start: Arrays = silo.carry["model"]
     best = silo.carry["best"]
     positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
-    chosen = silo.task.subset(silo.data.indices[best[positions.astype(np.int64)]])
+    # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
+    rows = np.sort(best[positions.astype(np.int64)])
+    chosen = silo.task.subset(silo.data.indices[rows])
     model = load(silo.task.new_model(0), start)
     notes = {"examples": 0.0}
     if silo.task.size(chosen):

@@ -13,7 +13,7 @@ from typing import Any
 
 from config.errors import UserError
 from config.settings import Settings
-from crypto.keys import Identity
+from crypto.keys import Identity, KeyFileError
 from crypto.silo_sum import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
 from silo.desk import Desk, MemoryFile
@@ -71,7 +71,10 @@ def serve(
     roster = home.roster
     identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
     journal = FileJournal(home.path / "journal.jsonl")
-    identity = Identity.load(home.path / "identity")
+    try:
+        identity = Identity.load(home.path / "identity")
+    except KeyFileError as e:
+        raise UserError(f"{e}.") from None
 
     def new_party(run: bytes) -> SiloSum:
         limits = Limits(lane_bits=frozenset({settings.bits}))

@@ -179,7 +179,13 @@ class Session:
             private=self._inboxes[1][1].arrays(),
         )
         payload_hash = b"".join(box.bundle().digest for _, box in self._inboxes)
-        self._answer = self._desk.answer(told.exchange, heard, payload_hash)
+        try:
+            self._answer = self._desk.answer(told.exchange, heard, payload_hash)
+        except Refusal:
+            raise
+        except Exception as e:  # arrays that the method cannot work with must not end this process
+            log.exception("round %d: no answer could be computed", told.round)
+            raise Refusal("wrong-shape", f"no answer could be computed from the broadcast ({type(e).__name__})") from None
         self.state = State.READY
         yield m.Ready(self._number), None
 
