@@ -160,7 +160,8 @@ class _Bench:
         killed = rng.permutation(self.case.n)[: round(self.case.dropout * self.case.n)]
         return {self.names[i]: _DEATHS[k % len(_DEATHS)] for k, i in enumerate(killed)}
 
-    def whole(self, number: int) -> tuple[OpenSum, int, bool]:
+    def whole(self, number: int) -> tuple[OpenSum, int, int, bool]:
+        """A whole sum: what was opened, the bytes a silo sent, the process's peak, and whether it was exact."""
         opened = self.open(number)
         dead = self.deaths()
         sent = 0
@@ -186,9 +187,10 @@ class _Bench:
                     opened.receive_release(release)
         with self.clock("unmask"):
             survivors, (total,) = opened.result()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         once = np.concatenate([frame.copy() for frame in self.encoding.encode([self.vector], b"")])
         (expected,) = self.encoding.decode(once * np.uint64(len(survivors)), len(survivors))
-        return opened, sent, bool(np.array_equal(total, expected))
+        return opened, sent, peak, bool(np.array_equal(total, expected))
 
 
 def run_case(case: Case, budget: float) -> Measured:
@@ -214,7 +216,7 @@ def _measure(case: Case, budget: float) -> Measured:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     exact: bool | None = None
     if drawn <= budget * 1e9:
-        opened, sent, exact = bench.whole(1)
+        opened, sent, peak, exact = bench.whole(1)
         survivors = len(opened.survivors)
     else:
         # Two silos measured and scaled to all; of the opening, the masks that must be removed.
@@ -226,7 +228,8 @@ def _measure(case: Case, budget: float) -> Measured:
         edges = survivors * (case.n - survivors) * p.degree // max(case.n - 1, 1)
         bench.spent["unmask"] = (survivors + edges) * vector_bytes / gbps
         bench.spent["sign"] = bench.spent["release"] = bench.spent["open"] = 0.0
-    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = (peak - before) * 1024
     dropped_edges = survivors * (case.n - survivors) * p.degree // max(case.n - 1, 1)
     needed = (case.n * (p.degree + 1) + survivors + dropped_edges) * vector_bytes
     spent = dict(bench.spent) | {"setup": setup}

@@ -467,6 +467,7 @@ def test_the_ratchet_goes_one_way_and_keeps_step() -> None:
         one.begin(header, header.broadcast, SIZES)
         one.end_round()
     assert one._pairs["silo-001"] != before and before not in one._pairs.values()
+    assert one._key is None  # nor is the key kept that all of them came from
     header = world.header(encoding(3), round=7)
     for silo in (one, two):
         silo.begin(header, header.broadcast, SIZES)
