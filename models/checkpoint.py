@@ -59,6 +59,7 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
         raise UserError(f'ENCODER "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # type: ignore[assignment]  # no model here reads it, so it must not travel either
+    backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
     return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone), note)
 

@@ -175,7 +175,8 @@ class SentenceTask(Task):
         return F.cross_entropy(model(*batch.inputs), batch.relation)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
+        # fused: of small models on one core, plain AdamW is half the time of a step
+        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
