@@ -73,3 +73,21 @@ def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-
     began = time.monotonic()
     wait_for(lambda: not any(map(alive, everybody)), seconds=5)
     assert time.monotonic() - began < 5 and _port_closed(running)
+
+
+def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+    """The coordinator dies after silos released shares and before it kept the sum: played by putting its disk back."""
+    running = start("METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=5")
+    wait_for(lambda: running.computing("silo-001", round=1))
+    kept = (running.run / "checkpoint" / "state.safetensors").read_bytes()
+    assert running.finish()[0] == 0
+    (running.run / "summary.json").unlink()
+    (running.run / "checkpoint" / "state.safetensors").write_bytes(kept)
+
+    done = sottovoce("simulate", "--resume", str(running.run))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rounds = lines(running.run / "rounds.jsonl")
+    assert [len(r["survivors"]) for r in rounds] == [3, 0]
+    assert rounds[1]["model_sha256"] == rounds[0]["model_sha256"]
+    assert {e["attack"] for e in running.events("refused-by-silo")} == {"second-sum"}
+    assert [e["round"] for e in running.events("round-spent")] == [1]
