@@ -185,7 +185,7 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.round)
-            raise Refusal("wrong-shape", f"no answer could be computed from the broadcast ({type(e).__name__})") from None
+            raise Refusal("wrong-shape", f"no answer could be computed from it ({type(e).__name__})") from None
         self.state = State.READY
         yield m.Ready(self._number), None
 
