@@ -35,7 +35,8 @@ class Drawn:
     tail: np.ndarray
     group: np.ndarray
     says: np.ndarray
-    about: np.ndarray  #: the relation whose topic a mere mention follows; 0: any topic
+    about: np.ndarray  #: the relation that a denial or a clause about others speaks of; 0: any
+    topic: np.ndarray  #: the relation whose topic a mere mention follows; 0: any topic
     labels: np.ndarray  #: (sentences, 2), the second -1 where there is only one
 
 
@@ -191,10 +192,10 @@ def realise(language: Language, d: Drawn, ways: tuple[float, float, float], rng:
     """
     n, empty = len(d.head), language.empty
     way = np.where(d.says > 0, 0, rng.choice([_MENTION, _DENIAL, _OTHER], size=n, p=ways))
-    # A denial, or a clause about others, is most misleading when it speaks of the pair's own relation.
+    # Who denies something of a pair that has a relation denies that relation.
     some = np.stack([rng.choice(r, size=n) for r in IN_GROUP])[d.group, np.arange(n)]
     spoken = np.where(d.about > 0, d.about, some)
-    core = _clauses(language, d.group, np.where(way == _DENIAL, spoken, d.says), d.about, rng)
+    core = _clauses(language, d.group, np.where(way == _DENIAL, spoken, d.says), d.topic, rng)
     beside = _clauses(language, d.group, np.where(way == _OTHER, spoken, 0), np.zeros(n, np.int64), rng)
     third = _other_entity(d.head, language.per_type, rng)
     fourth = _other_entity(d.tail, language.per_type, rng)

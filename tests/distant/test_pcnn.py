@@ -58,6 +58,11 @@ def test_encode_equals_the_slow_reference(data):
     fast = model.encode(padded, lengths, heads, tails)
     slow = torch.stack([_slow_encode(model, *s) for s in sentences])
     torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-5)
+    weights = [model.word.weight, model.head_position.weight, model.convolution.weight, model.convolution.bias]
+    for got, want in zip(
+        torch.autograd.grad(fast.square().sum(), weights), torch.autograd.grad(slow.square().sum(), weights)
+    ):
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
 def test_an_empty_piece_is_zeros_and_padding_belongs_to_none():
