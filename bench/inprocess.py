@@ -16,6 +16,7 @@ from coordinator import checkpoint
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
 from coordinator.study import Call, Interrupted, Phases, RoundFailed, run_study
+from crypto.params import policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
@@ -88,7 +89,8 @@ def run_inprocess(
     if resume is not None:
         runlog.truncate_rounds(resume.finished)
     chorus = InProcessChorus(study, runlog, absent, should_stop)
-    runlog.disclosures(study.method, study.settings.secagg)
+    settings = study.settings
+    runlog.disclosures(study.method, settings.secagg, policy_for(settings.fraction).sentence)
     try:
         run_study(study.method, study.task, study.settings, chorus, runlog, resume, should_stop)
     except Interrupted:

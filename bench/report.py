@@ -117,6 +117,8 @@ def _privacy(s: dict[str, Any], disclosures: dict[str, Any]) -> str:
     text = "## What left each silo\n\n" + _table(
         ("what", "channel", "consists of", "readable by", "what it tells", "privacy budget"), rows
     )
+    if s["masked"]:
+        text += f"\nA masked sum hides its parts as long as {disclosures['masks_hold_if']}.\n"
     if s["epsilon"] == "inf":
         text += (
             "\nNo noise was added, so **epsilon is infinite**: what is released (sums, sealed values, the final model) "

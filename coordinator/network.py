@@ -12,6 +12,7 @@ from coordinator.runlog import RunLog
 from coordinator.study import Call, Interrupted, Phases, RoundFailed, RoundSpent
 from crypto.coordinator_sum import CoordinatorSetup, SumFailed
 from crypto.errors import Refusal
+from crypto.params import policy_for
 from crypto.records import KeyOffer, NonceReveal
 from methods.base import Folded, silo_name
 from wire import messages as m
@@ -88,7 +89,7 @@ class NetworkChorus:
             return
         while True:
             self._check_enough()
-            setup = CoordinatorSetup({s: self._identities[s] for s in self._members}, self._run_id)
+            setup = CoordinatorSetup(self._identities, self._run_id, policy_for(self._settings.fraction))
             members = set(self._members)
             if not self._ask(members, welcome, "offer", lambda r: setup.receive_offer(KeyOffer.from_record(r))):  # noqa: B023
                 continue
@@ -154,20 +155,24 @@ class NetworkChorus:
                 reason = f"only {len(cohort)} of the {len(call.cohort)} participants are left"
                 break
             self._number += 1
-            gather = Gather(
-                router=self._router,
-                call=call,
-                cohort=cohort,
-                number=self._number,
-                setup=self._setup,
-                common=common,
-                private=private,
-                runlog=self._runlog,
-                phases=self.phases,
-                slots=self._slots,
-                deadline=self._settings.deadline,
-                should_stop=self._should_stop,
-            )
+            try:
+                gather = Gather(
+                    router=self._router,
+                    call=call,
+                    cohort=cohort,
+                    number=self._number,
+                    setup=self._setup,
+                    common=common,
+                    private=private,
+                    runlog=self._runlog,
+                    phases=self.phases,
+                    slots=self._slots,
+                    deadline=self._settings.deadline,
+                    should_stop=self._should_stop,
+                )
+            except SumFailed as e:  # so few are left that no sum over them could hide anybody
+                reason = str(e)
+                break
             try:
                 folded = gather.run()
             except RoundSpent:

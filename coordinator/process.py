@@ -17,6 +17,7 @@ from coordinator import checkpoint
 from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
 from coordinator.study import Interrupted, RoundFailed, run_study
+from crypto.params import policy_for
 from methods.base import Method
 from methods.task import Task
 from wire.counter import ByteCounter
@@ -74,7 +75,7 @@ def serve(
         chorus = NetworkChorus(router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"])
         try:
             chorus.enrol(enrol_seconds, resume.finished if resume else 0)
-            runlog.disclosures(method, settings.secagg)
+            runlog.disclosures(method, settings.secagg, policy_for(settings.fraction).sentence)
             run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"])
             runlog.event("finished")
             return 0

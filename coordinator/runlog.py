@@ -44,7 +44,7 @@ class RunLog:
         up = sum(x["wire_bytes"] for x in lines if x["direction"] == "up")
         return up, sum(x["wire_bytes"] for x in lines) - up
 
-    def disclosures(self, method: Method, masked: bool) -> None:
+    def disclosures(self, method: Method, masked: bool, assumption: str) -> None:
         table = [
             {
                 "exchange": e.name,
@@ -58,7 +58,10 @@ class RunLog:
             for e in method.exchanges
             for d in e.disclosures
         ]
-        self.write_json("disclosures.json", {"method": method.name, "masked": masked, "each_silo_sends": table})
+        self.write_json(
+            "disclosures.json",
+            {"method": method.name, "masked": masked, "masks_hold_if": assumption, "each_silo_sends": table},
+        )
 
     def privacy(self, method: Method, round: int, sent: Iterable[tuple[str, str]]) -> None:
         """A line per silo and disclosure that left it in this round. Without noise each is a non-private release."""

@@ -30,7 +30,7 @@ from functools import lru_cache
 
 from crypto.derive import Label, digest
 
-__all__ = ["Parameters", "Policy", "parameters"]
+__all__ = ["Parameters", "Policy", "parameters", "policy_for"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,28 @@ class Policy:
             raise ValueError(f"corrupt silos are counted among the roster or the cohort, not {self.corrupt_among!r}")
 
     @property
+    def sentence(self) -> str:
+        """What has to be true for a sum to hide its parts, in words."""
+        if self.corrupt_among == "roster":
+            return f"the coordinator colludes with fewer than {self.corrupt:.0%} of all silos of the study"
+        return (
+            f"the coordinator, who chooses each round's participants, colludes with fewer than {self.corrupt:.0%} "
+            "of the participants of any one round"
+        )
+
+    @property
     def digest(self) -> bytes:
         values = (self.corrupt, self.ring_corrupt, self.dropout, self.security, self.correctness)
         text = "/".join(float(v).hex() for v in (*values, self.complete_up_to, self.holders_up_to))
         return digest(Label.POLICY, text.encode(), self.corrupt_among.encode())
+
+
+def policy_for(fraction: float) -> Policy:
+    """The default policy of a run in which this share of the silos takes part in a round.
+
+    Where everybody takes part, a coordinator cannot choose whom a silo is summed with, and the strict count holds.
+    """
+    return Policy(corrupt_among="roster" if fraction >= 1.0 else "cohort")
 
 
 @dataclass(frozen=True)
