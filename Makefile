@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate test lint bench methods clean
+.PHONY: help simulate test lint table bench bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -30,6 +30,12 @@ lint: $(READY)  ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
+
+table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or CORPUS=folder; SEEDS=3
+	@$(BIN)/python -m bench.table $(MAKEOVERRIDES)
+
+bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower beside Flower's SecAgg+
+	@$(BIN)/python -m bench.secagg $(MAKEOVERRIDES)
 
 bench: $(READY)  ## speed, as ratios measured in one run
 	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)
