@@ -13,7 +13,9 @@ from typing import Any
 
 from config.errors import UserError
 from config.settings import Settings
+from crypto.errors import Refusal
 from crypto.keys import Identity, KeyFileError
+from crypto.params import policy_for
 from crypto.silo_sum import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
 from silo.desk import Desk, MemoryFile
@@ -64,6 +66,20 @@ def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> 
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
 
 
+def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
+    """One run of a study, across restarts too: two runs would give two sums over the same rounds.
+
+    A run in which no sum was begun does not count. An operator who wants another one gives the silo a new journal.
+    """
+    key = f"run/{study.hex()}"
+    earlier = journal.get(key)
+    if earlier == run.hex():
+        return
+    if earlier is not None and journal.get(f"last/{earlier}") is not None:  # crypto.silo_sum's note of the last sum
+        raise Refusal("second-sum", "this silo took part in another run of this study; journal.jsonl remembers it")
+    journal.put(key, run.hex())
+
+
 def serve(
     home: Home, index: int, name: str, address: str, settings: Settings, task: Any, data: Any, method: Method
 ) -> int:
@@ -76,8 +92,11 @@ def serve(
     except KeyFileError as e:
         raise UserError(f"{e}.") from None
 
+    study = study_hash(settings)
+
     def new_party(run: bytes) -> SiloSum:
-        limits = Limits(lane_bits=frozenset({settings.bits}))
+        _join_once(journal, study, run)
+        limits = Limits(lane_bits=frozenset({settings.bits}), policy=policy_for(settings.fraction))
         return SiloSum(name, identity, identities, run, limits, journal)
 
     view = SiloView(index, task, data, settings, home.secret)
@@ -87,7 +106,7 @@ def serve(
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
-        hello=Hello(VERSION, study_hash(settings)),
+        hello=Hello(VERSION, study),
         peers=tuple(identities),
     )
     dealer = Dealer(address, CurveKeys.load(home.path / "curve"), roster["coordinator"].encode())

@@ -16,7 +16,7 @@ from crypto.encoding import Encoding
 from crypto.errors import Refusal
 from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
 from crypto.silo_sum import SiloSum
-from methods.base import Answer, Heard
+from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
 from wire import messages as m
 from wire.bundle import Inbox, pack, pieces
@@ -74,6 +74,7 @@ class Session:
         self._name, self._desk, self._new_party = name, desk, new_party
         self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
         self._party: SiloSum | None = None
+        self._run: bytes | None = None
         self._number = 0
         self._told: m.Broadcast | None = None
         self._header: SumHeader | None = None
@@ -108,17 +109,22 @@ class Session:
                 raise Refusal("replay", f"a {kind} message of exchange {number} during {self._number}")
             yield from self._steps[kind](message, payload)
         except (Refusal, m.BadMessage) as e:
-            attack, detail = (e.attack, e.detail) if isinstance(e, Refusal) else ("wrong-shape", str(e))
-            log.error("refused (%s): %s", attack, detail)
-            yield m.Refused(self._number, attack, detail), None
+            detail = e.detail if isinstance(e, Refusal) else str(e)
+            log.error("refused (%s): %s", e.attack, detail)
+            yield m.Refused(self._number, e.attack, detail), None
 
     # Enrolment -------------------------------------------------------------------------------------------------
 
     def _welcome(self, message: m.Welcome, _: Any) -> Iterator[Outgoing]:
+        if self._run not in (None, message.run):
+            # What was released is remembered by run: under another name, the same rounds could be summed again.
+            raise Refusal("second-sum", "another run than the one this silo joined")
+        party = self._new_party(message.run) if self._new_party is not None else None
+        self._run = message.run
         self._forget()
         self.state = State.IDLE
-        if self._new_party is not None:
-            self._party = self._new_party(message.run)
+        if party is not None:
+            self._party = party
             self.state = State.KEYS
             yield m.SumStep("offer", self._party.offer().to_record()), None
 
@@ -137,7 +143,10 @@ class Session:
     def _broadcast(self, message: m.Broadcast, _: Any) -> Iterator[Outgoing]:
         if message.number <= self._number:
             raise Refusal("replay", f"exchange {message.number} was already heard")
+        if not all(type(i) is int and i >= 0 for i in message.cohort):
+            raise Refusal("wrong-shape", "a cohort that is not a list of silos")
         self._forget()
+        self.state = State.IDLE
         self._number = message.number
         self._told = message
         self._inboxes = [(s, Inbox(getattr(message, s), self._limit)) for s in ("common", "private")]
@@ -163,6 +172,8 @@ class Session:
                 self._header = SumHeader.from_record(self._told.header)
                 if (self._header.round, self._header.exchange) != (self._told.round, exchange.name):
                     raise Refusal("round-regression", "the sum's header names another exchange")
+                if sorted(map(silo_name, self._told.cohort)) != list(self._header.alive):
+                    raise Refusal("model-inconsistency", "the cohort told is not the one that the sum is over")
                 sizes = tuple(s.size for s in exchange.masked.values())
                 caps = [s.cap for s in exchange.masked.values()]
                 self._sum.begin(self._header, self._inboxes[0][1].bundle().digest, sizes, caps)
@@ -174,7 +185,7 @@ class Session:
         assert told is not None
         heard = Heard(
             round=told.round,
-            cohort=tuple(int(i) for i in told.cohort),
+            cohort=tuple(told.cohort),
             common=self._inboxes[0][1].arrays(),
             private=self._inboxes[1][1].arrays(),
         )

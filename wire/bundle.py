@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from wire.messages import FRAME_BYTES, BadMessage
+from wire.messages import FRAME_BYTES, BadMessage, Oversize
 
 __all__ = ["Bundle", "Inbox", "pack", "pieces"]
 
@@ -83,7 +83,7 @@ class Inbox:
             self._plan.append((name, _DTYPES[dtype], tuple(shape), at))
             at += _padded(size)
             if at > limit:
-                raise BadMessage(f"oversize: more than {limit} bytes announced")
+                raise Oversize(f"more than {limit} bytes announced")
         if len({name for name, *_ in self._plan}) != len(self._plan):
             raise BadMessage("two arrays of one name")
         self._layout = layout
@@ -96,6 +96,8 @@ class Inbox:
         return self._filled == len(self._buffer)
 
     def add(self, index: int, payload: memoryview | bytes) -> None:
+        if len(payload) > FRAME_BYTES:
+            raise Oversize(f"a piece of {len(payload)} bytes, more than {FRAME_BYTES}")
         want = min(FRAME_BYTES, len(self._buffer) - self._filled)
         if index != self._next or want == 0 or len(payload) != want:
             raise BadMessage("a piece out of order or of the wrong size")

@@ -48,7 +48,7 @@ class Dealer:
                     raise BadMessage(f"a message of {len(frames)} frames")
                 message = decode(frames[0].buffer)
             except BadMessage as e:
-                log.warning("refused (wrong-shape): the coordinator sent %s", e)
+                log.warning("refused (%s): the coordinator sent %s", e.attack, e)
                 continue
             return message, frames[1].buffer if len(frames) == 2 else None
         return None

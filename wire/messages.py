@@ -22,6 +22,7 @@ __all__ = [
     "Go",
     "Hello",
     "Message",
+    "Oversize",
     "Ping",
     "Ready",
     "Refused",
@@ -42,6 +43,14 @@ HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 s
 
 class BadMessage(Exception):
     """Bytes that are not a message of ours. Says what is wrong, never repeats what arrived."""
+
+    attack = "wrong-shape"  #: the name it is refused under
+
+
+class Oversize(BadMessage):
+    """More bytes than anybody agreed to hold."""
+
+    attack = "oversize"
 
 
 @dataclass(frozen=True)
@@ -199,7 +208,7 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes | memoryview) -> Message:
     if len(data) > HEADER_BYTES:
-        raise BadMessage(f"a header of {len(data)} bytes is over the limit of {HEADER_BYTES}")
+        raise Oversize(f"a header of {len(data)} bytes is over the limit of {HEADER_BYTES}")
     try:
         body: Any = msgpack.unpackb(data, use_list=True, raw=False, strict_map_key=True)
     except Exception as e:  # msgpack raises a dozen kinds; all of them mean the same here

@@ -160,7 +160,7 @@ class Router:
                 raise BadMessage(f"a message of {len(sizes)} frames")
             message = decode(frames[1].buffer)
         except BadMessage as e:
-            log.warning("refused (wrong-shape): %s sent %s", silo, e)
+            log.warning("refused (%s): %s sent %s", e.attack, silo, e)
             self.counter.count(silo, "bad", "control", "up", sizes)
             return None
         route = frames[0].bytes
