@@ -191,13 +191,13 @@ def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
         max_position_embeddings=plan.positions,
     )
     model = BertForMaskedLM(config)
-    rows = [np.array(r, np.int64) for r in tokenizer(lines)["input_ids"]]
+    rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
 
     def loss(batch: list[np.ndarray], rng: np.random.Generator) -> torch.Tensor:
         longest = max(map(len, batch))
         ids = np.zeros((len(batch), longest), np.int64)
         for i, row in enumerate(batch):
-            ids[i, : len(row)] = row[: plan.positions]
+            ids[i, : len(row)] = row
         real = ids != 0
         chosen = real & (ids >= len(SPECIAL)) & (rng.random(ids.shape) < plan.masked)
         what = rng.random(ids.shape)

@@ -1,0 +1,304 @@
+"""Whole rounds of the methods: against references that read every silo's parameters, and with silos of every odd kind."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import load_file
+
+from bench.prepare import Study
+from config.errors import UserError
+from coordinator.study import select
+from methods import METHODS, build, module
+from methods.base import Arrays, Heard, SiloView, derived_seed
+from methods.local import load, parameters, train
+from tests.sentence.small import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
+
+SILOS = [list(range(0, 24)), list(range(24, 36)), list(range(36, 45))]
+SIZES = [24, 12, 9]
+#: Fixed point loses up to 1e-8 a number; a round of training on top of it a little more.
+CLOSE = {"rtol": 0, "atol": 2e-6}
+
+
+def trained(study: Study, k: int, start: Arrays, round: int, loss: Callable[[Any, Any], torch.Tensor] | None) -> Arrays:
+    """Silo k's own parameters after local training: what the papers' servers read."""
+    task = study.task
+    view = SiloView(k, task, task.subset(study.partition.indices[k]), study.settings, b"")
+    model = load(task.new_model(0), start)
+    train(view, model, round, loss=loss)
+    return parameters(model)
+
+
+def initial(study: Study) -> Arrays:
+    return parameters(study.task.new_model(derived_seed(study.settings.seed, "init")))
+
+
+def assert_same(got: Arrays, expected: Arrays, **close: float) -> None:
+    assert sorted(got) == sorted(expected)
+    for name in expected:
+        np.testing.assert_allclose(got[name], expected[name], err_msg=name, **(close or CLOSE))
+
+
+def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
+    mu = 0.7
+    study = tiny_study("fedcmc", SILOS, rounds=2, options={"mu": mu, "weight_cap": 24})
+    theta = initial(study)
+    major = theta["classifier.weight"]
+    rows = []
+    for t in range(2):
+        m = torch.from_numpy(major.copy())
+
+        def loss(model: Any, batch: Any, m: torch.Tensor = m) -> torch.Tensor:
+            h = model.dropout(model.encode(*batch.inputs))
+            return F.cross_entropy(model.classifier(h), batch.relation) + mu * F.cross_entropy(h @ m.T, batch.relation)
+
+        each = [trained(study, k, theta, t, loss) for k in range(3)]
+        theta = {n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta}
+        theta = {n: v.astype(np.float32) for n, v in theta.items()}
+        rows = [e["classifier.weight"].astype(np.float64) for e in each]
+        classes = len(major)
+        chosen = []
+        for c in range(classes):
+            d = [
+                np.mean([r[c] @ r[i] / np.linalg.norm(r[c]) / np.linalg.norm(r[i]) for i in range(classes) if i != c])
+                for r in rows
+            ]
+            chosen.append(rows[int(np.argmin(d))][c])
+        major = np.stack(chosen).astype(np.float32)
+    got, folder = run(study)
+    assert_same(got, theta, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(memory_of(folder)["major"], major, rtol=0, atol=2e-5)
+    assert any(not np.allclose(major, r, atol=1e-3) for r in rows)  # not simply one silo's whole classifier
+
+
+@pytest.mark.parametrize("lost", [None, 1])
+def test_fedatt_equals_a_server_that_reads_every_model(lost: int | None) -> None:
+    """Also when a silo is lost between its norms and its update: then the softmax is over those who are left."""
+    study = tiny_study("fedatt", SILOS, options={"eps": 0.8})
+    start = initial(study)
+    here = [k for k in range(3) if k != lost]
+    each = [trained(study, k, start, 0, None) for k in here]
+    expected = {}
+    for name, w in start.items():
+        s = np.array([math.sqrt(float(((w - e[name]).astype(np.float64) ** 2).sum())) for e in each])
+        a = np.exp(s) / np.exp(s).sum()
+        step = sum(a_k * (w.astype(np.float64) - e[name]) for a_k, e in zip(a, each))
+        expected[name] = (w - 0.8 * step).astype(np.float32)
+    absent = {(0, 1): frozenset({lost})} if lost is not None else None
+    assert_same(run(study, absent)[0], expected)
+
+
+def test_fedatt_with_equal_distances_is_the_uniform_mean() -> None:
+    """Three silos with the same one batch and no dropout move equally far: eps = 1 gives FedAvg's model."""
+    still = copy.deepcopy(tiny_checkpoint().backbone)
+    for part in still.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    task = tiny_task(dropout=0.0)
+    task.checkpoint = replace(task.checkpoint, backbone=still)
+    same = [[0, 1, 2, 3]] * 3
+    got = run(tiny_study("fedatt", same, task))[0]
+    assert_same(got, run(tiny_study("fedavg", same, task, options={"weight_cap": 4}))[0])
+
+
+@pytest.mark.parametrize("channel", ["sealed", "masked"])
+def test_feded_is_one_pass_of_distillation_on_the_mean_of_predictions(channel: str) -> None:
+    task = tiny_task("feded")
+    options = {"logits": channel, "logit_bits": 32, "tau": 2.0}
+    study = tiny_study("feded", SILOS, task, options=options)
+    start, s = initial(study), study.settings
+    z = np.zeros((task.size(task.public), len(task.labels)))
+    for k in range(3):
+        model = load(task.new_model(0), trained(study, k, start, 0, None)).eval()
+        rows = task.batch(task.public, np.arange(task.size(task.public)))
+        with torch.no_grad():
+            z += np.clip(F.log_softmax(model(*rows.inputs), -1).numpy(), -20, 0) / 3
+    q = torch.softmax(torch.from_numpy(z) / 2.0, -1).float()
+    student = load(task.new_model(0), start)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=s.lr, weight_decay=0.01)
+    torch.manual_seed(derived_seed(s.seed, "distil dropout", 0))
+    student.train()
+    seen: list[int] = []
+    for rows_ in task.batch_rows(task.public, s.batch, np.random.default_rng(derived_seed(s.seed, "distil", 0))):
+        batch = task.batch(task.public, rows_)
+        log_p = F.log_softmax(student(*batch.inputs), -1)
+        kl = (q[rows_] * (q[rows_].log() - log_p)).sum(-1)
+        loss = (kl - log_p[torch.arange(len(rows_)), batch.relation]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen += rows_.tolist()
+    assert sorted(seen) == list(range(task.size(task.public)))  # one pass, every sentence once
+    assert_same(run(study)[0], parameters(student), rtol=0, atol=2e-4)  # Adam magnifies rounding of near-zero gradients
+
+
+def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
+    study = tiny_study("feded", SILOS, tiny_task("feded"))
+    (exchange,) = study.method.exchanges
+    assert not exchange.masked
+    spec = exchange.sealed["predictions"]
+    assert list(exchange.sealed) == ["predictions"]
+    assert (spec.shape, spec.dtype) == ((15, len(study.task.labels)), "uint8")
+
+
+def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    _, second = study.method.exchanges
+    state = study.method.init(0)
+    winner = np.array([0, 2, 0] + [1] * (len(study.task.labels) - 3))
+    state = replace(state, memory={**state.memory, "winner": winner})
+    said = second.broadcast(state, 0, (0, 1, 2))
+    assert said.common == {}
+    assert said.private[0]["won"].tolist()[:3] == [1, 0, 1]
+    assert said.private[2]["won"].tolist() == [0, 1] + [0] * (len(study.task.labels) - 2)
+    rows = np.ones((len(study.task.labels), 16), np.float32)
+    view = SiloView(2, study.task, None, study.settings, b"", carry={"classifier": rows})
+    sent = second.answer(view, Heard(0, (0, 1, 2), {}, said.private[2])).masked["rows"]
+    assert sent[1].tolist() == [1.0] * 16
+    assert np.count_nonzero(sent) == 16
+
+
+def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    before = study.method.init(derived_seed(0, "init")).memory["major"]
+    _, whole = run(study)
+    major = memory_of(whole)["major"]
+    owners = [
+        int(np.argmin([np.abs(trained_rows[c] - major[c]).max() for trained_rows in _classifiers(study)]))
+        for c in range(len(major))
+    ]
+    lost = owners[0]
+    _, folder = run(tiny_study("fedcmc", SILOS), absent={(0, 1): frozenset({lost})})
+    after = memory_of(folder)["major"]
+    for c, owner in enumerate(owners):
+        np.testing.assert_allclose(after[c], before[c] if owner == lost else major[c], atol=1e-6)
+
+
+def _classifiers(study: Study) -> list[np.ndarray]:
+    start = initial(study)
+    m = torch.from_numpy(start["classifier.weight"].copy())
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        h = model.dropout(model.encode(*batch.inputs))
+        return F.cross_entropy(model.classifier(h), batch.relation) + F.cross_entropy(h @ m.T, batch.relation)
+
+    return [trained(study, k, start, 0, loss)["classifier.weight"] for k in range(3)]
+
+
+def test_moon_skips_its_term_the_first_time_and_remembers_its_own_model() -> None:
+    study = tiny_study("moon", SILOS, options={"weight_cap": 24})
+    plain = tiny_study("fedavg", SILOS, options={"weight_cap": 24})
+    got, folder = run(study)
+    assert_same(got, run(plain)[0])  # first participation: FedAvg
+    kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
+    assert_same(kept, trained(study, 1, initial(study), 0, None), rtol=0, atol=0)
+    twice = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24}))[0]
+    without = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24, "mu": 0.0}))[0]
+    assert not np.allclose(twice["classifier.weight"], without["classifier.weight"], atol=1e-6)
+
+
+def test_scaffold_variate_is_the_gradient_at_the_received_model() -> None:
+    study = tiny_study("scaffold", SILOS)
+    _, folder = run(study)
+    task, start = study.task, initial(study)
+    model = load(task.new_model(0), start).eval()
+    mean: dict[str, np.ndarray] = {}
+    for k in range(3):
+        data = task.subset(study.partition.indices[k])
+        model.zero_grad()
+        task.loss(model, task.batch(data, np.arange(len(SILOS[k])))).backward()
+        for n, p in model.named_parameters():
+            mean[n] = mean.get(n, 0) + p.grad.numpy() / 3
+    got = memory_of(folder)
+    for n, g in mean.items():
+        np.testing.assert_allclose(got[f"c/{n}"], g, atol=1e-5, err_msg=n)
+
+
+def test_public_only_hears_nothing_from_the_silos() -> None:
+    study = tiny_study("public_only", SILOS, tiny_task("feded"))
+    a = run(study)[0]
+    b = run(tiny_study("public_only", [[0], [1], [2]], tiny_task("feded")))[0]
+    assert_same(a, b, rtol=0, atol=0)
+    assert not np.allclose(a["classifier.weight"], initial(study)["classifier.weight"])
+
+
+# Silos of every odd kind
+
+SENTENCE_METHODS = [m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")]
+
+
+def odd_silos() -> list[list[int]]:
+    """Ordinary, empty, one example, one class; and together they lack a class that the labels have."""
+    train = tiny_content().splits["train"]
+    label = [e.relation for e in train]
+    missing = min(set(label), key=label.count)
+    one_class = [i for i, r in enumerate(label) if r == "reveals"]
+    ordinary = [i for i in range(30) if label[i] not in (missing, "reveals")]
+    alone = next(i for i in range(30, 60) if label[i] not in (missing, "reveals"))
+    return [ordinary, [], [alone], one_class]
+
+
+@pytest.mark.parametrize("method", SENTENCE_METHODS)
+def test_odd_silos(method: str) -> None:
+    silos = odd_silos()
+    study = tiny_study(method, silos, rounds=2, batch=8)
+    present = {int(x) for ix in study.partition.indices for x in study.task.partition_keys()["label"][ix]}
+    assert len(present) < len(study.task.labels)  # a class that nobody has
+    got, _ = run(study)
+    start = initial(study)
+    assert all(np.isfinite(v).all() for v in got.values())
+    assert any(not np.array_equal(got[k], start[k]) for k in start)
+
+
+@pytest.mark.parametrize("method", SENTENCE_METHODS)
+def test_a_silo_that_joins_late(method: str) -> None:
+    study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, fraction=0.75, seed=1, batch=16)
+    cohorts = [select(study.settings, t, range(4)) for t in range(3)]
+    assert len(set(cohorts)) > 1  # somebody's first round is not the first
+    got, _ = run(study)
+    assert all(np.isfinite(v).all() for v in got.values())
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcmc", "moon", "fedrs", "fedlc", "fedprox", "scaffold"])
+def test_all_silos_empty_changes_nothing(method: str) -> None:
+    study = tiny_study(method, [[], [], []])
+    assert_same(run(study)[0], initial(study), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "moon", "fedrs", "fedlc", "fedcmc"])
+def test_an_empty_silo_has_no_weight(method: str) -> None:
+    with_empty = run(tiny_study(method, [*SILOS, []], options={"weight_cap": 24}))[0]
+    without = run(tiny_study(method, SILOS, options={"weight_cap": 24}))[0]
+    assert_same(with_empty, without)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("feded", {"logits": "plain"}, "sealed or masked"),
+        ("feded", {"logit_bits": 12}, "32, 16 or 8"),
+        ("feded", {"tau": 0.0}, "above 0"),
+        ("fedcmc", {"vectors": "best"}, "major, minor or random"),
+        ("fedatt", {"norm": "nuclear"}, "frobenius or spectral"),
+        ("scaffold", {"variate": "both"}, "gradient or drift"),
+    ],
+)
+def test_options_are_checked(method: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        tiny_study(method, SILOS, options=options)
+
+
+def test_feded_needs_a_public_set() -> None:
+    content = tiny_content()
+    splits = {**content.splits, "public": []}
+    task = tiny_task("feded", type(content)(content.name, content.note, content.relations, content.none, splits))
+    with pytest.raises(UserError, match="public set"):
+        build("feded", task, tiny_study("fedavg", SILOS, task).settings)
