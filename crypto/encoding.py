@@ -268,7 +268,7 @@ class Encoding:
             "lane_bits": self.lane_bits,
             "parties": self.parties,
             "sizes": list(self.sizes),
-            "ranges": list(self.ranges),
+            "ranges": [float(r) for r in self.ranges],
             "rounding": self.rounding,
             "rotate": self.rotate,
         }

@@ -185,7 +185,7 @@ class SumHeader:
             "broadcast": self.broadcast,
             "alive": list(self.alive),
             "encoding": self.encoding.to_record(),
-            "weight_cap": self.weight_cap,
+            "weight_cap": float(self.weight_cap),
         }
 
     @classmethod
