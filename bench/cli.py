@@ -143,6 +143,17 @@ def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
     return settings
 
 
+@app.command()
+def pretrain(
+    kind: Annotated[str, typer.Argument(help="Which network: bert.")] = "bert",
+    check: Annotated[bool, typer.Option("--check", help="Make it again elsewhere and compare hashes.")] = False,
+) -> None:
+    """Make the small built-in encoder again, from nothing but the generators' text. Takes minutes."""
+    from bench.pretrain import run
+
+    raise typer.Exit(run(kind, check, lambda line: console.print(line, highlight=False, soft_wrap=True)))
+
+
 def _settle(
     words: list[str] | None, flags: dict[str, str], knobs: list[str] | None, config: str | None
 ) -> tuple[dict[str, str], str | None]:

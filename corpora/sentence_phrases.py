@@ -120,7 +120,8 @@ OPENINGS = (
 
 CLOSINGS = (
     "per cardiology", "and was seen by surgery", "as above", "with follow up in two weeks", "without incident",
-    "according to the family", "and remains an active problem", "and he was discharged home", "and she remained afebrile", "at that time", "today",
+    "according to the family", "and remains an active problem", "and he was discharged home",
+    "and she remained afebrile", "at that time", "today",
 )  # fmt: skip
 
 ASIDES = (

@@ -125,7 +125,8 @@ def _for_pretraining(text: str) -> bool:
 def _entities() -> dict[str, tuple[str, ...]]:
     """Names by type: made once, the same for every seed."""
     rng = np.random.default_rng(_LEXICON_SEED)
-    onsets, vowels = "b c d f g l m n p r s t v z br cl dr tr pl st".split(), "a e i o u".split()
+    onsets = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "cl", "dr", "tr", "pl", "st"]
+    vowels = ["a", "e", "i", "o", "u"]
 
     def stem() -> str:
         return "".join(str(rng.choice(onsets)) + str(rng.choice(vowels)) for _ in range(int(rng.integers(2, 4))))

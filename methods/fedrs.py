@@ -25,7 +25,7 @@ from methods.weighted import Loss, build_weighted
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 
-CITATION = "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD"
+CITATION = "Li and Zhan 2021, FedRS: Restricted Softmax for Label Distribution Non-IID Data, KDD"
 TASKS = ("sentence",)
 MODEL = "fedcmc"
 

@@ -29,7 +29,7 @@ class Checkpoint:
     """A loaded encoder and its tokenizer, to be copied from, never trained itself."""
 
     name: str
-    backbone: nn.Module
+    backbone: Any  #: a `transformers` encoder; Any, because torch's types hide its `config`
     tokenizer: Any
     sha256: str  #: of the weights as loaded: silos with another checkpoint can be told apart
     note: str  #: what a report must say of it; empty when there is nothing to say
@@ -58,7 +58,7 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
     except (OSError, ValueError, KeyError) as e:
         raise UserError(f'ENCODER "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
     if hasattr(backbone, "pooler"):
-        backbone.pooler = None  # type: ignore[assignment]  # no model here reads it, so it must not travel either
+        backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
     return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone), note)

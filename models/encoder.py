@@ -38,7 +38,7 @@ STYLES = {"feded": FEDED, "fedcmc": FEDCMC}
 class SentenceEncoder(nn.Module):
     """`backbone` is copied: one loaded checkpoint serves any number of models."""
 
-    def __init__(self, backbone: nn.Module, relations: int, style: Style) -> None:
+    def __init__(self, backbone: Any, relations: int, style: Style) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.style = style

@@ -3,7 +3,8 @@
 * **Our own JSON lines**, for anybody's data. One object a line:
   `{"text": "...", "head": {"start": 4, "end": 11, "type": "drug"}, "tail": {"start": 20, "end": 28, "type": "disease"},
   "relation": "treats"}`. Offsets count characters, the end is exclusive; `"relation": null` or `"None"` says there is
-  none; `type` may be left out (it is then "entity"). Files: `train.jsonl`, `test.jsonl` and, if there is one, `dev.jsonl`.
+  none; `type` may be left out (it is then "entity"). Files: `train.jsonl`, `test.jsonl`, and `dev.jsonl` if there is
+  one.
 * **Blinded TSV** (BioBERT's GAD and EU-ADR, PGR's expert test): sentence with `@GENE$` and `@DISEASE$`, a tab, 0 or 1;
   test files have a header and an index column.
 * **ChemProt JSON lines**: `text` with the entities in `<< >>` and `[[ ]]`, `label` one of thirteen names, which the

@@ -35,11 +35,26 @@ def task_name(settings: Settings) -> str:
                 f"{built_in}."
             )
         return built_in
+    if "sentence" in possible and _is_sentence(corpus, possible):
+        return "sentence"
     if not Path(corpus).exists():
         raise UserError(
             f'The corpus "{corpus}" is neither built in nor a file or folder here.{nearest(corpus, BUILT_IN)}'
         )
     return possible[0]
+
+
+def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
+    """Whether a folder, or `format:folder`, is a sentence-relation corpus. PGR is one only where it is called so, or
+    where the method is for sentences alone: as bags of sentences it belongs to distant supervision.
+    """
+    from corpora.readers import sentences
+
+    if corpus.partition(":")[0].partition(",")[0] in sentences.FORMATS and not Path(corpus).exists():
+        return True
+    if not Path(corpus).is_dir() or possible[0] == "sentence":
+        return possible[0] == "sentence" and Path(corpus).is_dir()
+    return sentences.recognise(Path(corpus)) not in ("", "pgr")
 
 
 def load_task(settings: Settings) -> Task:

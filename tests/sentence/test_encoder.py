@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 
 from config.errors import UserError
 from methods.tasks.sentence import Knobs, style_of
@@ -109,7 +110,7 @@ def test_pooling_is_the_sum_over_an_entitys_pieces(style: Style) -> None:
     packed = tokenise(
         [("qxw zv is", (0, 3), (4, 6), "drug", "problem")], tiny_checkpoint().tokenizer, style.blinding, 64
     )
-    ids, flags = torch.from_numpy(packed.ids.astype(np.int64))[None], torch.from_numpy(packed.flags.astype(np.int64))[None]
+    ids, flags = (torch.from_numpy(a.astype(np.int64))[None] for a in (packed.ids, packed.flags))
     real = torch.ones_like(ids, dtype=torch.bool)
     with torch.no_grad():
         h = model.encode(ids, real, flags)[0]
@@ -203,8 +204,6 @@ def test_a_finished_run_leaves_a_model_that_opens() -> None:
     model, tokenizer, relations = open_model(folder / "model")
     assert relations == study.task.labels
     assert tokenizer.convert_tokens_to_ids("<e1>") == tiny_checkpoint().tokenizer.convert_tokens_to_ids("<e1>")
-    from safetensors.numpy import load_file
-
     kept = load_file(folder / "model" / "model.safetensors")
     for name, value in model.named_parameters():
         assert np.array_equal(value.detach().numpy(), kept[name]), name

@@ -1,4 +1,4 @@
-"""Whole rounds of the methods: against references that read every silo's parameters, and with silos of every odd kind."""
+"""Whole rounds: against references that read every silo's parameters, and with silos of every odd kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from methods.base import Arrays, Heard, SiloView, derived_seed
 from methods.local import load, parameters, train
 from tests.sentence.small import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
 
-SILOS = [list(range(0, 24)), list(range(24, 36)), list(range(36, 45))]
+SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
 SIZES = [24, 12, 9]
 #: Fixed point loses up to 1e-8 a number; a round of training on top of it a little more.
 CLOSE = {"rtol": 0, "atol": 2e-6}
