@@ -66,17 +66,17 @@ def test_split_is_the_definition_and_rebuild_its_inverse(
     assert rebuild({holder: shares[holder] for holder in chosen}) == secrets
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**118), st.integers(-60, 60), st.integers(0, 2**128))
-def test_reduction_at_its_edges(times: int, off: int, plus: int) -> None:
-    """Just below, at and above every multiple of the prime and of 2**128, where a borrow is easily lost."""
-    high = times * 2**16 + plus % 2**16
-    # The last: what is above 2**132 comes back as 816 times as much, and just fails (or not) to be cancelled.
-    cancelled = high * 2**132 + (816 * high + off) % 2**132
-    for value in (times * PRIME + off, times * 2**128 + off, 816 * 2**120 + times * PRIME + plus, cancelled):
-        value = max(value, 0)
-        columns = np.array([[[value >> (22 * i) & (2**22 - 1)]] for i in range(13)], np.int64)
-        assert int.from_bytes(_reduce(columns).tobytes(), "little") == value % PRIME
+def test_reduction_at_its_edges() -> None:
+    """Around multiples of the prime and of 2**128, and where what is above 2**132 (it comes back 816 times, negative) is
+    just cancelled or just not: there a borrow is easily lost. Fixed coins: generated numbers met this edge only at times.
+    """
+    rng = random.Random(0)
+    for _ in range(300):
+        high, times, off = rng.randrange(2**134), rng.randrange(2**118), rng.randint(-60, 60)
+        cancelled = high * 2**132 + (816 * high + off) % 2**132
+        for value in (cancelled, times * PRIME + off, times * 2**128 + off):
+            columns = np.array([[[value >> (22 * i) & (2**22 - 1)]] for i in range(13)], np.int64)
+            assert int.from_bytes(_reduce(columns).tobytes(), "little") == value % PRIME
 
 
 def test_large_thresholds_stay_exact() -> None:
