@@ -67,8 +67,8 @@ def test_split_is_the_definition_and_rebuild_its_inverse(
 
 
 def test_reduction_at_its_edges() -> None:
-    """Around multiples of the prime and of 2**128, and where what is above 2**132 (it comes back 816 times, negative) is
-    just cancelled or just not: there a borrow is easily lost. Fixed coins: generated numbers met this edge only at times.
+    """Around multiples of the prime and of 2**128, and where what is above 2**132 (it comes back 816 times) is
+    just cancelled or just not: there a borrow is easily lost. Fixed coins: generated ones met this edge only at times.
     """
     rng = random.Random(0)
     for _ in range(300):
