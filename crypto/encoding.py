@@ -1,9 +1,9 @@
 """From floats to 64-bit words whose sums decode to the sums of the floats, and back.
 
 Every coordinate is clipped to its tensor's public range r, scaled so that r becomes the integer Q, moved up by Q
-(offset binary: 0 … 2Q) and rounded, ties to even. Two, three or four such integers ("lanes" of 32, 21 or 16 bits) share a word.
-Q is the largest with parties * 2Q < 2**lane, so adding up to `parties` words can never carry from one lane into
-the next: overflow is impossible by construction.
+(offset binary: 0 … 2Q) and rounded, ties to even. Two, three or four such integers ("lanes" of 32, 21 or 16 bits)
+share a word. Q is the largest with parties * 2Q < 2**lane, so adding up to `parties` words can never carry from one
+lane into the next: overflow is impossible by construction.
 
 Words travel in frames of 1 MiB. Lanes are planar within a frame: with w words, lane j holds elements
 j*w … (j+1)*w of that frame's stretch, so every step is one pass over contiguous memory.
