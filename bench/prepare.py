@@ -12,7 +12,7 @@ from config.errors import UserError
 from config.load import with_task_defaults
 from config.settings import Settings
 from corpora.partition import Partition, cut
-from methods import build
+from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.task import Task
 from methods.tasks import load_task
@@ -29,6 +29,7 @@ class Study:
 
 
 def prepare(settings: Settings) -> Study:
+    settings = adjusted(settings)
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name)
     method = build(settings.method, task, settings)

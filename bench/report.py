@@ -39,7 +39,9 @@ def write_report(run: Path) -> Path:
 
 def _head(s: dict[str, Any]) -> str:
     text = f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n\n"
-    if not s["masked"]:
+    if s["reference"]:
+        text += f"> **{s['reference']}**\n\n"
+    elif not s["masked"]:
         text += (
             "> **NOTHING WAS MASKED.** This run was made with SECAGG=off: the coordinator could read every silo's "
             "update. Such a run is a study, not a federation to put real data into.\n\n"

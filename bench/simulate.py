@@ -22,6 +22,7 @@ from config.load import load
 from config.settings import Settings
 from coordinator.process import INTERRUPTED
 from crypto.keys import KeyFileError
+from methods import describe
 
 __all__ = ["resume", "simulate"]
 
@@ -31,7 +32,10 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     import torch
 
     torch.set_num_threads(1)  # one per silo, and the same in both runners: sums of floats depend on it
-    if not settings.secagg:
+    reference = describe(settings.method).reference
+    if reference:
+        console.print(f"[bold]{reference}[/bold]")
+    elif not settings.secagg:
         console.print(
             "[bold red]NOTHING IS MASKED: SECAGG=off lets the coordinator read every silo's update.[/bold red]"
         )
@@ -128,7 +132,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
     s = summary
-    if not s["masked"]:
+    if not s["masked"] and not s["reference"]:
         console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")
     for silo, rounds in s["missed"].items():
         missed = ", ".join(str(r + 1) for r in rounds)

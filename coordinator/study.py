@@ -215,6 +215,8 @@ class _Loop:
         checkpoint.write(self.runlog.path / "checkpoint", kept)
 
     def evaluate(self, model: Arrays, split: Split) -> Evaluation:
+        if self.method.evaluate is not None:
+            return self.method.evaluate(model, split)
         load(self._network, model)
         self._network.eval()
         with torch.no_grad():

@@ -8,6 +8,7 @@ from typing import Any
 from config.settings import Settings
 from coordinator.checkpoint import model_sha256
 from coordinator.runlog import RunLog, read_lines
+from methods import describe
 from methods.base import Arrays, Method
 from methods.task import Evaluation, Task
 
@@ -33,6 +34,7 @@ def write_summary(
     up_in_rounds = sum(t["wire_bytes"] for t in up if t["round"] >= 0)
     summary: dict[str, Any] = {
         "method": method.name,
+        "reference": describe(method.name).reference,
         "task": task.name,
         "corpus": task.corpus_name,
         "corpus_sha256": task.corpus_hash,
