@@ -1,4 +1,4 @@
-"""report.md: the run for people. Reads only the files of the run directory and computes nothing but sums of them."""
+"""report.md and its pictures: the run for people. Reads only the files of the run directory; adds up, no more."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.plots import draw
 from bench.progress import human_bytes
 from coordinator.runlog import read_lines
 
@@ -22,9 +23,11 @@ def write_report(run: Path) -> Path:
     config = tomllib.loads((run / "config.toml").read_text("utf-8"))
     partition_file = run / "partition.json"
     partition = json.loads(partition_file.read_text("utf-8")) if partition_file.exists() else None
+    pictures = "\n".join(f"![{caption}]({file})\n" for file, caption in draw(run).items())
     parts = [
         _head(s),
         _answer(s),
+        pictures,
         _rounds(s, rounds),
         _missed(s),
         _bytes(s, traffic),
