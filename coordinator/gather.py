@@ -64,6 +64,8 @@ class Gather:
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._sealed: dict[str, Inbox] = {}
         self._spent: set[str] = set()
+        #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
+        self.blamed: tuple[str, Refusal] | None = None
         self._sum: OpenSum | ClearSum | None = None
         self._common, self._private = common, private
         self._encoding = call.encoding() if call.exchange.masked else None
@@ -93,13 +95,17 @@ class Gather:
         began = time.monotonic()
         total: dict[str, np.ndarray] = {}
         survivors = tuple(s for s, stage in self._stage.items() if stage is Stage.DONE)
-        if self._spent:
-            raise RoundSpent(f"{len(self._spent)} silos already released shares for it, and do so only once")
-        if not survivors:
-            raise SumFailed("no silo answered")
-        if self._sum is not None:
-            survivors, sums = self._unmask(self._sum) if isinstance(self._sum, OpenSum) else self._sum.result()
-            total = self._call.total(sums)
+        try:
+            if not survivors:
+                raise SumFailed("no silo answered")
+            if self._sum is not None:
+                survivors, sums = self._unmask(self._sum) if isinstance(self._sum, OpenSum) else self._sum.result()
+                total = self._call.total(sums)
+        except SumFailed:
+            # Not before: one silo's word that it already released must not spend everybody's round.
+            if self._spent:
+                raise RoundSpent(f"{len(self._spent)} silos released shares for it, and do so only once") from None
+            raise
         self._phases.add("unmasking", began)
         order = sorted(self._index[s] for s in survivors)
         sealed = {i: self._sealed[silo_name(i)].arrays() for i in order if silo_name(i) in self._sealed}
@@ -175,17 +181,18 @@ class Gather:
             try:
                 self._heard(event.silo, event.message, event.payload)
             except (Refusal, m.BadMessage) as e:
-                attack, detail = (e.attack, e.detail) if isinstance(e, Refusal) else ("wrong-shape", str(e))
+                detail = e.detail if isinstance(e, Refusal) else str(e)
                 culprit = (e.culprit if isinstance(e, Refusal) else None) or event.silo
-                log.warning("refused (%s): %s: %s", attack, culprit, detail)
-                self._runlog.event("refused", silo=culprit, attack=attack, detail=detail)
-                self._out(culprit, f"refused ({attack})")
+                log.warning("refused (%s): %s: %s", e.attack, culprit, detail)
+                self._runlog.event("refused", silo=culprit, attack=e.attack, detail=detail)
+                self._out(culprit, f"refused ({e.attack})")
 
     def _heard(self, silo: str, message: m.Message, payload: Any) -> None:
         if isinstance(message, m.SumStep):
             self._sum_step(silo, message)
             return
         if isinstance(message, m.Hello):
+            self._out(silo, "it began anew")
             return
         number = getattr(message, "number", self._number)
         if number != self._number:
@@ -204,16 +211,20 @@ class Gather:
         elif isinstance(message, m.SealedStart) and stage is Stage.UPLOADING and silo not in self._sealed:
             self._sealed[silo] = self._sealed_inbox(message.arrays)
             self._finish_if_complete(silo)
+        elif isinstance(message, m.SumStart) and stage is Stage.DONE:
+            raise Refusal("second-sum", f"a second upload of {silo}")
         elif isinstance(message, m.SumStart) and stage is Stage.UPLOADING:
+            if self._sum is None:
+                raise Refusal("undeclared-upload", "words for a sum in an exchange without one")
+            if not self._has_sealed(silo):  # once its words are in the sum, what else it owes could stay out
+                raise Refusal("wrong-shape", "words for the sum before the sealed arrays")
             if isinstance(self._sum, OpenSum):
                 record = UploadRecord.from_record(message.record)
                 if record.silo != silo:
                     raise Refusal("key-substitution", f"{silo} sent an upload in the name of {record.silo}")
                 self._sum.begin_upload(record)
-            elif self._sum is not None:
-                self._sum.begin(silo)
             else:
-                raise Refusal("undeclared-upload", "words for a sum in an exchange without one")
+                self._sum.begin(silo)
         elif isinstance(message, m.Chunk) and stage is Stage.UPLOADING and payload is not None:
             self._chunk(silo, message, payload)
         else:
@@ -231,6 +242,8 @@ class Gather:
         return inbox
 
     def _chunk(self, silo: str, message: m.Chunk, payload: Any) -> None:
+        if len(payload) > m.FRAME_BYTES:
+            raise Refusal("oversize", f"a piece of {len(payload)} bytes, more than {m.FRAME_BYTES}")
         if message.stream == "sealed" and silo in self._sealed:
             self._sealed[silo].add(message.index, payload)
         elif message.stream == "masked" and self._sum is not None and self._encoding is not None:
@@ -244,9 +257,11 @@ class Gather:
         self._finish_if_complete(silo)
 
     def _finish_if_complete(self, silo: str) -> None:
-        sealed = not self._call.exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)
-        if sealed and (self._sum is None or silo in self._sum.uploaded):
+        if self._has_sealed(silo) and (self._sum is None or silo in self._sum.uploaded):
             self._stage[silo] = Stage.DONE
+
+    def _has_sealed(self, silo: str) -> bool:
+        return not self._call.exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)
 
     def _out(self, silo: str, why: str) -> None:
         if self._stage.get(silo) in (None, Stage.OUT):
@@ -269,7 +284,11 @@ class Gather:
         # From here a stop would lose the round: shares are out and may be asked for only once. It takes milliseconds.
         self._stop = lambda: False
         self._wait(opened, lambda: opened.released_enough, "too few silos released their shares")
-        return opened.result()
+        try:
+            return opened.result()
+        except Refusal as e:  # a dealer's commitments do not fit what it dealt: known only now, when shares are out
+            self.blamed = (e.culprit or "", e)
+            raise RoundSpent(f"its sum cannot be opened: {e.detail}") from None
 
     def _wait(self, opened: OpenSum, enough: Callable[[], bool], otherwise: str) -> None:
         """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""
@@ -281,7 +300,7 @@ class Gather:
     def _sum_step(self, silo: str, message: m.SumStep) -> None:
         if not isinstance(self._sum, OpenSum) or message.record.get("h") != self._sum.header.h:
             # The threshold was met without it and the sum is closed; nobody reads it.
-            log.debug("late-share: a %s of an earlier sum from %s", message.step[:20], silo)
+            log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
             return
         if message.step == "endorse":
             endorsement = Endorsement.from_record(message.record)

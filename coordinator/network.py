@@ -103,10 +103,14 @@ class NetworkChorus:
             return
 
     def _ask(self, members: set[str], question: m.Message, step: str, take: Callable[[dict], None]) -> bool:
-        """Ask everybody and take every answer; False as soon as somebody is lost."""
+        """Ask everybody and take every answer; False when somebody was lost.
+
+        Also then everybody is heard out: an answer left in the queue would be taken for one to the next question.
+        """
         waiting = {silo for silo in sorted(members) if self._router.send(silo, question)}
+        self._members -= members - waiting
         until = time.monotonic() + _SETUP_SECONDS
-        while waiting and members <= self._members:
+        while waiting := waiting & self._members:
             if self._should_stop():
                 raise Interrupted
             event = self._router.receive(0.5)
@@ -115,8 +119,10 @@ class NetworkChorus:
             elif isinstance(event, Received) and isinstance(event.message, m.SumStep):
                 record = event.message.record
                 try:
-                    if event.message.step != step or event.silo not in waiting or record.get("silo") != event.silo:
+                    if event.message.step != step or event.silo not in waiting:
                         raise Refusal("replay", f"a {event.message.step[:20]} where {step} was asked for")
+                    if record.get("silo") != event.silo:
+                        raise Refusal("key-substitution", f"{event.silo} sent its {step} in the name of another")
                     take(record)
                     waiting.discard(event.silo)
                 except Refusal as e:
@@ -126,7 +132,7 @@ class NetworkChorus:
             if time.monotonic() > until:
                 for silo in sorted(waiting):
                     self._drop(silo, "late-share", f"no {step} within {_SETUP_SECONDS:.0f} s")
-        return not waiting and members <= self._members
+        return members <= self._members
 
     def _drop(self, silo: str, attack: str, detail: str) -> None:
         log.warning("refused (%s): %s: %s", attack, silo, detail)
@@ -177,6 +183,9 @@ class NetworkChorus:
                 folded = gather.run()
             except RoundSpent:
                 gather.close(ok=False)
+                if gather.blamed is not None:
+                    silo, refusal = gather.blamed
+                    self._drop(silo, refusal.attack, refusal.detail)
                 raise
             except SumFailed as e:
                 gather.close(ok=False)

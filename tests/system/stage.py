@@ -1,0 +1,160 @@
+"""A small federation on real sockets, for attacks: silos as `silo.process.serve` runs them, one thread each.
+
+Any of them can be made to lie: `lies` changes its messages on their way out. The lying coordinator is in liar.py.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import silo.process
+from bench.rundir import make_keys
+from config.settings import Settings
+from crypto.encoding import Encoding
+from crypto.keys import Identity
+from crypto.params import Policy
+from crypto.plain_sum import PlainSum
+from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
+from methods.base import silo_name as name_of
+from wire import messages as m
+from wire.counter import ByteCounter
+from wire.dealer import Dealer
+from wire.keys import CurveKeys
+from wire.router import Router
+
+__all__ = ["BOTH", "METHOD", "ONES", "PATIENCE", "REPORT", "RUN", "SIZE", "TRAIN", "Lie", "Outgoing", "Stage"]
+
+SIZE = 6
+TRAIN, REPORT, BOTH = 0, 1, 2
+ONES = np.ones(SIZE, np.float32)
+RUN = b"r" * 32
+PATIENCE = 20.0  #: seconds until something that must happen has not happened
+
+Outgoing = tuple[m.Message, Any]
+Lie = Callable[[m.Message, Any], Iterable[Outgoing]]
+
+
+# What is trained: a silo's update is its secret vector times the model, so that a model of zeros silences it.
+
+
+def _exchange(name: str, masked: bool, sealed: bool) -> Exchange:
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        update = {"update": silo.data * heard.common["model"]} if masked else {}
+        return Answer(update, {"count": np.array([silo.index], np.float32)} if sealed else {})
+
+    said = [Disclosure("update", "masked", "numbers", "their sum", "none")] * masked
+    said += [Disclosure("count", "sealed", "one number", "it", "none")] * sealed
+    return Exchange(
+        name=name,
+        disclosures=tuple(said),
+        broadcast=lambda state, round, cohort: Broadcast(state.model),
+        answer=answer,
+        fold=lambda state, folded: state,
+        masked={"update": ArraySpec((SIZE,))} if masked else {},
+        sealed={"count": ArraySpec((1,))} if sealed else {},
+    )
+
+
+METHOD = Method(
+    "toy",
+    "nobody",
+    (_exchange("train", True, False), _exchange("report", False, True), _exchange("both", True, True)),
+    lambda seed: State({"model": ONES}),
+)
+
+
+def _truth(message: m.Message, payload: Any) -> Iterable[Outgoing]:
+    yield message, payload
+
+
+class _Line(Dealer):
+    """A silo's socket that ends when the stage does, and that may lie."""
+
+    def __init__(self, over: threading.Event, name: str, lies: dict[str, Lie], *where: Any) -> None:
+        super().__init__(*where)
+        self._over, self._name, self._lies = over, name, lies
+
+    def send(self, message: m.Message, payload: Any = None) -> None:
+        lie = self._lies.get(self._name, _truth)
+        for said in list(lie(message, payload)):
+            super().send(*said)
+
+    def receive(self, timeout: float) -> tuple[m.Message, memoryview | None] | None:
+        while not self._over.is_set():
+            if (heard := super().receive(0.1)) is not None:
+                return heard
+        return m.Stop("the play is over"), None
+
+
+class Stage:
+    """Keys, a router, and silos in threads. `roster` may name more silos than there are."""
+
+    def __init__(
+        self, path: Path, patch: pytest.MonkeyPatch, silos: int = 4, roster: int = 0, policy: Policy | None = None
+    ) -> None:
+        self.path, self.policy = path, policy or Policy()
+        self.names = tuple(name_of(i) for i in range(silos))
+        self.settings = Settings(method="toy", silos=roster or silos, deadline=PATIENCE)
+        make_keys(path / "keys", path / "silos", roster or silos, bytes(32))
+        table = json.loads((path / "keys" / "roster.json").read_text("utf-8"))["silos"]
+        self.roster = {name: bytes.fromhex(entry["identity"]) for name, entry in table.items()}
+        curve = {entry["curve"].encode(): name for name, entry in table.items()}
+        self.coordinator = CurveKeys.load(path / "keys" / "coordinator.curve")
+        self.router = Router(self.coordinator, curve, ByteCounter())
+        self.address = f"tcp://127.0.0.1:{self.router.bind('127.0.0.1', 0)}"
+        rng = np.random.default_rng(1)
+        self.data = {name: rng.normal(0, 1, SIZE).astype(np.float32) for name in self.names}
+        self.lies: dict[str, Lie] = {}
+        self.crashes: list[BaseException] = []
+        self._over, self._threads = threading.Event(), dict[str, threading.Thread]()
+
+        def line(address: str, keys: CurveKeys, coordinator: bytes) -> Dealer:
+            return _Line(self._over, curve[keys.public], self.lies, address, keys, coordinator)
+
+        patch.setattr(silo.process, "Dealer", line)
+        patch.setattr(silo.process, "policy_for", lambda fraction: self.policy)
+
+    def identity(self, name: str) -> Identity:
+        return Identity.load(self.path / "silos" / name / "identity")
+
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            self._threads[name] = threading.Thread(target=self._serve, args=(name,), daemon=True)
+            self._threads[name].start()
+
+    def _serve(self, name: str) -> None:
+        home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
+        try:
+            silo.process.serve(home, i, name, self.address, self.settings, None, self.data[name], METHOD)
+        except BaseException as e:
+            self.crashes.append(e)
+            raise
+
+    def stop(self, *names: str) -> None:
+        """Ends silos in good order, as a restart does; their folders stay."""
+        for name in names or self.names:
+            self.router.send(name, m.Stop("restart"))
+            self._threads[name].join(PATIENCE)
+            assert not self._threads[name].is_alive()
+            self.router.forget(name)
+
+    def close(self) -> None:
+        self._over.set()
+        for thread in self._threads.values():
+            thread.join(PATIENCE)
+        self.router.close()
+        assert not any(thread.is_alive() for thread in self._threads.values())
+
+    def plain(self, encoding: Encoding, names: Iterable[str], model: np.ndarray = ONES) -> np.ndarray:
+        """The sum over these silos, coded and added as a secure sum does it, without one."""
+        total = PlainSum(encoding)
+        for name in names:
+            total.add(encoding.encode([self.data[name] * model], b""))
+        return total.result()[0]
