@@ -1,0 +1,240 @@
+"""A coordinator that lies, driven by hand, over the real socket."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crypto.coordinator_sum import CoordinatorSetup
+from crypto.encoding import Encoding
+from crypto.graph import Topology, topology
+from crypto.opening import Opening
+from crypto.prg import Mask, add_masks
+from crypto.records import (
+    Endorsement,
+    KeyOffer,
+    NonceReveal,
+    Proposal,
+    ShareRelease,
+    SumHeader,
+    UnmaskRequest,
+    UploadRecord,
+)
+from tests.conftest import wait_for
+from tests.system.stage import ONES, PATIENCE, RUN, SIZE, TRAIN, Outgoing, Stage
+from wire import messages as m
+from wire.bundle import pack, pieces
+from wire.router import Received
+
+__all__ = ["Held", "Liar", "Turned", "refused", "same"]
+
+
+class Turned(Exception):
+    """A silo refused, and said so."""
+
+
+@contextmanager
+def refused(attack: str, log: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The silo says Refused with this name, and its log line has it."""
+    log.clear()
+    with pytest.raises(Turned) as caught:
+        yield
+    assert str(caught.value) == attack, [r.getMessage() for r in log.records]
+    assert f"refused ({attack}): " in log.text
+
+
+@dataclass
+class Held:
+    """What a coordinator holds of one sum before anything is opened."""
+
+    header: SumHeader
+    topology: Topology
+    records: dict[str, UploadRecord] = field(default_factory=dict)
+    words: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Liar:
+    """A coordinator that says whatever the test tells it to, over the real socket."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.names = stage, stage.names
+        self.round, self._number = 0, time.time_ns() // 1_000_000
+        self.told: dict[str, m.Broadcast] = {}  #: what each silo was told last
+        self._heard: dict[str, deque[Outgoing]] = defaultdict(deque)
+
+    # Speaking
+
+    def say(self, silo: str, message: m.Message, payload: Any = None) -> None:
+        assert self.stage.router.send(silo, message, payload), f"{silo} is gone"
+
+    def hear(self, silo: str, kind: type[m.Message]) -> tuple[Any, Any]:
+        """The silo's next message, which must be of this kind; a refusal is raised."""
+
+        def arrived() -> bool:
+            event = self.stage.router.receive(0.05)
+            if isinstance(event, Received) and not isinstance(event.message, m.Hello):
+                self._heard[event.silo].append((event.message, event.payload))
+            return bool(self._heard[silo])
+
+        wait_for(arrived, PATIENCE)
+        message, payload = self._heard[silo].popleft()
+        if isinstance(message, m.Refused) and kind is not m.Message:
+            raise Turned(message.attack)
+        assert isinstance(message, kind), message
+        return message, payload
+
+    def settle(self, *silos: str) -> None:
+        """Until each has answered all it was told: it refuses what no exchange is called, and says so last."""
+        for name in silos or self.names:
+            self.say(name, m.Go(0))
+            while not getattr(self.hear(name, m.Message)[0], "detail", "").startswith("a go message"):
+                pass
+
+    def step(self, silo: str, step: str, record: Any) -> dict[str, Any]:
+        """One question of the secure sum, and the silo's answer."""
+        self.say(silo, m.SumStep(step, record.to_record()))
+        return self.hear(silo, m.SumStep)[0].record
+
+    # Setting up
+
+    def offers(self, run: bytes = RUN) -> CoordinatorSetup:
+        """Everybody is welcomed and has offered a key."""
+        connected = self.stage.router
+        wait_for(lambda: connected.receive(0.05) and False or set(self.names) <= connected.connected, PATIENCE)
+        self.settle()
+        setup = CoordinatorSetup(self.stage.roster, run, self.stage.policy)
+        for name in self.names:
+            self.say(name, m.Welcome(run, 0))
+        for name in self.names:
+            setup.receive_offer(KeyOffer.from_record(self.hear(name, m.SumStep)[0].record))
+        return setup
+
+    def enrol(self, run: bytes = RUN) -> Liar:
+        self.setup = self.offers(run)
+        for name in self.names:
+            reveal = self.step(name, "keys", self.setup.key_list())
+            self.setup.receive_reveal(NonceReveal.from_record(reveal))
+        for name in self.names:
+            self.say(name, m.SumStep("nonces", self.setup.nonce_list().to_record()))
+        return self
+
+    # One exchange
+
+    def header(self, model: np.ndarray = ONES, **changes: Any) -> SumHeader:
+        self._number += 1
+        alive = changes.get("alive", self.names)
+        values = {
+            "sid": self.setup.sid,
+            "round": self.round,
+            "exchange": "train",
+            "number": self._number,
+            "broadcast": pack({"model": model}).digest,
+            "alive": alive,
+            "encoding": Encoding(32, len(self.names), (SIZE,), (8.0,)),
+            "weight_cap": 1.0,
+        }
+        return SumHeader(**(values | changes))
+
+    def tell(self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any) -> m.Broadcast:
+        self._number += 1
+        bundle = pack({"model": model})
+        encoding = (asked or self.header()).encoding
+        values = {
+            "number": self._number,
+            "round": asked.round if asked is not None else self.round,
+            "exchange": TRAIN,
+            "cohort": [self.names.index(n) for n in (asked.alive if asked else self.names) if n in self.names],
+            "common": bundle.layout,
+            "private": [],
+            "header": asked.to_record() if asked is not None else {},
+            "encoding": encoding.to_record(),
+        }
+        told = self.told[silo] = m.Broadcast(**(values | changes))
+        self.say(silo, told)
+        if told.common == bundle.layout:
+            for index, piece in enumerate(pieces(bundle.buffer)):
+                self.say(silo, m.Chunk(told.number, "common", index), piece)
+        return told
+
+    def ask(self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any) -> None:
+        """Tell a silo of an exchange that it must refuse before anything is computed."""
+        self.tell(silo, asked, model, **changes)
+        try:
+            self.hear(silo, m.Ready)
+        finally:
+            self.settle(silo)
+
+    def collect(self, silo: str, told: m.Broadcast) -> tuple[dict[str, Any], np.ndarray]:
+        """The silo computes and uploads: its record, and its words."""
+        self.say(silo, m.Go(told.number))
+        self.hear(silo, m.Ready)
+        self.say(silo, m.Send(told.number))
+        record = self.hear(silo, m.SumStart)[0].record
+        return record, np.frombuffer(self.hear(silo, m.Chunk)[1], "<u8").copy()
+
+    def held(self, header: SumHeader) -> Held:
+        graph = topology(self.setup.beacon, self.setup.members, header.alive, self.stage.policy, len(self.stage.roster))
+        return Held(header, graph)
+
+    def gather(self, header: SumHeader | None = None, models: dict[str, np.ndarray] | None = None) -> Held:
+        """Everybody alive has uploaded; nothing is open."""
+        header = header or self.header()
+        held = self.held(header)
+        told = {name: self.tell(name, header, (models or {}).get(name, ONES)) for name in header.alive}
+        for name in header.alive:
+            record, held.words[name] = self.collect(name, told[name])
+            held.records[name] = UploadRecord.from_record(record)
+        return held
+
+    def proposal(self, held: Held, survivors: Sequence[str]) -> Proposal:
+        return Proposal(held.header.h, tuple(survivors))
+
+    def certify(self, held: Held, survivors: Sequence[str], signers: Sequence[str] = ()) -> tuple[Endorsement, ...]:
+        proposal = self.proposal(held, survivors)
+        asked = signers or held.header.alive
+        return tuple(Endorsement.from_record(self.step(name, "propose", proposal)) for name in asked)
+
+    def request(
+        self, held: Held, holder: str, survivors: Sequence[str], signed: tuple[Endorsement, ...]
+    ) -> UnmaskRequest:
+        blobs = [(d, blob) for d in survivors for to, blob in held.records[d].blobs if to == holder]
+        return UnmaskRequest(held.header.h, tuple(survivors), signed, tuple(blobs))
+
+    def open(self, held: Held, survivors: Sequence[str], signed: tuple[Endorsement, ...]) -> Opening:
+        """What the holders release for a certified set."""
+        opening = Opening(held.header.h, held.topology, tuple(survivors), held.records)
+        for holder in held.header.alive:
+            released = self.step(holder, "unmask", self.request(held, holder, survivors, signed))
+            opening.receive(ShareRelease.from_record(released))
+        return opening
+
+    def unmasked(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
+        total = np.sum([held.words[name] for name in survivors], axis=0, dtype=np.uint64)
+        add_masks(total, [Mask(seed, -sign) for seed, sign in seeds])
+        return held.header.encoding.decode(total, len(survivors))[0]
+
+    def sum(self, held: Held, survivors: Sequence[str] = ()) -> np.ndarray:
+        """From the uploads to the sum, the way it is meant."""
+        survivors = survivors or held.header.alive
+        opening = self.open(held, survivors, self.certify(held, survivors))
+        return self.unmasked(held, survivors, opening.seeds())
+
+    def all_is_well(self) -> None:
+        """Whatever was tried before, the silos live, and a legal sum over all of them comes out right."""
+        self.settle()
+        self.round += 1
+        held = self.gather()
+        assert np.array_equal(self.sum(held), self.stage.plain(held.header.encoding, self.names))
+        assert not self.stage.crashes
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Equal up to what the encoding rounds away."""
+    return bool(np.abs(one - other).max() < 1e-6)
