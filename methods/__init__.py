@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,8 @@ def build_inner(name: str, of: str, task: Task, settings: Settings) -> Method:
     candidates = [n for n, path in METHODS.items() if not hasattr(importlib.import_module(path), "REFERENCE")]
     if of not in candidates:
         raise UserError(f'Option "of" of the method "{name}" must be a method, not "{of}".{nearest(of, candidates)}')
-    return module(of).build(task, settings)
+    own = {k: v for k, v in settings.options.items() if k != "of"}
+    return build(of, task, replace(settings, options=own))
 
 
 def _defaults(knobs: type) -> dict[str, Any]:

@@ -17,17 +17,17 @@ from methods.base import Method
 __all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
 
 CITATION = "a reference of this project: the method named by `of` on pooled data"
-TASKS = ("distant",)
+TASKS = ("distant", "sentence")
 REFERENCE = "A reference, not a federation: all sentences were pooled in one place."
 
 
 @dataclass(frozen=True)
 class Options:
-    of: str = "lazymil"  #: the method that is run on the pooled data
+    of: str = ""  #: the method that is run on the pooled data; empty: lazymil on bags, fedavg elsewhere
 
 
-def _of(options: Mapping[str, Any]) -> str:
-    return str(options.get("of", Options.of))
+def _of(options: Mapping[str, Any], task: str = "distant") -> str:
+    return str(options.get("of") or ("lazymil" if task == "distant" else "fedavg"))
 
 
 def adjust(settings: Settings) -> Settings:
@@ -44,5 +44,5 @@ def bag_rule(options: Mapping[str, Any]) -> str:
 def build(task: Any, settings: Settings) -> Method:
     from methods import build_inner
 
-    inner = build_inner("centralised", _of(settings.options), task, settings)
+    inner = build_inner("centralised", _of(settings.options, task.name), task, settings)
     return Method("centralised", CITATION, inner.exchanges, inner.init)

@@ -188,7 +188,8 @@ class SentenceTask(Task):
             "macro_f1": s.macro_f1,
             "accuracy": s.accuracy,
         }
-        per_class = {name: float(f) for name, f in zip(self.labels, s.per_class) if not np.isnan(f)}
+        there = self.class_counts(data) > 0  # the same classes for every model that is scored on this split
+        per_class = {n: float(f) for n, f, is_there in zip(self.labels, s.per_class, there) if is_there and f == f}
         return Evaluation(figures[self.metric], figures, per_class)
 
     def model_files(self) -> Mapping[str, bytes]:

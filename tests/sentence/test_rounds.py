@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -278,6 +279,16 @@ def test_an_empty_silo_has_no_weight(method: str) -> None:
     with_empty = run(tiny_study(method, [*SILOS, []], options={"weight_cap": 24}))[0]
     without = run(tiny_study(method, SILOS, options={"weight_cap": 24}))[0]
     assert_same(with_empty, without)
+
+
+@pytest.mark.parametrize("method", ["centralised", "local"])
+def test_the_references_run_on_sentences(method: str) -> None:
+    silos = [list(range(30))] if method == "centralised" else SILOS
+    study = tiny_study(method, silos, secagg=False, options={"of": "fedcmc"} if method == "local" else {})
+    _, folder = run(study)
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert summary["method"] == method
+    assert set(summary["per_class"]) <= set(study.task.labels) - {"None"}
 
 
 @pytest.mark.parametrize(
