@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from config.errors import UserError
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -83,6 +84,8 @@ def build(task: Any, settings: Settings) -> Method:
 
     inner = build_inner("local", _of(settings.options, task.name), task, settings)
     shapes = parameters(task.new_model(0))
+    if inner.init(0).memory:
+        raise UserError(f'The method "{inner.name}" keeps more than a model between rounds; local cannot run it alone.')
 
     def init(seed: int) -> State:
         start = inner.init(seed).model

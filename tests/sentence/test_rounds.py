@@ -284,11 +284,16 @@ def test_an_empty_silo_has_no_weight(method: str) -> None:
 @pytest.mark.parametrize("method", ["centralised", "local"])
 def test_the_references_run_on_sentences(method: str) -> None:
     silos = [list(range(30))] if method == "centralised" else SILOS
-    study = tiny_study(method, silos, secagg=False, options={"of": "fedcmc"} if method == "local" else {})
+    study = tiny_study(method, silos, secagg=False, options={"of": "fedrs"} if method == "local" else {})
     _, folder = run(study)
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     assert summary["method"] == method
     assert set(summary["per_class"]) <= set(study.task.labels) - {"None"}
+
+
+def test_local_refuses_a_method_that_keeps_more_than_a_model() -> None:
+    with pytest.raises(UserError, match="fedcmc"):
+        tiny_study("local", SILOS, options={"of": "fedcmc"})
 
 
 @pytest.mark.parametrize(
