@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from crypto import lanes
 from crypto.derive import Label, digest, number
 from crypto.errors import Refusal
 from crypto.prg import stream
@@ -31,13 +32,6 @@ FRAME_WORDS = 131072
 LANES: Mapping[int, int] = {32: 2, 21: 3, 16: 4}
 ROUNDINGS = ("nearest", "stochastic")
 
-_PIECE = 32768  # elements worked on at a time: 256 KiB of float64 scratch
-_CHECK = 1 << 18
-_MAGIC = float(1 << 52)  # adding it leaves a float64's integer part in its low bits, rounded to nearest even
-_MAGIC_BITS = np.uint64(0x433 << 52)
-_MAGIC_SINGLE = float(1 << 23)  # the same for float32
-_MAGIC_SINGLE_BITS = np.uint32(0x4B000000)
-_MOST_SINGLE = 1 << 19  # steps up to which float32 is used: its rounding is then below a sixteenth of a step
 _MOST_TENSORS = 1 << 16
 _MOST_ELEMENTS = 1 << 40
 _MOST_PARTIES = 4096
@@ -137,68 +131,38 @@ class Encoding:
             raise ValueError(f"{len(flats)} tensors where {len(self.sizes)} are declared")
         if self.rotate:
             flats = [rotate(flat, self.rotation_seed, i) for i, flat in enumerate(flats)]
+            for i, flat in enumerate(flats):  # the largest floats may have grown beyond all bounds
+                self._refuse_infinite(i, flat)
         return self._frames(flats, seed)
 
     def _checked(self, index: int, tensor: np.ndarray) -> np.ndarray:
-        flat = np.ascontiguousarray(tensor, dtype=np.float32).reshape(-1)
+        flat = np.require(tensor, np.float32, ["C", "ALIGNED"]).reshape(-1)
         if index >= len(self.sizes) or flat.size != self.sizes[index]:
             declared = self.sizes[index] if index < len(self.sizes) else "no"
             raise ValueError(f"tensor {index} has {flat.size} elements where {declared} are declared")
-        for at in range(0, flat.size, _CHECK):
-            part = flat[at : at + _CHECK]
-            with np.errstate(over="ignore", invalid="ignore"):
-                suspect = not np.isfinite(part.sum())  # four times as fast; a NaN or infinity always shows in a sum
-            if suspect and not np.isfinite(part).all():
-                raise ValueError(f"tensor {index} has a NaN or an infinity; nothing was encoded")
+        self._refuse_infinite(index, flat)
         return flat
+
+    def _refuse_infinite(self, index: int, flat: np.ndarray) -> None:
+        if not lanes.finite(flat):
+            raise ValueError(f"tensor {index} has a NaN or an infinity; nothing was encoded")
 
     def _frames(self, flats: Sequence[np.ndarray], seed: Seed) -> Iterator[np.ndarray]:
         buffer = np.empty(min(FRAME_WORDS, self.words), _U64)
-        wide, narrow = np.empty(_PIECE, np.float64), np.empty(_PIECE, np.float32)
         dice = _Dice(seed) if self.rounding == "stochastic" else None
         for index in range(self.frames):
             out = buffer[: self.frame_words(index)]
             for lane, first, last in self._lane_spans(index):
-                shift = np.uint64(lane * self.lane_bits)
+                shift = lane * self.lane_bits
                 for tensor, low, high, at in self._segments(first, last):
+                    rolled = dice.roll(high - low) if dice else None
                     source, target = flats[tensor][low:high], out[at : at + high - low]
-                    # Every word has an element in its lowest lane, which is written; the others are added to it.
-                    whole = target if lane == 0 else wide.view(_U64)[: high - low]
-                    if self._single(tensor):
-                        bits = self._integers_single(source, self._scales[tensor], narrow[: high - low])
-                        np.copyto(whole, bits)
-                    else:
-                        self._integers(source, self._scales[tensor], whole.view(np.float64), dice)
-                        if lane == 0:  # above, every shift is 12 or more, and the magic bits fall off the top
-                            np.subtract(whole, _MAGIC_BITS, out=whole)
-                    if lane:
-                        np.left_shift(whole, shift, out=whole)
-                        np.add(target, whole, out=target)
+                    lanes.pack(source, self._scales[tensor], self.steps, self._single(tensor), rolled, shift, target)
             yield out
 
     def _single(self, tensor: int) -> bool:
         """Whether float32 is precise enough for a tensor: it is exact up to 2**24, and half as much to move."""
-        return self.rounding == "nearest" and self.steps <= _MOST_SINGLE and 1e-30 < self._scales[tensor] < 1e30
-
-    def _integers_single(self, source: np.ndarray, scale: float, out: np.ndarray) -> np.ndarray:
-        """Clip, scale, round and offset in float32; the integers, as 32-bit words."""
-        steps = np.float32(self.steps)
-        with np.errstate(over="ignore"):  # an overflow is clipped in the next line
-            np.multiply(source, np.float32(scale), out=out)
-        np.clip(out, -steps, steps, out=out)
-        np.add(out, np.float32(_MAGIC_SINGLE) + steps, out=out)
-        bits = out.view(np.uint32)
-        return np.subtract(bits, _MAGIC_SINGLE_BITS, out=bits)
-
-    def _integers(self, source: np.ndarray, scale: float, out: np.ndarray, dice: _Dice | None) -> None:
-        """Clip, scale, round and offset; leaves the integer in the low bits of each float64 of `out`."""
-        steps = float(self.steps)
-        np.multiply(source, scale, out=out, dtype=np.float64)
-        if dice is not None:
-            out += dice.roll(out.size)
-        # Clipped last: below -Q by a whisker, the sum with the magic number would lose its exponent.
-        np.clip(out, -steps, steps, out=out)
-        np.add(out, _MAGIC + steps, out=out)
+        return self.rounding == "nearest" and self.steps <= lanes.MOST_SINGLE and 1e-30 < self._scales[tensor] < 1e30
 
     def _lane_spans(self, frame: int) -> Iterator[tuple[int, int, int]]:
         """(lane, first element, last element) of a frame; the last lanes of the last frame may be short."""
@@ -214,7 +178,7 @@ class Encoding:
         at = first
         while at < last:
             begin = int(self._ends[tensor]) - self.sizes[tensor]
-            end = min(int(self._ends[tensor]), last, at + _PIECE)
+            end = min(int(self._ends[tensor]), last, at + lanes.PIECE)
             if end > at:
                 yield tensor, at - begin, end - begin, at - first
             at = end
@@ -242,21 +206,16 @@ class Encoding:
             raise ValueError(f"{words.shape} words where ({self.words},) are declared")
         if not 1 <= count <= self.parties:
             raise ValueError(f"a sum of {count} vectors in an encoding for at most {self.parties}")
+        words = np.require(words, requirements=["C", "ALIGNED"])
         tensors = [np.empty(size, np.float64) for size in self.sizes]
-        mask = np.uint64((1 << self.lane_bits) - 1)
-        scratch = np.empty(_PIECE, _U64)
+        offset = float(count * self.steps)
         for index in range(self.frames):
             base = index * FRAME_WORDS
             for lane, first, last in self._lane_spans(index):
-                shift = np.uint64(lane * self.lane_bits)
+                shift = lane * self.lane_bits
                 for tensor, low, high, at in self._segments(first, last):
-                    part = scratch[: high - low]
-                    np.right_shift(words[base + at : base + at + high - low], shift, out=part)
-                    np.bitwise_and(part, mask, out=part)
-                    target = tensors[tensor][low:high]
-                    np.copyto(target, part.view(np.int64))
-                    np.subtract(target, float(count * self.steps), out=target)
-                    np.multiply(target, self.ranges[tensor] / self.steps, out=target)
+                    part, target = words[base + at : base + at + high - low], tensors[tensor][low:high]
+                    lanes.unpack(part, shift, self.lane_bits, offset, self.ranges[tensor] / self.steps, target)
         if self.rotate:
             tensors = [unrotate(flat, self.rotation_seed, i) for i, flat in enumerate(tensors)]
         return tensors
@@ -303,17 +262,13 @@ class Encoding:
 
 
 class _Dice:
-    """Uniform numbers in (-1/2, 1/2) from a seed: added before rounding to nearest, they make it stochastic."""
+    """Uniform 32-bit integers from a seed, one per element, in order."""
 
     def __init__(self, seed: Seed) -> None:
         self._stream = stream(digest(Label.ROUNDING, seed)[:16])
-        self._raw = np.empty(_PIECE + 4, np.uint32)
-        self._zeros = bytes(_PIECE * 4)
-        self._out = np.empty(_PIECE, np.float64)
+        self._raw = np.empty(lanes.PIECE + 4, np.uint32)
+        self._zeros = bytes(lanes.PIECE * 4)
 
     def roll(self, count: int) -> np.ndarray:
         self._stream.update_into(memoryview(self._zeros)[: count * 4], self._raw.data.cast("B"))
-        out = self._out[:count]
-        np.multiply(self._raw[:count], 2.0**-32, out=out)
-        np.subtract(out, 0.5 - 2.0**-33, out=out)
-        return out
+        return self._raw[:count]

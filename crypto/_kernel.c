@@ -1,0 +1,270 @@
+/* The three loops of crypto/lanes.py in C: the same words and floats, bit for bit, in one pass each.
+ *
+ * Plain loops that the compiler turns into vector instructions. Nothing here may be compiled with -ffast-math or with
+ * contraction of a*b+c into one rounding (-ffp-contract=off): results would differ from numpy's in the last bit, and
+ * crypto/lanes.py would refuse the kernel when it compares the two on import. Every function checks the type, size and
+ * alignment of every buffer, and releases the interpreter lock while it works.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0
+#error "floats are computed in another precision than declared; numpy is used instead"
+#endif
+
+/* One copy of each loop per generation of vector instructions, chosen when the library is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+#define VERSION 1 /* of what the functions take and do; crypto/lanes.py names the one that it wants */
+
+static const double MAGIC = 4503599627370496.0; /* 2**52: added, it leaves the integer part in the low bits */
+static const uint64_t MAGIC_BITS = (uint64_t)0x433 << 52;
+static const float MAGIC_SINGLE = 8388608.0f; /* 2**23, the same for float */
+static const uint32_t MAGIC_SINGLE_BITS = 0x4B000000u;
+
+/* The loops */
+
+CLONES static uint32_t largest(const uint32_t *bits, Py_ssize_t n)
+{
+    uint32_t most = 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        uint32_t b = bits[i] & 0x7FFFFFFFu;
+        most = b > most ? b : most;
+    }
+    return most;
+}
+
+CLONES static void pack_single(const float *restrict x, uint64_t *restrict out, Py_ssize_t n, float scale, float steps,
+                               int shift)
+{
+    const float magic = MAGIC_SINGLE + steps;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        float v = x[i] * scale;
+        uint32_t bits;
+        v = v > -steps ? v : -steps; /* also where v is no number */
+        v = v < steps ? v : steps;
+        v += magic;
+        memcpy(&bits, &v, sizeof bits);
+        uint64_t word = (uint64_t)(bits - MAGIC_SINGLE_BITS) << shift;
+        out[i] = shift ? out[i] + word : word;
+    }
+}
+
+CLONES static void pack_double(const float *restrict x, uint64_t *restrict out, Py_ssize_t n, double scale,
+                               double steps, int shift)
+{
+    const double magic = MAGIC + steps;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        double v = (double)x[i] * scale;
+        uint64_t bits;
+        v = v > -steps ? v : -steps;
+        v = v < steps ? v : steps;
+        v += magic;
+        memcpy(&bits, &v, sizeof bits);
+        uint64_t word = (bits - MAGIC_BITS) << shift;
+        out[i] = shift ? out[i] + word : word;
+    }
+}
+
+CLONES static void pack_dice(const float *restrict x, const uint32_t *restrict dice, uint64_t *restrict out,
+                             Py_ssize_t n, double scale, double steps, int shift)
+{
+    const double magic = MAGIC + steps;
+    const double unit = 1.0 / 4294967296.0, half = 0.5 - 1.0 / 8589934592.0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        double v = (double)x[i] * scale;
+        double die = (double)dice[i] * unit - half;
+        uint64_t bits;
+        v += die;
+        v = v > -steps ? v : -steps;
+        v = v < steps ? v : steps;
+        v += magic;
+        memcpy(&bits, &v, sizeof bits);
+        uint64_t word = (bits - MAGIC_BITS) << shift;
+        out[i] = shift ? out[i] + word : word;
+    }
+}
+
+CLONES static void unpack_lane(const uint64_t *restrict words, double *restrict out, Py_ssize_t n, int shift,
+                               uint64_t mask, double offset, double step)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        uint64_t bits = ((words[i] >> shift) & mask) | MAGIC_BITS;
+        double v;
+        memcpy(&v, &bits, sizeof v);
+        v -= MAGIC; /* exact: the lane's integer */
+        v -= offset;
+        out[i] = v * step;
+    }
+}
+
+/* Buffers */
+
+/* One contiguous, aligned row of float32 (f), float64 (d), 32-bit (I) or 64-bit (Q) unsigned integers. */
+static int row(PyObject *object, char kind, int writable, Py_buffer *view, Py_ssize_t *count)
+{
+    const Py_ssize_t size = kind == 'f' || kind == 'I' ? 4 : 8;
+    if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0)
+        return -1;
+    const char *format = view->format ? view->format : "B";
+    if (*format == '@' || *format == '=')
+        format++;
+    const char *known = kind == 'Q' ? "QL" : kind == 'I' ? "IL" : kind == 'f' ? "f" : "d";
+    if (view->ndim != 1 || view->itemsize != size || strlen(format) != 1 || !strchr(known, *format)
+        || (uintptr_t)view->buf % (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "a buffer is not one aligned row of '%c'", kind);
+        PyBuffer_Release(view);
+        return -1;
+    }
+    *count = view->len / size;
+    return 0;
+}
+
+static int number(PyObject *object, double *value)
+{
+    *value = PyFloat_AsDouble(object);
+    if (*value == -1.0 && PyErr_Occurred())
+        return -1;
+    if (!isfinite(*value)) {
+        PyErr_SetString(PyExc_ValueError, "a scale, step or offset is not finite");
+        return -1;
+    }
+    return 0;
+}
+
+static int in_range(PyObject *object, long low, long high, int *value)
+{
+    long given = PyLong_AsLong(object);
+    if (given == -1 && PyErr_Occurred())
+        return -1;
+    if (given < low || given > high) {
+        PyErr_Format(PyExc_ValueError, "%ld is not between %ld and %ld", given, low, high);
+        return -1;
+    }
+    *value = (int)given;
+    return 0;
+}
+
+static int arguments(Py_ssize_t given, Py_ssize_t wanted)
+{
+    if (given == wanted)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%zd arguments where %zd are wanted", given, wanted);
+    return -1;
+}
+
+/* What Python calls */
+
+static PyObject *all_finite(PyObject *self, PyObject *values)
+{
+    Py_buffer view;
+    Py_ssize_t n;
+    uint32_t most;
+    (void)self;
+    if (row(values, 'f', 0, &view, &n) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    most = largest(view.buf, n);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(most < 0x7F800000u);
+}
+
+/* pack(source, scale, steps, single, dice or None, shift, out) */
+static PyObject *pack(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer source, out, dice;
+    Py_ssize_t n, room, rolled = -1;
+    double scale, steps;
+    int single, shift;
+    PyObject *result = NULL;
+    (void)self;
+    if (arguments(nargs, 7) < 0 || number(args[1], &scale) < 0 || number(args[2], &steps) < 0
+        || in_range(args[3], 0, 1, &single) < 0 || in_range(args[5], 0, 63, &shift) < 0)
+        return NULL;
+    if (steps < 1 || steps > 4294967295.0 || (single && steps > 4194304.0) || (single && args[4] != Py_None)) {
+        PyErr_SetString(PyExc_ValueError, "so many steps do not fit the arithmetic");
+        return NULL;
+    }
+    if (row(args[0], 'f', 0, &source, &n) < 0)
+        return NULL;
+    if (row(args[6], 'Q', 1, &out, &room) < 0)
+        goto no_out;
+    if (args[4] != Py_None && row(args[4], 'I', 0, &dice, &rolled) < 0)
+        goto no_dice;
+    if (room != n || (rolled >= 0 && rolled != n)) {
+        PyErr_Format(PyExc_ValueError, "%zd values and %zd dice for %zd words", n, rolled, room);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        if (single)
+            pack_single(source.buf, out.buf, n, (float)scale, (float)steps, shift);
+        else if (rolled >= 0)
+            pack_dice(source.buf, dice.buf, out.buf, n, scale, steps, shift);
+        else
+            pack_double(source.buf, out.buf, n, scale, steps, shift);
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    }
+    if (rolled >= 0)
+        PyBuffer_Release(&dice);
+no_dice:
+    PyBuffer_Release(&out);
+no_out:
+    PyBuffer_Release(&source);
+    return result;
+}
+
+/* unpack(words, shift, lane_bits, offset, step, out) */
+static PyObject *unpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer words, out;
+    Py_ssize_t n, room;
+    double offset, step;
+    int shift, lane_bits;
+    PyObject *result = NULL;
+    (void)self;
+    if (arguments(nargs, 6) < 0 || in_range(args[1], 0, 63, &shift) < 0 || in_range(args[2], 1, 52, &lane_bits) < 0
+        || number(args[3], &offset) < 0 || number(args[4], &step) < 0 || row(args[0], 'Q', 0, &words, &n) < 0)
+        return NULL;
+    if (row(args[5], 'd', 1, &out, &room) < 0)
+        goto no_out;
+    if (room != n) {
+        PyErr_Format(PyExc_ValueError, "%zd words for %zd values", n, room);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        unpack_lane(words.buf, out.buf, n, shift, ((uint64_t)1 << lane_bits) - 1, offset, step);
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&out);
+no_out:
+    PyBuffer_Release(&words);
+    return result;
+}
+
+static PyMethodDef METHODS[] = {
+    {"finite", all_finite, METH_O, "Whether no value is a NaN or an infinity."},
+    {"pack", (PyCFunction)(void (*)(void))pack, METH_FASTCALL, "Floats to integers in one lane of words."},
+    {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, "One lane of summed words to floats."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT, "_kernel", "See crypto/lanes.py.", 0, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void)
+{
+    PyObject *module = PyModule_Create(&MODULE);
+    if (module && PyModule_AddIntConstant(module, "VERSION", VERSION) < 0)
+        Py_CLEAR(module);
+    return module;
+}
