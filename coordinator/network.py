@@ -16,7 +16,7 @@ from crypto.params import policy_for
 from crypto.records import KeyOffer, NonceReveal
 from methods.base import Folded, silo_name
 from wire import messages as m
-from wire.bundle import pack
+from wire.bundle import broadcast_digest, pack
 from wire.router import Gone, Received, Router
 
 __all__ = ["NetworkChorus"]
@@ -46,6 +46,7 @@ class NetworkChorus:
         # Above every number of an earlier process of this run: silos refuse any that is not above the last.
         self._number = time.time_ns() // 1_000_000
         self._setup: CoordinatorSetup | None = None
+        self._said: dict[int, tuple[int, bytes]] = {}  # exchange of this round -> (round, digest) of its broadcast
 
     # Enrolment -------------------------------------------------------------------------------------------------
 
@@ -153,6 +154,7 @@ class NetworkChorus:
     def perform(self, call: Call) -> Folded:
         common = pack(call.broadcast.common)
         private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
+        self._said[call.index] = (call.round, common.digest)
         reason = ""
         for attempt in range(_ATTEMPTS):
             here = set(self.present())
@@ -169,6 +171,7 @@ class NetworkChorus:
                     number=self._number,
                     setup=self._setup,
                     common=common,
+                    broadcast=broadcast_digest(self._said),
                     private=private,
                     runlog=self._runlog,
                     phases=self.phases,
@@ -198,6 +201,7 @@ class NetworkChorus:
         raise RoundFailed(f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}.")
 
     def end_round(self, round: int) -> None:
+        self._said.clear()
         for silo in sorted(self._members):
             self._router.send(silo, m.RoundOver(round))
 

@@ -19,7 +19,7 @@ from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
 from wire import messages as m
-from wire.bundle import Inbox, pack, pieces
+from wire.bundle import Inbox, broadcast_digest, pack, pieces
 
 __all__ = ["Session", "State"]
 
@@ -80,6 +80,8 @@ class Session:
         self._header: SumHeader | None = None
         self._inboxes: list[tuple[str, Inbox]] = []
         self._answer: Answer | None = None
+        #: Exchange -> (round, digest) of the broadcast it was answered on, while the desk may carry something of it.
+        self._answered: dict[int, tuple[int, bytes]] = {}
         self._steps: dict[str, Callable[[Any, Any], Iterator[Outgoing]]] = {
             "welcome": self._welcome,
             "sum:keys": self._keys,
@@ -176,7 +178,9 @@ class Session:
                     raise Refusal("model-inconsistency", "the cohort told is not the one that the sum is over")
                 sizes = tuple(s.size for s in exchange.masked.values())
                 caps = [s.cap for s in exchange.masked.values()]
-                self._sum.begin(self._header, self._inboxes[0][1].bundle().digest, sizes, caps)
+                now = (self._told.round, self._inboxes[0][1].bundle().digest)
+                heard = broadcast_digest({**self._answered, self._told.exchange: now})
+                self._sum.begin(self._header, heard, sizes, caps)
             self.state = State.TOLD
         yield from ()
 
@@ -197,6 +201,7 @@ class Session:
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.round)
             raise Refusal("wrong-shape", f"no answer could be computed from it ({type(e).__name__})") from None
+        self._answered[told.exchange] = (told.round, self._inboxes[0][1].bundle().digest)
         self.state = State.READY
         yield m.Ready(self._number), None
 
@@ -236,6 +241,7 @@ class Session:
 
     def _round_over(self, message: m.RoundOver, _: Any) -> Iterator[Outgoing]:
         self._desk.end_round()
+        self._answered.clear()
         if self._party is not None:
             self._party.end_round()
         yield from ()

@@ -15,7 +15,7 @@ import numpy as np
 
 from wire.messages import FRAME_BYTES, BadMessage, Oversize
 
-__all__ = ["Bundle", "Inbox", "pack", "pieces"]
+__all__ = ["Bundle", "Inbox", "broadcast_digest", "pack", "pieces"]
 
 _DTYPES = {d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")}
 _ALIGN = 64
@@ -55,6 +55,17 @@ def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
     for offset, a in blocks:
         buffer[offset : offset + a.nbytes].view(a.dtype).reshape(a.shape)[...] = a
     return Bundle(layout, buffer)
+
+
+def broadcast_digest(said: Mapping[int, tuple[int, bytes]]) -> bytes:
+    """Hash of all that was broadcast for a sum: exchange -> (round, digest of its bundle).
+
+    A silo's answer may stand on what it was told in earlier exchanges of the round, so its masks are bound to them all.
+    """
+    h = hashlib.sha256()
+    for exchange, (round, digest) in sorted(said.items()):
+        h.update(exchange.to_bytes(8, "big") + round.to_bytes(8, "big") + digest)
+    return h.digest()
 
 
 def pieces(buffer: np.ndarray) -> Iterator[memoryview]:

@@ -30,7 +30,7 @@ from crypto.records import (
 from tests.conftest import wait_for
 from tests.system.stage import ONES, PATIENCE, RUN, SIZE, TRAIN, Outgoing, Stage
 from wire import messages as m
-from wire.bundle import pack, pieces
+from wire.bundle import broadcast_digest, pack, pieces
 from wire.router import Received
 
 __all__ = ["Held", "Liar", "Turned", "refused", "same"]
@@ -91,10 +91,11 @@ class Liar:
         return message, payload
 
     def settle(self, *silos: str) -> None:
-        """Until each has answered all it was told: it refuses what no exchange is called, and says so last."""
+        """Until each has answered all it was told: it refuses a step that does not exist, and says so last."""
         for name in silos or self.names:
-            self.say(name, m.Go(0))
-            while not getattr(self.hear(name, m.Message)[0], "detail", "").startswith("a go message"):
+            self._number += 1
+            self.say(name, m.SumStep(f"mark-{self._number}", {}))
+            while f"mark-{self._number} " not in getattr(self.hear(name, m.Message)[0], "detail", ""):
                 pass
 
     def step(self, silo: str, step: str, record: Any) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class Liar:
             "round": self.round,
             "exchange": "train",
             "number": self._number,
-            "broadcast": pack({"model": model}).digest,
+            "broadcast": broadcast_digest({TRAIN: (changes.get("round", self.round), pack({"model": model}).digest)}),
             "alive": alive,
             "encoding": Encoding(32, len(self.names), (SIZE,), (8.0,)),
             "weight_cap": 1.0,

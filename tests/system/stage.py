@@ -29,10 +29,23 @@ from wire.dealer import Dealer
 from wire.keys import CurveKeys
 from wire.router import Router
 
-__all__ = ["BOTH", "METHOD", "ONES", "PATIENCE", "REPORT", "RUN", "SIZE", "TRAIN", "Lie", "Outgoing", "Stage"]
+__all__ = [
+    "BOTH",
+    "CARRIED",
+    "METHOD",
+    "ONES",
+    "PATIENCE",
+    "REPORT",
+    "RUN",
+    "SIZE",
+    "TRAIN",
+    "Lie",
+    "Outgoing",
+    "Stage",
+]
 
 SIZE = 6
-TRAIN, REPORT, BOTH = 0, 1, 2
+TRAIN, REPORT, BOTH, CARRIED = 0, 1, 2, 3
 ONES = np.ones(SIZE, np.float32)
 RUN = b"r" * 32
 PATIENCE = 20.0  #: seconds until something that must happen has not happened
@@ -44,10 +57,12 @@ Lie = Callable[[m.Message, Any], Iterable[Outgoing]]
 # What is trained: a silo's update is its secret vector times the model, so that a model of zeros silences it.
 
 
-def _exchange(name: str, masked: bool, sealed: bool) -> Exchange:
+def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> Exchange:
     def answer(silo: SiloView, heard: Heard) -> Answer:
-        update = {"update": silo.data * heard.common["model"]} if masked else {}
-        return Answer(update, {"count": np.array([silo.index], np.float32)} if sealed else {})
+        model = silo.carry["model"] if carried else heard.common["model"]
+        update = {"update": silo.data * model} if masked else {}
+        count = {"count": np.array([silo.index], np.float32)} if sealed else {}
+        return Answer(update, count, carry={"model": model})
 
     said = [Disclosure("update", "masked", "numbers", "their sum", "none")] * masked
     said += [Disclosure("count", "sealed", "one number", "it", "none")] * sealed
@@ -65,7 +80,12 @@ def _exchange(name: str, masked: bool, sealed: bool) -> Exchange:
 METHOD = Method(
     "toy",
     "nobody",
-    (_exchange("train", True, False), _exchange("report", False, True), _exchange("both", True, True)),
+    (
+        _exchange("train", True, False),
+        _exchange("report", False, True),
+        _exchange("both", True, True),
+        _exchange("carried", True, False, carried=True),
+    ),
     lambda seed: State({"model": ONES}),
 )
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from crypto.encoding import Encoding
+from crypto.records import UploadRecord
 from crypto.silo_sum import SiloSum
 from methods.base import Answer, ArraySpec
 from silo.session import Session
-from tests.system.liar import refused, same
-from tests.system.stage import METHOD, ONES, REPORT, SIZE
+from tests.system.liar import Held, Liar, refused, same
+from tests.system.stage import CARRIED, METHOD, ONES, REPORT, SIZE
 from tests.system.test_attacks_on_silos import Log, Make, Patch, make
 from wire import messages as m
-from wire.bundle import Bundle, pack
+from wire.bundle import Bundle, broadcast_digest, pack
 
 __all__ = ["make"]
 ZEROS = np.zeros(SIZE, np.float32)
@@ -153,7 +154,7 @@ def test_model_inconsistency(make: Make, caplog: Log) -> None:
         liar.ask(rest[0], liar.header(), cohort=[0, 1, 2])
     # A header for each: every silo uploads, but the victim's masks belong to another sum and its signature too.
     common = liar.header(ZEROS)
-    special = replace(common, broadcast=pack({"model": ONES}).digest)
+    special = replace(common, broadcast=liar.header(ONES).broadcast)
     told = {n: liar.tell(n, special if n == victim else common, ONES if n == victim else ZEROS) for n in liar.names}
     for name in liar.names:
         liar.collect(name, told[name])
@@ -168,6 +169,67 @@ def test_model_inconsistency_without_the_broadcast_in_h(make: Make, monkeypatch:
     monkeypatch.setattr(Bundle, "digest", property(lambda self: bytes(32)))
     held = liar.gather(models={name: ONES if name == victim else ZEROS for name in liar.names})
     assert same(liar.sum(held), liar.stage.data[victim])
+
+
+def _carried(liar: Liar, models: dict[str, np.ndarray], common: np.ndarray, off: int = 0) -> Held:
+    """Models shown in an exchange without a sum, and then a sum over what the silos made of them."""
+    liar.settle()
+    for name in liar.names:
+        told = liar.tell(name, None, models[name], exchange=REPORT)
+        liar.say(name, m.Go(told.number))
+        liar.hear(name, m.Ready)
+    nothing = pack({})
+    said = {REPORT: (liar.round + off, pack({"model": common}).digest), CARRIED: (liar.round, nothing.digest)}
+    held = liar.held(liar.header(exchange="carried", broadcast=broadcast_digest(said)))
+    for name in liar.names:
+        told = liar.tell(name, held.header, exchange=CARRIED, common=nothing.layout)
+        record, held.words[name] = liar.collect(name, told)
+        held.records[name] = UploadRecord.from_record(record)
+    return held
+
+
+def test_model_inconsistency_in_an_earlier_exchange(make: Make, caplog: Log) -> None:
+    """The sum's own broadcast is empty and the same for all; what was told before it is not."""
+    liar = make().enrol()
+    victim, rest = liar.names[0], liar.names[1:]
+    split = {name: ONES if name == victim else ZEROS for name in liar.names}
+    with refused("model-inconsistency", caplog):
+        _carried(liar, split, ZEROS)
+    with refused("model-inconsistency", caplog):
+        _carried(liar, split, ONES)
+    with refused("model-inconsistency", caplog):  # nor in the name of another round
+        _carried(liar, dict.fromkeys(liar.names, ONES), ONES, off=1)
+    # A broadcast that could not be answered on does not stand for the one that was.
+    liar.settle()
+    told = liar.tell(rest[0], None, ONES, exchange=REPORT)
+    liar.say(rest[0], m.Go(told.number))
+    liar.hear(rest[0], m.Ready)
+    layout = pack({"other": ZEROS})
+    told = liar.tell(rest[0], None, exchange=REPORT, common=layout.layout)
+    liar.say(rest[0], m.Chunk(told.number, "common", 0), layout.buffer.data)
+    with refused("wrong-shape", caplog):
+        liar.say(rest[0], m.Go(told.number))
+        liar.hear(rest[0], m.Ready)
+    said = {REPORT: (0, layout.digest), CARRIED: (0, pack({}).digest)}
+    with refused("model-inconsistency", caplog):
+        header = liar.header(exchange="carried", broadcast=broadcast_digest(said))
+        liar.ask(rest[0], header, exchange=CARRIED, common=[])
+    for name in liar.names:
+        liar.say(name, m.Closed(liar.told[name].number, False))
+        liar.say(name, m.RoundOver(0))
+    liar.round += 1
+    held = _carried(liar, dict.fromkeys(liar.names, ONES), ONES)
+    assert same(liar.sum(held), sum(liar.stage.data.values()))
+
+
+def test_model_inconsistency_with_only_the_sums_own_broadcast_in_h(make: Make, monkeypatch: Patch) -> None:
+    liar = make().enrol()
+    victim = liar.names[0]
+    own = broadcast_digest
+    monkeypatch.setattr("silo.session.broadcast_digest", lambda said: own({3: said[3]}))
+    split = {name: ONES if name == victim else ZEROS for name in liar.names}
+    monkeypatch.setattr("tests.system.test_attacks_on_sums.broadcast_digest", lambda said: own({3: said[3]}))
+    assert same(liar.sum(_carried(liar, split, ZEROS)), liar.stage.data[victim])
 
 
 def test_channel_downgrade(make: Make, caplog: Log) -> None:
@@ -261,3 +323,21 @@ def test_a_method_that_answers_otherwise_than_declared(
     finally:
         object.__setattr__(train, "answer", good)
     liar.all_is_well()
+
+
+def test_undeclared_upload_without_the_gate(make: Make, monkeypatch: Patch) -> None:
+    """A method whose code sends sealed what it declared masked: the coordinator reads it."""
+    monkeypatch.setattr("silo.desk._check", lambda exchange, answer: None)
+    monkeypatch.setattr(Answer, "__init__", _sealed_instead(Answer.__init__))
+    liar = make().enrol()
+    told = liar.tell("silo-000", liar.header())
+    liar.say("silo-000", m.Go(told.number))
+    liar.hear("silo-000", m.Ready)
+    liar.say("silo-000", m.Send(told.number))
+    assert liar.hear("silo-000", m.SealedStart)[0].arrays == [["update", "<f4", [SIZE]]]
+    payload = liar.hear("silo-000", m.Chunk)[1]
+    assert same(np.frombuffer(payload, "<f4")[:SIZE], liar.stage.data["silo-000"])
+
+
+def _sealed_instead(real: Any) -> Any:
+    return lambda self, masked=None, sealed=None, **rest: real(self, {}, {**(masked or {}), **(sealed or {})}, **rest)
