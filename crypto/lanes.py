@@ -1,24 +1,23 @@
 """One lane of a stretch of words: floats to integers that are added into it, and back. The arithmetic of `encoding`.
 
 `finite`, `pack` and `unpack` exist twice, with the same result bit for bit: in numpy, below, and in C (`_kernel.c`),
-where each is a single pass. The C version is used where it was built, unless SOTTOVOCE_KERNEL=off is in the environment
-when this module is imported, or it gives another answer than numpy's to a few hard questions on import.
+where each is a single pass. The C version is used where there is one (see `compiled`), unless it gives another
+answer than numpy's to a few hard questions on import.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 
 import numpy as np
 
-__all__ = ["MOST_SINGLE", "PIECE", "compiled", "finite", "pack", "unpack"]
+from crypto.compiled import extension
+
+__all__ = ["MOST_SINGLE", "PIECE", "finite", "pack", "unpack"]
 
 PIECE = 32768  #: the most elements that `pack` and `unpack` take at a time: 256 KiB of float64 scratch
 MOST_SINGLE = 1 << 19  #: steps up to which float32 is used: its rounding is then below a sixteenth of a step
 
-_VERSION = 1  # of the compiled functions' arguments
 _CHECK = 1 << 18
 _MAGIC = float(1 << 52)  # adding it leaves a float64's integer part in its low bits, rounded to nearest even
 _MAGIC_BITS = np.uint64(0x433 << 52)
@@ -108,9 +107,7 @@ def unpack_numpy(
 
 # The same in C
 
-finite, pack, unpack = finite_numpy, pack_numpy, unpack_numpy
-compiled = False  #: whether the three are the compiled ones
-
+_kernel = extension("_kernel", version=1)
 
 #: x, scale and a die for which x * scale + die, rounded twice as it must be, is half a step, and rounded once is more.
 _FUSED = (1 + 5 * 2.0**-23, float.fromhex("0x1.fffffc0000280p-34"), 2**32 - 1)
@@ -139,12 +136,7 @@ def _agrees() -> bool:
     return np.array_equal(floats, expected) and _kernel.finite(source) and not _kernel.finite(bad)
 
 
-if os.environ.get("SOTTOVOCE_KERNEL", "").lower() != "off" and sys.byteorder == "little":
-    try:
-        from crypto import _kernel
-    except ImportError:  # installed without a compiler
-        pass
-    else:
-        if _kernel.VERSION == _VERSION and _agrees():
-            finite, pack, unpack = _kernel.finite, _kernel.pack, _kernel.unpack
-            compiled = True
+if _kernel is not None and _agrees():
+    finite, pack, unpack = _kernel.finite, _kernel.pack, _kernel.unpack
+else:
+    finite, pack, unpack = finite_numpy, pack_numpy, unpack_numpy

@@ -163,8 +163,8 @@ def test_bad_arguments_are_refused(call: str, values: tuple) -> None:
 
 
 def test_it_is_used_and_can_be_turned_off() -> None:
-    script = "from crypto import lanes; print(lanes.compiled, lanes.pack is lanes.pack_numpy)"
-    for setting, says in (("", "True False"), ("off", "False True"), ("OFF", "False True")):
+    script = "from crypto import lanes, prg; print(lanes.pack is lanes.pack_numpy, prg._keystream is None)"
+    for setting, says in (("", "False False"), ("off", "True True"), ("OFF", "True True")):
         environment = os.environ | {"SOTTOVOCE_KERNEL": setting}
         told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
         assert told.stdout.strip() == says, told.stderr
@@ -178,10 +178,10 @@ def test_a_kernel_that_is_stale_or_wrong_is_not_used(name: str, instead: str) ->
         "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in ('VERSION', 'finite', 'pack', 'unpack')})\n"
         f"fake.{name} = {instead}\n"
         "crypto._kernel = sys.modules['crypto._kernel'] = fake\n"
-        "from crypto import lanes; print(lanes.compiled)"
+        "from crypto import lanes; print(lanes.pack is lanes.pack_numpy)"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert told.stdout.strip() == "False", told.stderr
+    assert told.stdout.strip() == "True", told.stderr
 
 
 def test_threads_encode_at_the_same_time() -> None:

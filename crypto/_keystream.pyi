@@ -1,0 +1,6 @@
+from typing import Any
+
+VERSION: int
+
+def supported() -> bool: ...
+def add(words: Any, keys: bytes, signs: bytes, first_piece: int) -> None: ...
