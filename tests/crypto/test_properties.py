@@ -91,6 +91,46 @@ def refused_set(opened: OpenSum, survivors: tuple[str, ...]) -> bool:
     return len(opened.reachable) < opened.needed
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_uploads_interleaved_in_any_way_give_the_plain_sum(data: st.DataObject) -> None:
+    """Frames of up to three silos in any order, some of whom die between two frames; others take their places."""
+    world = World(6).enrol()
+    sizes = (FRAME_WORDS * 2 * 2 + 11,)
+    encoding = Encoding(32, 6, sizes, (1.0,))
+    inputs = vectors(world.names, sizes)
+    header = world.header(encoding)
+    for name in world.names:
+        world.silos[name].begin(header, header.broadcast, sizes)
+    opened = OpenSum(header, world.setup, staging=data.draw(st.integers(1, 3)))
+    waiting = list(data.draw(st.permutations(world.names)))
+    dead = data.draw(st.sets(st.sampled_from(world.names), max_size=2))
+    dying = {name: data.draw(st.integers(0, encoding.frames)) for name in dead}
+    streams: dict = {}
+    while waiting or streams:
+        while waiting and opened.can_begin:
+            name = waiting.pop()
+            record, frames = world.silos[name].upload(inputs[name])
+            opened.begin_upload(record)
+            streams[name] = enumerate(frames)
+        name = data.draw(st.sampled_from(sorted(streams)))
+        index, words = next(streams[name], (encoding.frames, None))
+        if dying.get(name) == index:
+            opened.lost(name)
+            del streams[name]
+        elif words is not None:
+            opened.add_frame(name, index, words)
+        else:
+            opened.finish_upload(name)
+            del streams[name]
+    survivors = tuple(name for name in world.names if name not in dying)
+    assert opened.uploaded == survivors
+    said, total = world.finish(opened, dead=tuple(dying))
+    assert said == survivors
+    for got, wanted in zip(total, plain(encoding, inputs, survivors), strict=True):
+        assert np.array_equal(got, wanted)
+
+
 def test_uploads_of_many_frames_interleave() -> None:
     """Frames of two silos in turn, one dies in its last frame, and the other's place is taken by a third."""
     world = World(4).enrol()
