@@ -28,6 +28,7 @@ class Comparison:
     sizes: Mapping[str, tuple[str, ...]]  #: how much work -> settings on the built-in corpus
     on_folder: tuple[str, ...] = ()  #: settings on a corpus that the user names
     published: tuple[Published, ...] = field(default=())
+    against: str = ""  #: a column that the others are compared with, seed by seed; empty: the first row is compared
 
 
 _FRACTIONS = {f"C={c}": (f"FRACTION={c}",) for c in ("0.1", "0.2", "0.5", "1.0")}
@@ -71,4 +72,18 @@ _LAZYMIL = Comparison(
     ),
 )
 
-PAPERS: Mapping[str, Comparison] = {"lazymil": _LAZYMIL}
+_BITS = Comparison(
+    title="What narrow lanes of the secure sum cost in the final metric",
+    methods=("fedavg", "lazymil"),
+    columns={f"{b} bits": (f"BITS={b}",) for b in (32, 21, 16)},
+    references={},
+    metrics={"metric": "value"},
+    sizes={
+        "minutes": ("SILOS=10", "CORPUS=distant:sentences=6000", "ROUNDS=12"),
+        "hours": ("SILOS=10",),
+    },
+    on_folder=("SILOS=10",),
+    against="32 bits",
+)
+
+PAPERS: Mapping[str, Comparison] = {"lazymil": _LAZYMIL, "bits": _BITS}
