@@ -5,13 +5,16 @@ jsonl); `CORPUS=format,positive:folder` leaves out the examples without a relati
 `CORPUS=hub:owner/name` loads a dataset whose columns are those of our own JSON lines.
 
 Where a corpus has no dev split a tenth of its training data becomes one, since nobody may train on what selects the
-model. D_v is cut from the training data. Nothing read here is ever copied out of the user's cache.
+model. D_v is cut from the training data, unless the folder has a file of its own for it (`public.jsonl`): silos that
+hold their own data must all hold the same one. For the same reason `relations.txt`, one relation a line, fixes the
+relations and their order where the data of one silo would not show them all. Nothing read here is ever copied out of
+the user's cache.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +49,9 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
 
     def build() -> Content:
         splits, note = _read(folder, kind)
-        return _content(folder.resolve().name, kind, positive, splits, note, seed, public)
+        listed = folder / "relations.txt"
+        names = [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
+        return _content(folder.resolve().name, kind, positive, splits, note, seed, public, names)
 
     return cached({**source, "reader": kind, "name": folder.resolve().name, "files": files}, build)
 
@@ -126,9 +131,10 @@ def _read(folder: Path, kind: str) -> tuple[Splits, str]:
 
 def _files(folder: Path, parse: Callable[[str], Example]) -> Splits:
     splits: Splits = {"dev": []}
-    for role, stems in (("train", ("train",)), ("test", ("test",)), ("dev", ("dev", "val"))):
+    roles = (("train", ("train",)), ("test", ("test",)), ("dev", ("dev", "val")), ("public", ("public",)))
+    for role, stems in roles:
         path = find(folder, *stems)
-        if path is None and role != "dev":
+        if path is None and role in ("train", "test"):
             raise UserError(f"{folder} has no {role} file: a file with {role} in its name, plain or gzipped.")
         if path is not None:
             first = next((text for _, text in lines(path)), "")
@@ -185,7 +191,14 @@ def _hub(name: str) -> Splits:
 
 
 def _content(
-    name: str, kind: str, positive: bool, splits: Splits, note: str, seed: int, public: float
+    name: str,
+    kind: str,
+    positive: bool,
+    splits: Splits,
+    note: str,
+    seed: int,
+    public: float,
+    listed: Sequence[str] = (),
 ) -> Content:
     none = _NOTHING.get(kind, by_line.NONE)
     if positive and none:
@@ -195,10 +208,17 @@ def _content(
         if not splits[role]:
             raise UserError(f'The corpus "{name}" has no {role} examples.')
     known = {e.relation for some in splits.values() for e in some}
+    if listed:
+        odd = sorted(known - set(listed))
+        if odd:
+            raise UserError(f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.')
+        known = set(listed)
     if none not in known:
         none = ""
-    relations = ((none,) if none else ()) + tuple(sorted(known - {none}))
+    relations = tuple(listed) or ((none,) if none else ()) + tuple(sorted(known - {none}))
     if not splits["dev"]:
         note += "; a tenth of the training data held out for choosing the round"
-    cut = divide(splits["train"], splits["dev"], public, seed)
+    given = splits.get("public", [])
+    cut = divide(splits["train"], splits["dev"], 0.0 if given else public, seed)
+    cut["public"] = given or cut["public"]
     return Content(name, note.lstrip("; "), relations, none, {**cut, "test": splits["test"]})

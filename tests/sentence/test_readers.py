@@ -51,6 +51,19 @@ def test_our_own_json_lines(tmp_path: Path) -> None:
     assert positive.none == -1
 
 
+def test_a_silo_with_its_own_data_has_the_public_set_and_the_relations_of_all(tmp_path: Path) -> None:
+    line = own("a b", (0, 1), (2, 3), "eases")
+    for name, count in (("train", 10), ("dev", 2), ("test", 2), ("public", 4)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join([line] * count))
+    (tmp_path / "relations.txt").write_text("None\ncauses\neases\n")
+    corpus = sentences.load(str(tmp_path), 0, 0.2)
+    assert [len(corpus.splits[s]) for s in ("train", "public", "dev", "test")] == [10, 4, 2, 2]
+    assert (corpus.relations, corpus.none) == (("None", "causes", "eases"), 0)
+    (tmp_path / "relations.txt").write_text("None\ncauses\n")
+    with pytest.raises(UserError, match='"eases" is not listed'):
+        sentences.load(str(tmp_path), 0, 0.2)
+
+
 @pytest.mark.parametrize(
     "line",
     [
