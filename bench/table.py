@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +66,14 @@ def _run(job: Job, folder: Path) -> dict[str, Any]:
     return summary
 
 
-def run_table(paper: str, size: str, corpus: str, seeds: int, extra: tuple[str, ...], out: Path, say: Console) -> Path:
-    if paper not in PAPERS:
-        raise UserError(f'Unknown paper "{paper}".{nearest(paper, PAPERS)}')
-    comparison = PAPERS[paper]
+def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str, ...], say: Console) -> Path:
+    paper, size, corpus, seeds = words["PAPER"], words["SIZE"], words["CORPUS"], int(words["SEEDS"])
     if size not in comparison.sizes:
         raise UserError(f'Unknown SIZE "{size}".{nearest(size, comparison.sizes)}')
     common = (*comparison.on_folder, f"CORPUS={corpus}") if corpus else comparison.sizes[size]
     common = _merged(common, extra)
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
-    folder = out / name
+    folder = Path(words["TABLES"]) / name
     folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(folder)
     done: dict[str, Any] = {line["key"]: line["summary"] for line in read_lines(folder / "runs.jsonl")}
@@ -135,13 +133,21 @@ def _page(
         if references:
             text += [*_rows(["reference, not a federation", label], references), ""]
     own, metric = comparison.methods[0], next(iter(comparison.metrics.values()))
-    rows = []
-    for other in comparison.methods[1:]:
-        cells = []
-        for c in columns:
-            pairs = [a - b for a, b in zip(values(own, c, metric), values(other, c, metric))]
-            cells.append(f"{statistics.fmean(pairs):+.4f} ({sum(p > 0 for p in pairs)} of {len(pairs)})")
-        rows.append([other, *cells])
+
+    def paired(ours: list[float], theirs: list[float]) -> str:
+        pairs = [a - b for a, b in zip(ours, theirs)]
+        return f"{statistics.fmean(pairs):+.4f} ({sum(p > 0 for p in pairs)} of {len(pairs)})"
+
+    if comparison.against:
+        base = comparison.against
+        rest = [c for c in columns if c != base]
+        rows = [[m, *(paired(values(m, c, metric), values(m, base, metric)) for c in rest)] for m in comparison.methods]
+        title = f"## each minus {base}, seed by seed (and in how many seeds it is above)"
+        return "\n".join([*text, title, "", *_rows(["", *rest], rows), ""])
+    rows = [
+        [other, *(paired(values(own, c, metric), values(other, c, metric)) for c in columns)]
+        for other in comparison.methods[1:]
+    ]
     text += [
         f"## {own} minus each, seed by seed (and in how many seeds it is above)",
         "",
@@ -160,7 +166,8 @@ def _rows(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def main(words: list[str]) -> None:
-    say, table = Console(), {"PAPER": "", "SIZE": "minutes", "CORPUS": "", "SEEDS": "3", "TABLES": "tables"}
+    say = Console()
+    table = {"PAPER": "", "SIZE": "minutes", "CORPUS": "", "SEEDS": "3", "TABLES": "tables", "METHODS": ""}
     extra = []
     for word in words:
         name, _, value = word.partition("=")
@@ -171,15 +178,12 @@ def main(words: list[str]) -> None:
     try:
         if not table["SEEDS"].isdigit() or table["SEEDS"] == "0":
             raise UserError(f'SEEDS must be a whole number from 1, not "{table["SEEDS"]}".')
-        page = run_table(
-            table["PAPER"],
-            table["SIZE"],
-            table["CORPUS"],
-            int(table["SEEDS"]),
-            tuple(extra),
-            Path(table["TABLES"]),
-            say,
-        )
+        if table["PAPER"] not in PAPERS:
+            raise UserError(f'Unknown paper "{table["PAPER"]}".{nearest(table["PAPER"], PAPERS)}')
+        comparison = PAPERS[table["PAPER"]]
+        if table["METHODS"]:
+            comparison = replace(comparison, methods=tuple(table["METHODS"].split()))
+        page = run_table(comparison, table, tuple(extra), say)
     except UserError as e:
         print(e, file=sys.stderr)
         raise SystemExit(2) from None
