@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bench.cli import main
 from tests.conftest import ROOT, SMALL, command, lines, sottovoce, summary, wait_for
@@ -168,3 +169,29 @@ def test_help_and_methods_read_well() -> None:
     for program in ("coordinator", "silo"):
         done = subprocess.run([command()[0], "-m", program, "--help"], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0 and "coordinator" in done.stdout
+
+
+def test_a_table_runs_what_is_missing_and_keeps_the_papers_numbers_apart(tmp_path: Path) -> None:
+    from bench import papers, table
+
+    tiny = ("SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=1", "EPOCHS=1")
+    comparison = papers.Comparison(
+        title="two methods",
+        methods=("lazymil", "fedavg"),
+        columns={"all": ("FRACTION=1.0",)},
+        references={},
+        metrics={"AUC": "value", "P@100": "figures.p@100"},
+        sizes={"tiny": tiny},
+        published=papers.PAPERS["lazymil"].published,
+    )
+    words = {"PAPER": "lazymil", "SIZE": "tiny", "CORPUS": "", "SEEDS": "1", "TABLES": str(tmp_path)}
+    page = table.run_table(comparison, words, (), Console(quiet=True))
+    runs = lines(page.parent / "runs.jsonl")
+    assert len(runs) == 2
+    text = page.read_text()
+    for run in runs:
+        assert f"| {run['summary']['method']} | {run['summary']['value']:.4f} |" in text
+    assert "Printed in the paper" not in text  # the built-in corpus is nobody's paper
+    before = (page.parent / "runs.jsonl").read_bytes()
+    assert table.run_table(comparison, words, (), Console(quiet=True)) == page
+    assert (page.parent / "runs.jsonl").read_bytes() == before
