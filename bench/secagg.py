@@ -5,6 +5,10 @@ steps. The clock is CPU time (all silos and the coordinator together). Beside it
 run: the time that drawing the needed keystream and adding it would take on its own. Every result is compared with the
 plain sum of the survivors, word for word.
 
+On a busy machine a single figure says little. So each case is run `--repeat` times, with short bursts of the limit
+before each, and medians are taken of both: the row is the run with the median total, the limit the median burst. A peer
+is run as often, right after the rows that it is compared with.
+
 Where a whole sum would draw more keystream than `--budget` GB, two silos' uploads are measured instead and the rest
 scaled from them; such rows are marked with ~ and their result is not compared.
 """
@@ -12,9 +16,11 @@ scaled from them; such rows are marked with ~ and their result is not compared.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
+import statistics
 import sys
 import time
 from collections import defaultdict
@@ -36,7 +42,7 @@ from crypto.prg import Mask, add_masks
 from crypto.records import SumHeader
 from crypto.silo_sum import Limits, MemoryJournal, SiloSum
 
-__all__ = ["Case", "Measured", "keystream_limit", "main", "run_case"]
+__all__ = ["Case", "Measured", "keystream_bursts", "main", "run_case"]
 
 _DEATHS = ("upload", "half", "sign", "share")
 
@@ -77,17 +83,17 @@ class Measured:
         return sum(self.seconds[step] for step in ("deal", "mask", "sign", "release")) / self.case.n
 
 
-def keystream_limit(seconds: float = 0.4, threads: int = 1) -> float:
-    """Bytes per CPU second of keystream drawn and added in place: the best of several short runs."""
+def keystream_bursts(masks: int = 10, seconds: float = 0.2, threads: int = 1) -> list[float]:
+    """Bytes per CPU second of keystream drawn and added in place, to one frame, in each of many short runs."""
     words = np.zeros(FRAME_WORDS, np.dtype("<u8"))
-    masks = [Mask(bytes([i]) * 16, 1) for i in range(10)]
-    best = 0.0
+    drawn = [Mask(bytes([i]) * 16, 1) for i in range(masks)]
+    speeds: list[float] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    while not speeds or time.perf_counter() < end:
         start = time.process_time()
-        add_masks(words, masks, 0, threads)
-        best = max(best, words.nbytes * len(masks) / max(time.process_time() - start, 1e-9))
-    return best
+        add_masks(words, drawn, 0, threads)
+        speeds.append(words.nbytes * masks / max(time.process_time() - start, 1e-9))
+    return speeds
 
 
 class _Bench:
@@ -204,10 +210,10 @@ def _forget_peak() -> int:
     return _resident("VmRSS")
 
 
-def run_case(case: Case, budget: float) -> Measured:
+def run_case(case: Case, budget: float, repeat: int = 1) -> Measured:
     """Measure one case, in a process of its own so that its memory is its own."""
     queue: Any = multiprocessing.get_context("fork").SimpleQueue()
-    child = multiprocessing.get_context("fork").Process(target=lambda: queue.put(_measure(case, budget)))
+    child = multiprocessing.get_context("fork").Process(target=lambda: queue.put(_measure(case, budget, repeat)))
     child.start()
     child.join()
     if child.exitcode:
@@ -215,38 +221,47 @@ def run_case(case: Case, budget: float) -> Measured:
     return queue.get()
 
 
-def _measure(case: Case, budget: float) -> Measured:
+def _measure(case: Case, budget: float, repeat: int) -> Measured:
     p = parameters(case.n, case.policy)
     vector_bytes = Encoding(case.bits, case.n, (case.d,), (2.0,)).bytes
     drawn = case.n * (p.degree + 2) * vector_bytes  # the +2: a self mask at the silo and again at the coordinator
     bench = _Bench(case)
-    gbps = keystream_limit()
-    warm = _Bench(Case(3, 1000, case.bits))
-    warm.whole(1)
+    _Bench(Case(3, 1000, case.bits)).whole(1)  # warm
     setup = bench.spent["setup"]
+    bursts: list[float] = []
+    runs: list[dict[str, float]] = []
     before = _forget_peak()
-    exact: bool | None = None
-    if drawn <= budget * 1e9:
-        opened, sent, peak, exact = bench.whole(1)
-        survivors = len(opened.survivors)
-    else:
-        # Two silos measured and scaled to all; of the opening, the masks that must be removed.
-        opened = bench.open(1)
-        sent = max(bench.upload(opened, name) for name in bench.names[:2])
-        for step in ("deal", "mask", "fold"):
-            bench.spent[step] *= case.n / 2
-        survivors = case.n - round(case.dropout * case.n / 2)
-        edges = survivors * (case.n - survivors) * p.degree // max(case.n - 1, 1)
-        bench.spent["unmask"] = (survivors + edges) * vector_bytes / gbps
-        bench.spent["sign"] = bench.spent["release"] = bench.spent["open"] = 0.0
-        peak = _resident("VmHWM")
-    memory = peak - before
-    dropped_edges = survivors * (case.n - survivors) * p.degree // max(case.n - 1, 1)
-    needed = (case.n * (p.degree + 1) + survivors + dropped_edges) * vector_bytes
-    spent = dict(bench.spent) | {"setup": setup}
+    memory, exact = 0, None
+    for number in range(1, repeat + 1):
+        bursts += keystream_bursts(min(p.degree + 1, 64), threads=case.threads)
+        bench.spent = defaultdict(float)
+        if drawn <= budget * 1e9:
+            opened, sent, peak, right = bench.whole(number)
+            survivors = len(opened.survivors)
+            exact = right and exact is not False
+        else:
+            # Two silos measured and scaled to all; of the opening, the masks that must be removed.
+            opened = bench.open(number)
+            sent = max(bench.upload(opened, name) for name in bench.names[:2])
+            for step in ("deal", "mask", "fold"):
+                bench.spent[step] *= case.n / 2
+            survivors = case.n - round(case.dropout * case.n / 2)
+            bench.spent["unmask"] = _opened(case, survivors, p.degree) * vector_bytes / statistics.median(bursts)
+            bench.spent["sign"] = bench.spent["release"] = bench.spent["open"] = 0.0
+            peak = _resident("VmHWM")
+        memory = memory or peak - before
+        runs.append(dict(bench.spent))
+    gbps = statistics.median(bursts)
+    needed = (case.n * (p.degree + 1) + _opened(case, survivors, p.degree)) * vector_bytes
+    spent = sorted(runs, key=lambda run: sum(run.values()))[(len(runs) - 1) // 2] | {"setup": setup}
     return Measured(
         case, spent, needed / gbps, gbps / 1e9, p.degree, p.threshold, survivors, sent, memory, exact
     )
+
+
+def _opened(case: Case, survivors: int, degree: int) -> int:
+    """Masks that the coordinator removes: every survivor's own, and those on edges to the dropped."""
+    return survivors + survivors * (case.n - survivors) * degree // max(case.n - 1, 1)
 
 
 _HEAD = (
@@ -279,6 +294,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dropouts", type=float, nargs="+", default=None, help="shares of silos killed")
     parser.add_argument("--full", action="store_true", help="n up to 200, d up to 6.6e7, dropouts up to 30 %%")
     parser.add_argument("--budget", type=float, default=None, help="GB of keystream up to which a sum is run whole")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each case, of which the median is shown")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peer", choices=("flower",), help="also run this framework, in an environment of its own")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "sottovoce")
@@ -290,51 +306,49 @@ def main(arguments: list[str] | None = None) -> int:
     budget = asked.budget if asked.budget is not None else (60.0 if asked.full else 20.0)
     print("CPU seconds, all silos and the coordinator together; v: vectors of float32; ~: scaled from two silos")
     print(_HEAD)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    compared: list[str] = []
     wrong = False
-    for n in silos:
-        for d in sizes:
-            for bits in asked.bits:
-                for dropout in dropouts:
-                    if round(dropout * n) > n - parameters(n).n_min and n <= 64:
-                        continue  # more than the threshold allows: the sum would fail, as it must
-                    measured = run_case(Case(n, d, bits, dropout, asked.threads), budget)
-                    print(_row(measured), flush=True)
-                    rows.append(asdict(measured) | {"total": measured.total})
-                    wrong |= measured.exact is False
-    if asked.peer:
-        _compare(rows, asked.cache)
+    for n, d, dropout in itertools.product(silos, sizes, dropouts):
+        if round(dropout * n) > n - parameters(n).n_min and n <= 64:
+            continue  # more than the threshold allows: the sum would fail, as it must
+        fresh = []
+        for bits in asked.bits:
+            measured = run_case(Case(n, d, bits, dropout, asked.threads), budget, max(asked.repeat, 1))
+            print(_row(measured), flush=True)
+            fresh.append(asdict(measured) | {"total": measured.total})
+            wrong |= measured.exact is False
+        if asked.peer and n * n * d <= 2e9:  # beyond, it would take hours
+            compared += _compare(fresh, asked.cache, max(asked.repeat, 1))
+        rows += fresh
+    if compared:
+        print(f"\n{'n':>5} {'d':>9} {'drop':>5} {'bits':>4} | {'flower s':>9} {'ours s':>8} {'ratio':>6} |"
+              f" {'flower B':>11} {'ours B':>11} {'ratio':>6}  version, stages")  # fmt: skip
+        print("\n".join(compared))
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if wrong else 0
 
 
-def _compare(rows: list[dict[str, Any]], cache: Path) -> None:
-    """The peer on the same sizes, one after the other, and the ratios."""
-    print(f"\n{'n':>5} {'d':>9} {'drop':>5} {'bits':>4} | {'flower s':>9} {'ours s':>8} {'ratio':>6} |"
-          f" {'flower B':>11} {'ours B':>11} {'ratio':>6}  version, stages")  # fmt: skip
-    known: dict[tuple[int, int, int], dict[str, Any]] = {}
+def _compare(rows: list[dict[str, Any]], cache: Path, repeat: int) -> list[str]:
+    """The peer on the size that all these rows are of, the median of several runs, and the ratios as lines."""
+    n, d, dropout = (rows[0]["case"][name] for name in ("n", "d", "dropout"))
+    dropped = round(dropout * n / 2)  # those of ours that die before their upload is complete
+    try:
+        runs = sorted((measure_peer(n, d, dropped, cache) for _ in range(repeat)), key=lambda run: run["total"])
+    except PeerFailed as failure:
+        return [f"{n:>5} {d:>9}: {failure}"]
+    peer = runs[(len(runs) - 1) // 2]
+    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in peer["seconds"].items())
+    lines = []
     for row in rows:
-        case = row["case"]
-        n, d = case["n"], case["d"]
-        dropped = round(case["dropout"] * n / 2)  # those of ours that die before their upload is complete
-        if n * n * d > 2e9:
-            continue  # hours
-        try:
-            if (n, d, dropped) not in known:
-                known[n, d, dropped] = measure_peer(n, d, dropped, cache)
-        except PeerFailed as failure:
-            print(f"{n:>5} {d:>9}: {failure}")
-            continue
-        peer = known[n, d, dropped]
         row["peer"] = peer
-        stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in peer["seconds"].items())
-        print(
-            f"{n:>5} {d:>9} {case['dropout']:>5.0%} {case['bits']:>4} | {peer['total']:>9.2f} {row['total']:>8.3f}"
+        lines.append(
+            f"{n:>5} {d:>9} {dropout:>5.0%} {row['case']['bits']:>4} | {peer['total']:>9.2f} {row['total']:>8.3f}"
             f" {peer['total'] / row['total']:>6.1f} | {peer['upload']:>11} {row['upload']:>11}"
-            f" {peer['upload'] / row['upload']:>6.2f}  flwr {peer['version']}, {stages}",
-            flush=True,
+            f" {peer['upload'] / row['upload']:>6.2f}  flwr {peer['version']}, {stages}"
         )
+    return lines
 
 
 if __name__ == "__main__":

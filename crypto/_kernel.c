@@ -1,4 +1,4 @@
-/* The three loops of crypto/lanes.py in C: the same words and floats, bit for bit, in one pass each.
+/* The loops of crypto/lanes.py in C: the same words and floats, bit for bit, in one pass each.
  *
  * Plain loops that the compiler turns into vector instructions. Nothing here may be compiled with -ffast-math or with
  * contraction of a*b+c into one rounding (-ffp-contract=off): results would differ from numpy's in the last bit, and
@@ -23,8 +23,13 @@
 #else
 #define CLONES
 #endif
+#if defined(__GNUC__)
+#define ALWAYS inline __attribute__((always_inline))
+#else
+#define ALWAYS inline
+#endif
 
-#define VERSION 1 /* of what the functions take and do; crypto/lanes.py names the one that it wants */
+#define VERSION 2 /* of what the functions take and do; crypto/lanes.py names the one that it wants */
 
 static const double MAGIC = 4503599627370496.0; /* 2**52: added, it leaves the integer part in the low bits */
 static const uint64_t MAGIC_BITS = (uint64_t)0x433 << 52;
@@ -43,18 +48,32 @@ CLONES static uint32_t largest(const uint32_t *bits, Py_ssize_t n)
     return most;
 }
 
+/* A scaled value, clipped (-steps where it is no number), offset and rounded: 0 … 2 * steps. */
+ALWAYS static uint64_t whole_single(float v, float steps)
+{
+    uint32_t bits;
+    v = v > -steps ? v : -steps;
+    v = v < steps ? v : steps;
+    v += MAGIC_SINGLE + steps;
+    memcpy(&bits, &v, sizeof bits);
+    return bits - MAGIC_SINGLE_BITS;
+}
+
+ALWAYS static uint64_t whole_double(double v, double steps)
+{
+    uint64_t bits;
+    v = v > -steps ? v : -steps;
+    v = v < steps ? v : steps;
+    v += MAGIC + steps;
+    memcpy(&bits, &v, sizeof bits);
+    return bits - MAGIC_BITS;
+}
+
 CLONES static void pack_single(const float *restrict x, uint64_t *restrict out, Py_ssize_t n, float scale, float steps,
                                int shift)
 {
-    const float magic = MAGIC_SINGLE + steps;
     for (Py_ssize_t i = 0; i < n; i++) {
-        float v = x[i] * scale;
-        uint32_t bits;
-        v = v > -steps ? v : -steps; /* also where v is no number */
-        v = v < steps ? v : steps;
-        v += magic;
-        memcpy(&bits, &v, sizeof bits);
-        uint64_t word = (uint64_t)(bits - MAGIC_SINGLE_BITS) << shift;
+        uint64_t word = whole_single(x[i] * scale, steps) << shift;
         out[i] = shift ? out[i] + word : word;
     }
 }
@@ -62,15 +81,8 @@ CLONES static void pack_single(const float *restrict x, uint64_t *restrict out, 
 CLONES static void pack_double(const float *restrict x, uint64_t *restrict out, Py_ssize_t n, double scale,
                                double steps, int shift)
 {
-    const double magic = MAGIC + steps;
     for (Py_ssize_t i = 0; i < n; i++) {
-        double v = (double)x[i] * scale;
-        uint64_t bits;
-        v = v > -steps ? v : -steps;
-        v = v < steps ? v : steps;
-        v += magic;
-        memcpy(&bits, &v, sizeof bits);
-        uint64_t word = (bits - MAGIC_BITS) << shift;
+        uint64_t word = whole_double((double)x[i] * scale, steps) << shift;
         out[i] = shift ? out[i] + word : word;
     }
 }
@@ -78,19 +90,40 @@ CLONES static void pack_double(const float *restrict x, uint64_t *restrict out, 
 CLONES static void pack_dice(const float *restrict x, const uint32_t *restrict dice, uint64_t *restrict out,
                              Py_ssize_t n, double scale, double steps, int shift)
 {
-    const double magic = MAGIC + steps;
     const double unit = 1.0 / 4294967296.0, half = 0.5 - 1.0 / 8589934592.0;
     for (Py_ssize_t i = 0; i < n; i++) {
-        double v = (double)x[i] * scale;
-        double die = (double)dice[i] * unit - half;
-        uint64_t bits;
-        v += die;
-        v = v > -steps ? v : -steps;
-        v = v < steps ? v : steps;
-        v += magic;
-        memcpy(&bits, &v, sizeof bits);
-        uint64_t word = (bits - MAGIC_BITS) << shift;
+        double v = (double)x[i] * scale, die = (double)dice[i] * unit - half;
+        uint64_t word = whole_double(v + die, steps) << shift;
         out[i] = shift ? out[i] + word : word;
+    }
+}
+
+/* All lanes of whole words at once: lane j of out[i] is x[j * n + i]. What is constant where this is inlined, is. */
+ALWAYS static void pack_lanes(const float *restrict x, uint64_t *restrict out, Py_ssize_t n, double scale, double steps,
+                              int single, int lane_bits)
+{
+    const float scale_single = (float)scale, steps_single = (float)steps;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        uint64_t word = 0;
+        for (int j = 0; j < 64 / lane_bits; j++) {
+            float v = x[j * n + i];
+            word |= (single ? whole_single(v * scale_single, steps_single) : whole_double((double)v * scale, steps))
+                    << (j * lane_bits);
+        }
+        out[i] = word;
+    }
+}
+
+CLONES static void pack_all(const float *x, uint64_t *out, Py_ssize_t n, double scale, double steps, int single,
+                            int lane_bits)
+{
+    switch (2 * lane_bits + single) {
+    case 32: pack_lanes(x, out, n, scale, steps, 0, 16); break;
+    case 33: pack_lanes(x, out, n, scale, steps, 1, 16); break;
+    case 42: pack_lanes(x, out, n, scale, steps, 0, 21); break;
+    case 43: pack_lanes(x, out, n, scale, steps, 1, 21); break;
+    case 64: pack_lanes(x, out, n, scale, steps, 0, 32); break;
+    case 65: pack_lanes(x, out, n, scale, steps, 1, 32); break;
     }
 }
 
@@ -223,6 +256,38 @@ no_out:
     return result;
 }
 
+/* pack_words(source, scale, steps, single, lane_bits, out) */
+static PyObject *pack_words(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer source, out;
+    Py_ssize_t n, room;
+    double scale, steps;
+    int single, lane_bits;
+    PyObject *result = NULL;
+    (void)self;
+    if (arguments(nargs, 6) < 0 || number(args[1], &scale) < 0 || number(args[2], &steps) < 0
+        || in_range(args[3], 0, 1, &single) < 0 || in_range(args[4], 16, 32, &lane_bits) < 0
+        || row(args[0], 'f', 0, &source, &n) < 0)
+        return NULL;
+    if (row(args[5], 'Q', 1, &out, &room) < 0)
+        goto no_out;
+    const Py_ssize_t lanes = 64 / lane_bits;
+    /* Twice as many steps must fit a lane: the lanes are put together without a look at what overflows. */
+    if ((lane_bits != 16 && lane_bits != 21 && lane_bits != 32) || n % lanes || n / lanes != room || steps < 1
+        || 2 * steps >= (double)((uint64_t)1 << lane_bits) || (single && steps > 4194304.0)) {
+        PyErr_Format(PyExc_ValueError, "%zd values do not fill %zd words of %d-bit lanes", n, room, lane_bits);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        pack_all(source.buf, out.buf, room, scale, steps, single, lane_bits);
+        Py_END_ALLOW_THREADS
+        result = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&out);
+no_out:
+    PyBuffer_Release(&source);
+    return result;
+}
+
 /* unpack(words, shift, lane_bits, offset, step, out) */
 static PyObject *unpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -254,6 +319,7 @@ no_out:
 static PyMethodDef METHODS[] = {
     {"finite", all_finite, METH_O, "Whether no value is a NaN or an infinity."},
     {"pack", (PyCFunction)(void (*)(void))pack, METH_FASTCALL, "Floats to integers in one lane of words."},
+    {"pack_words", (PyCFunction)(void (*)(void))pack_words, METH_FASTCALL, "Floats to all lanes of whole words."},
     {"unpack", (PyCFunction)(void (*)(void))unpack, METH_FASTCALL, "One lane of summed words to floats."},
     {NULL, NULL, 0, NULL},
 };

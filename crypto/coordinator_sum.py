@@ -6,7 +6,7 @@
 
 It keeps one running sum and at most `staging` upload buffers, whatever the number of silos: an upload becomes part of
 the sum only when it is complete, so that a silo that dies halfway leaves no trace in it. One upload at a time is
-written to its buffer with the running sum already added, which is one pass instead of two: complete, it *is* the running sum.
+written to its buffer with the running sum already added, in one pass instead of two: complete, it *is* the running sum.
 """
 
 from __future__ import annotations

@@ -152,6 +152,12 @@ class Encoding:
         dice = _Dice(seed) if self.rounding == "stochastic" else None
         for index in range(self.frames):
             out = buffer[: self.frame_words(index)]
+            if dice is None and (inside := self._inside(index)):
+                tensor, low, high = inside
+                scale, single = self._scales[tensor], self._single(tensor)
+                lanes.pack_words(flats[tensor][low:high], scale, self.steps, single, self.lane_bits, out)
+                yield out
+                continue
             for lane, first, last in self._lane_spans(index):
                 shift = lane * self.lane_bits
                 for tensor, low, high, at in self._segments(first, last):
@@ -163,6 +169,16 @@ class Encoding:
     def _single(self, tensor: int) -> bool:
         """Whether float32 is precise enough for a tensor: it is exact up to 2**24, and half as much to move."""
         return self.rounding == "nearest" and self.steps <= lanes.MOST_SINGLE and 1e-30 < self._scales[tensor] < 1e30
+
+    def _inside(self, frame: int) -> tuple[int, int, int] | None:
+        """(tensor, low, high) of a frame that is full and lies within one tensor: most frames of large models."""
+        first = frame * FRAME_WORDS * self.lanes
+        last = first + self.frame_words(frame) * self.lanes
+        tensor = int(np.searchsorted(self._ends, first, side="right"))
+        if last > self._ends[tensor]:
+            return None
+        begin = int(self._ends[tensor]) - self.sizes[tensor]
+        return tensor, first - begin, last - begin
 
     def _lane_spans(self, frame: int) -> Iterator[tuple[int, int, int]]:
         """(lane, first element, last element) of a frame; the last lanes of the last frame may be short."""

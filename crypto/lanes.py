@@ -1,8 +1,8 @@
 """One lane of a stretch of words: floats to integers that are added into it, and back. The arithmetic of `encoding`.
 
-`finite`, `pack` and `unpack` exist twice, with the same result bit for bit: in numpy, below, and in C (`_kernel.c`),
-where each is a single pass. The C version is used where there is one (see `compiled`), unless it gives another
-answer than numpy's to a few hard questions on import.
+`finite`, `pack`, `pack_words` and `unpack` exist twice, with the same result bit for bit: in numpy, below, and in C
+(`_kernel.c`), where each is a single pass. The C version is used where there is one (see `compiled`), unless it gives
+another answer than numpy's to a few hard questions on import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from crypto.compiled import extension
 
-__all__ = ["MOST_SINGLE", "PIECE", "finite", "pack", "unpack"]
+__all__ = ["MOST_SINGLE", "PIECE", "finite", "pack", "pack_words", "unpack"]
 
 PIECE = 32768  #: the most elements that `pack` and `unpack` take at a time: 256 KiB of float64 scratch
 MOST_SINGLE = 1 << 19  #: steps up to which float32 is used: its rounding is then below a sixteenth of a step
@@ -71,6 +71,17 @@ def pack_numpy(
         np.add(out, whole, out=out)
 
 
+def pack_words_numpy(
+    source: np.ndarray, scale: float, steps: int, single: bool, lane_bits: int, out: np.ndarray
+) -> None:
+    """`pack` of all lanes of whole words, without dice: lane j of word i is source[j * len(out) + i]."""
+    width = len(out)
+    for lane in range(source.size // width):
+        for at in range(0, width, PIECE):
+            part = source[lane * width + at : lane * width + min(at + PIECE, width)]
+            pack_numpy(part, scale, steps, single, None, lane * lane_bits, out[at : at + PIECE])
+
+
 def _integers_single(source: np.ndarray, scale: float, steps: np.float32) -> np.ndarray:
     out = _scratch.narrow[: source.size]
     np.multiply(source, np.float32(scale), out=out)
@@ -107,7 +118,7 @@ def unpack_numpy(
 
 # The same in C
 
-_kernel = extension("_kernel", version=1)
+_kernel = extension("_kernel", version=2)
 
 #: x, scale and a die for which x * scale + die, rounded twice as it must be, is half a step, and rounded once is more.
 _FUSED = (1 + 5 * 2.0**-23, float.fromhex("0x1.fffffc0000280p-34"), 2**32 - 1)
@@ -125,6 +136,12 @@ def _agrees() -> bool:
             pack_numpy(source, scale, steps, single, rolled, shift, wanted)
             if not np.array_equal(got, wanted):
                 return False
+    for lane_bits, steps, single in ((16, 7, True), (21, 104857, True), (21, 2**20 - 1, False), (32, 2**31 - 1, False)):
+        width = source.size // (64 // lane_bits)
+        _kernel.pack_words(source[: width * (64 // lane_bits)], steps * 0.7, steps, single, lane_bits, got[:width])
+        pack_words_numpy(source[: width * (64 // lane_bits)], steps * 0.7, steps, single, lane_bits, wanted[:width])
+        if not np.array_equal(got[:width], wanted[:width]):
+            return False
     x, scale, die = _FUSED
     _kernel.pack(np.full_like(source, x), scale, 2, False, np.full_like(dice, die), 0, got)
     if not (got == 2).all():
@@ -137,6 +154,6 @@ def _agrees() -> bool:
 
 
 if _kernel is not None and _agrees():
-    finite, pack, unpack = _kernel.finite, _kernel.pack, _kernel.unpack
+    finite, pack, pack_words, unpack = _kernel.finite, _kernel.pack, _kernel.pack_words, _kernel.unpack
 else:
-    finite, pack, unpack = finite_numpy, pack_numpy, unpack_numpy
+    finite, pack, pack_words, unpack = finite_numpy, pack_numpy, pack_words_numpy, unpack_numpy

@@ -29,7 +29,7 @@ def words_by(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The words of an encoding, and what they decode to, by one of the two."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("finite", "pack", "unpack"):
+        for name in ("finite", "pack", "pack_words", "unpack"):
             patch.setattr(lanes, name, getattr(lanes, f"{name}_numpy") if numpy else getattr(kernel, name))
         words = np.concatenate([frame.copy() for frame in encoding.encode(tensors, seed)])
         return words, encoding.decode(words, 1)
@@ -152,6 +152,10 @@ READ_ONLY.flags.writeable = False
         ("pack", (F, 1.0, 7, False, None, 0, READ_ONLY)), ("pack", (F, 1.0, 7, False, None, 0, D)),
         ("pack", (F, 1.0, 7, 2, None, 0, W)), ("pack", (D, 1.0, 7, False, None, 0, W)),
         ("pack", (F, "x", 7, False, None, 0, W)), ("pack", (F, 1.0, 7, False, None, 2**70, W)),
+        ("pack_words", ()), ("pack_words", (F, 1.0, 7, True, 32, W)), ("pack_words", (F, 1.0, 7, True, 20, W[:4])),
+        ("pack_words", (F, 1.0, 7, True, 21, W[:2])), ("pack_words", (F, 1.0, 2**15, True, 16, W[:2])),
+        ("pack_words", (F, 1.0, 0, True, 16, W[:2])), ("pack_words", (F, 1.0, 7, True, 16, READ_ONLY[:2])),
+        ("pack_words", (D, 1.0, 7, True, 32, W[:4])), ("pack_words", (F, float("inf"), 7, True, 32, W[:4])),
         ("unpack", ()), ("unpack", (W, 0, 21, 1.0, 1.0, D[:7])), ("unpack", (W, 0, 53, 1.0, 1.0, D)),
         ("unpack", (W, 0, 0, 1.0, 1.0, D)), ("unpack", (W, 64, 21, 1.0, 1.0, D)), ("unpack", (D, 0, 21, 1.0, 1.0, D)),
         ("unpack", (W, 0, 21, 1.0, 1.0, F)), ("unpack", (W, 0, 21, 1.0, float("inf"), D)),
@@ -170,12 +174,14 @@ def test_it_is_used_and_can_be_turned_off() -> None:
         assert told.stdout.strip() == says, told.stderr
 
 
-@pytest.mark.parametrize("name, instead", [("VERSION", "0"), ("finite", "lambda values: True")])
+@pytest.mark.parametrize(
+    "name, instead", [("VERSION", "0"), ("finite", "lambda values: True"), ("pack_words", "lambda *values: None")]
+)
 def test_a_kernel_that_is_stale_or_wrong_is_not_used(name: str, instead: str) -> None:
     """What an editable installation has after an update without a build, or a build with careless flags."""
     script = (
         "import crypto, sys, types; from crypto import _kernel as real\n"
-        "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in ('VERSION', 'finite', 'pack', 'unpack')})\n"
+        "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in dir(real) if n[0] != '_'})\n"
         f"fake.{name} = {instead}\n"
         "crypto._kernel = sys.modules['crypto._kernel'] = fake\n"
         "from crypto import lanes; print(lanes.pack is lanes.pack_numpy)"
