@@ -19,7 +19,16 @@ from crypto.fields import MOST_SILOS
 from crypto.seal import TAG_BYTES, open_blob, seal_blob
 from crypto.shamir import SHARE_BYTES, split
 
-__all__ = ["SHARE_TAG_BYTES", "blob_bytes", "deal", "open_dealt", "seed_commitment", "share_tags", "tag_of"]
+__all__ = [
+    "SHARE_TAG_BYTES",
+    "blob_bytes",
+    "deal",
+    "open_dealt",
+    "release_shares",
+    "seed_commitment",
+    "share_tags",
+    "tag_of",
+]
 
 SHARE_TAG_BYTES = 8
 _INDEX = [index.to_bytes(8, "big") for index in range(MOST_SILOS + 1)]
@@ -88,6 +97,42 @@ def open_dealt(
     shares = [content[index * SHARE_BYTES : (index + 1) * SHARE_BYTES] for index in wanted]
     tags = share_tags(h, dealer, holder, list(zip(wanted, shares)))
     return shares if all(tag == tag_of(blob, index) for tag, index in zip(tags, wanted)) else None
+
+
+def release_shares(
+    h: bytes,
+    holder: str,
+    survivors: Sequence[str],
+    neighbours: Callable[[str], tuple[str, ...]],
+    blobs: Mapping[str, bytes],
+    secrets: Mapping[str, bytes],
+    own_shares: Sequence[bytes],
+) -> tuple[list[tuple[str, bytes]], list[tuple[str, str, bytes]], list[str]]:
+    """What a holder releases for a survivor set: shares of (the survivors' self masks, their edges to the dropped).
+
+    Last, the dealers whose blobs did not open.
+    """
+    own: list[tuple[str, bytes]] = []
+    edges: list[tuple[str, str, bytes]] = []
+    bad: list[str] = []
+    present = frozenset(survivors)
+    for dealer in survivors:
+        around = neighbours(dealer)
+        dropped = [(i, v) for i, v in enumerate(around, start=1) if v not in present]
+        wanted = [0, *(i for i, _ in dropped)]
+        shares: list[bytes] | None
+        if dealer == holder:
+            shares = [own_shares[i] for i in wanted]
+        elif dealer in blobs:
+            shares = open_dealt(secrets[dealer], h, dealer, holder, blobs[dealer], len(around) + 1, wanted)
+        else:
+            continue
+        if shares is None:
+            bad.append(dealer)
+            continue
+        own.append((dealer, shares[0]))
+        edges += [(dealer, v, share) for (_, v), share in zip(dropped, shares[1:])]
+    return own, edges, bad
 
 
 def _shares(content: bytes) -> list[bytes]:

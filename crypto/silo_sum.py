@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.serialization import Encoding as KeyEncoding
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
-from crypto.dealing import deal, open_dealt
+from crypto.dealing import deal, release_shares
 from crypto.derive import Label, derive, digest
 from crypto.encoding import FRAME_WORDS
 from crypto.errors import Refusal
@@ -270,27 +270,10 @@ class SiloSum:
         # On disk before anything is said: a restart must not release for this payload again.
         self._journal.put(self._payload(header), survivors_digest(survivors).hex())
         self.state = after
-        own: list[tuple[str, bytes]] = []
-        edges: list[tuple[str, str, bytes]] = []
-        present = frozenset(survivors)
-        dealt: dict[str, bytes] = dict(request.blobs)
-        for dealer in survivors:
-            around = made.neighbours(dealer)
-            dropped = [(i, v) for i, v in enumerate(around, start=1) if v not in present]
-            wanted = [0, *(i for i, _ in dropped)]
-            shares: list[bytes] | None
-            if dealer == self.silo:
-                shares = [self._own_shares[i] for i in wanted]
-            elif dealer in dealt:
-                blob, secret = dealt[dealer], self._pairs[dealer]
-                shares = open_dealt(secret, header.h, dealer, self.silo, blob, len(around) + 1, wanted)
-            else:
-                continue
-            if shares is None:
-                self.complaints.append(dealer)
-                continue
-            own.append((dealer, shares[0]))
-            edges += [(dealer, v, share) for (_, v), share in zip(dropped, shares[1:])]
+        own, edges, bad = release_shares(
+            header.h, self.silo, survivors, made.neighbours, dict(request.blobs), self._pairs, self._own_shares
+        )
+        self.complaints += bad
         return ShareRelease(header.h, self.silo, tuple(own), tuple(edges))
 
     def _check_set(self, h: bytes, survivors: tuple[str, ...]) -> None:
