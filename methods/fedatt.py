@@ -43,6 +43,9 @@ __all__ = ["CITATION", "TASKS", "Options", "attention", "build", "norms"]
 CITATION = "Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation, IJCNN"
 TASKS = ("sentence", "document", "distant", "ner")
 
+#: Weights are told to each silo alone, so the sum's context cannot bind them.
+_ALL_TO_ONE = ", unless the coordinator lies and gives one silo all the weight"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -129,7 +132,7 @@ def build(task: Any, settings: Settings) -> Method:
     )
     second = Exchange(
         name="attend",
-        disclosures=(update_disclosure("all of a silo's examples, weighted by attention,"),),
+        disclosures=(update_disclosure("all of a silo's examples, weighted by attention,", _ALL_TO_ONE),),
         broadcast=send_weights,
         answer=send_update,
         fold=fold,

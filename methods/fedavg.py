@@ -42,12 +42,13 @@ class Options:
     weight_cap: int = 2000
 
 
-def update_disclosure(of: str) -> Disclosure:
+def update_disclosure(of: str, unless: str = "") -> Disclosure:
+    """`unless`: how a coordinator that lies in this method could make the sum one silo's own."""
     return Disclosure(
         name="update",
         channel="masked",
         shape="one number per model parameter",
-        reveals=f"nothing of one silo alone; the sum shows what training on {of} added to the model",
+        reveals=f"nothing of one silo alone{unless}; the sum shows what training on {of} added to the model",
         privacy="covered by DP-SGD when a budget is set; otherwise not protected beyond the sum",
     )
 

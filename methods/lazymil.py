@@ -73,6 +73,9 @@ _NAMES = Disclosure(
     privacy="outside the privacy budget: the number of bags is exact",
 )
 
+#: Winners are told to each silo alone, so the sum's context cannot bind them.
+_ALL_TO_ONE = ", unless the coordinator lies and tells one silo that it won everything and the others nothing"
+
 
 def quantise(probability: np.ndarray) -> np.ndarray:
     """Probabilities as uint16, nearest step of 1/65535."""
@@ -187,7 +190,7 @@ def build(task: Any, settings: Settings) -> Method:
     )
     learn = Exchange(
         name="train",
-        disclosures=(update_disclosure("the sentences chosen this round"),),
+        disclosures=(update_disclosure("the sentences chosen this round", _ALL_TO_ONE),),
         broadcast=send_winners,
         answer=train_on_winners,
         fold=average,
