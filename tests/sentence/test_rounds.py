@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from bench.prepare import Study
 from config.errors import UserError
 from coordinator.study import select
-from methods import METHODS, build, module
+from methods import METHODS, adjusted, build, module
 from methods.base import Arrays, Heard, SiloView, derived_seed
 from methods.local import load, parameters, train
 from tests.sentence.small import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
@@ -318,3 +318,9 @@ def test_feded_needs_a_public_set() -> None:
     task = tiny_task("feded", type(content)(content.name, content.note, content.relations, content.none, splits))
     with pytest.raises(UserError, match="public set"):
         build("feded", task, tiny_study("fedavg", SILOS, task).settings)
+
+
+def test_public_only_never_starts_processes() -> None:
+    """There is nobody to talk to; an exchange without any upload has nothing to wait for."""
+    settings = tiny_study("public_only", SILOS, tiny_task("feded"), runner="processes").settings
+    assert adjusted(settings).runner == "inprocess"
