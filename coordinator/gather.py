@@ -208,7 +208,8 @@ class Gather:
             self._runlog.event("refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300])
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
-            self._stage[silo] = Stage.READY
+            owes = self._call.exchange.masked or self._call.exchange.sealed
+            self._stage[silo] = Stage.READY if owes else Stage.DONE
         elif isinstance(message, m.SealedStart) and stage is Stage.UPLOADING and silo not in self._sealed:
             self._sealed[silo] = self._sealed_inbox(message.arrays)
             self._finish_if_complete(silo)
