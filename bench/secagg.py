@@ -300,8 +300,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "sottovoce")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     asked = parser.parse_args(arguments)
-    silos = asked.n or ([3, 10, 50, 100, 200] if asked.full else [3, 10, 100])
-    sizes = [int(d) for d in asked.d or ([1e5, 1e6, 1e7, 6.6e7] if asked.full else [1e5, 1e6])]
+    silos = asked.n or ([3, 10, 50, 100, 200] if asked.full else [3, 10])
+    sizes = [int(d) for d in asked.d or ([1e5, 1e6, 1e7, 6.6e7] if asked.full else [1e5, 1e6, 1e7])]
     dropouts = asked.dropouts if asked.dropouts is not None else ([0.0, 0.1, 0.3] if asked.full else [0.0, 0.1])
     budget = asked.budget if asked.budget is not None else (60.0 if asked.full else 20.0)
     print("CPU seconds, all silos and the coordinator together; v: vectors of float32; ~: scaled from two silos")

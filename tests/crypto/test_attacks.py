@@ -740,6 +740,27 @@ def test_late_share() -> None:
     refused("late-share", lambda: silo.endorse(Proposal(opened.header.h, world.names)))
 
 
+def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
+    """Silos are told that a sum failed, and move on; a coordinator that kept the uploads opens it all the same."""
+    world = World(5).enrol()
+    opened, _, _ = run_to_proposal(world)
+    for silo in world.silos.values():
+        silo.abandon()
+    proposal = opened.propose()
+    for silo in world.silos.values():
+        refused("late-share", lambda silo=silo: silo.endorse(proposal))
+
+    world = World(5).enrol()
+    opened, data, _ = run_to_proposal(world)
+    monkeypatch.setattr(crypto.silo_sum.SiloSum, "abandon", lambda self: None)
+    for silo in world.silos.values():
+        silo.abandon()
+    survivors, total = world.finish(opened)
+    assert survivors == world.names
+    for got, want in zip(total, plain(opened.header.encoding, data, survivors)):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_only_holders_sign_and_release() -> None:
     policy = Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=9)
     world = World(20, policy=policy).enrol()
