@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from bench.inprocess import run_inprocess
@@ -70,9 +69,8 @@ def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-
     wait_for(lambda: running.computing("silo-001", round=0))
     running.process.kill()
     running.process.wait()
-    began = time.monotonic()
-    wait_for(lambda: not any(map(alive, everybody)), seconds=5)
-    assert time.monotonic() - began < 5 and _port_closed(running)
+    # A process's main thread may be gone a moment before the thread that holds its socket: both are waited for.
+    wait_for(lambda: not any(map(alive, everybody)) and _port_closed(running), seconds=5)
 
 
 def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
