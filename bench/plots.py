@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from coordinator.runlog import read_lines
 
@@ -38,4 +39,32 @@ def draw(run: Path) -> dict[str, str]:
         pictures["curve.svg"] = "precision and recall on the test split, from the most certain fact down"
         figure.savefig(run / "curve.svg", metadata={"Date": None})
         pyplot.close(figure)
+    partition = run / "partition.json"
+    if partition.is_file():
+        _partition(json.loads(partition.read_text("utf-8")), run / "partition.svg", pyplot)
+        pictures["partition.svg"] = "which silo holds how many examples of which class"
     return pictures
+
+
+def _partition(p: dict[str, Any], path: Path, pyplot: Any) -> None:
+    """Silo by class, darker is more; counts are written where there is room for them."""
+    from matplotlib.colors import SymLogNorm
+
+    counts, labels = p["label_counts"], p["labels"]
+    silos, classes = len(counts), len(labels)
+    most = max(map(max, counts), default=0)
+    size = (min(2.2 + 0.5 * classes, 14), min(1.6 + 0.24 * silos, 14))
+    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
+    image = axes.imshow(counts, aspect="auto", cmap="Blues", norm=SymLogNorm(1.0, vmin=0, vmax=max(most, 1)))
+    axes.set(xlabel="class", ylabel="silo")
+    axes.set_xticks(range(classes), labels, rotation=45, ha="right", fontsize=7)
+    step = max(1, silos // 25)
+    axes.set_yticks(range(0, silos, step), [f"{i:03d}" for i in range(0, silos, step)], fontsize=7)
+    if silos * classes <= 300:
+        for i, row in enumerate(counts):
+            for c, n in enumerate(row):
+                if n:
+                    axes.text(c, i, n, ha="center", va="center", fontsize=6, color="w" if 4 * n > most else "k")
+    figure.colorbar(image, ax=axes, label="examples")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)

@@ -53,8 +53,7 @@ def warm(study: Study) -> None:
 
 def write_partition(run: Path, study: Study) -> None:
     """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's coordinator does not."""
-    labels = study.task.partition_keys()["label"]
-    counts = [np.bincount(labels[ix], minlength=len(study.task.labels)).tolist() for ix in study.partition.indices]
+    counts = [study.task.label_counts(indices).tolist() for indices in study.partition.indices]
     content = {
         "spec": study.partition.spec,
         "seed": study.partition.seed,

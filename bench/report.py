@@ -60,6 +60,8 @@ def _answer(s: dict[str, Any]) -> str:
     rows = [
         (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
         ("other figures", figures or "none"),
+        *_target(s),
+        ("message per silo and round", _message(s)),
         ("uploaded per silo and round", human_bytes(s["bytes_up_per_silo_round"])),
         ("uploaded, downloaded in all", f"{human_bytes(s['bytes_up_total'])}, {human_bytes(s['bytes_down_total'])}"),
         ("epsilon", epsilon),
@@ -71,6 +73,19 @@ def _answer(s: dict[str, Any]) -> str:
         + f"\nThe corpus is {s['corpus_note'] or s['corpus']}. Its figures are not comparable with any paper's "
         + "unless it is that paper's corpus.\n"
     )
+
+
+def _target(s: dict[str, Any]) -> list[tuple[str, str]]:
+    if s["target"] is None:
+        return []
+    reached = s["rounds_to_target"]
+    text = f"round {reached}" if reached else f"not reached in {s['rounds']} rounds"
+    return [(f"first round with dev {s['metric']} of {s['target']:g}", text)]
+
+
+def _message(s: dict[str, Any]) -> str:
+    up, down = human_bytes(s["arrays_up_per_silo_round"]), human_bytes(s["arrays_down_per_silo_round"])
+    return f"{up} up, {down} down (the arrays as coded, without framing and keys)"
 
 
 def _rounds(s: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
@@ -137,10 +152,13 @@ def _partition(p: dict[str, Any] | None) -> str:
     if p is None:
         return ""
     sizes = p["sizes"]
-    note = f" {p['note']}" if p["note"] else ""
+    note = f" {p['note']}." if p["note"] else ""
+    held = sorted(sum(n > 0 for n in row) for row in p["label_counts"])
+    note += f" Of {len(p['labels'])} classes a silo holds {held[0]} to {held[-1]}, mostly {held[len(held) // 2]}."
     return (
         f"## Partition\n\n{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} "
-        f"examples, {sum(sizes)} in all.{note}\n"
+        f"examples, {sum(sizes)} in all.{note}\n\n"
+        "Only a simulation knows this: on separate machines nobody but the silo itself sees its classes.\n"
     )
 
 

@@ -115,7 +115,7 @@ def _check(s: Settings) -> None:
         if not ok:
             raise UserError(sentence)
 
-    for key in ("fraction", "lr", "decay", "range", "deadline"):
+    for key in ("fraction", "lr", "decay", "range", "deadline", "target"):
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
     need(1 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
     need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
@@ -129,6 +129,7 @@ def _check(s: Settings) -> None:
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
+    need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
     runners = ("processes", "inprocess")
     need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')

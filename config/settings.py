@@ -39,6 +39,7 @@ class Settings:
     slots: int = 0  # silos computing at once in a simulation; 0 means one per core
     deadline: float = 600.0  # seconds an exchange may take before it closes without the stragglers
     out: str = "runs"  # where run folders are made
+    target: float = 0.0  # a value of the dev metric: the report names the first round that reaches it; 0 means none
     port: int = 0  # the coordinator's port; 0 means any free one
 
     # Files a user may name

@@ -25,7 +25,7 @@ from methods.local import load
 from methods.task import Evaluation, Split, Task
 from wire.counter import ByteCounter
 
-__all__ = ["Call", "Chorus", "Interrupted", "RoundFailed", "RoundSpent", "run_study", "select"]
+__all__ = ["Call", "Chorus", "Interrupted", "RoundFailed", "RoundSpent", "message_bytes", "run_study", "select"]
 
 
 class RoundFailed(Exception):
@@ -118,6 +118,19 @@ def _next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float,
     )
 
 
+def message_bytes(call: Call, folded: Folded) -> dict[str, int]:
+    """The arrays of one exchange as they are coded, over all who took part: what a paper calls the message size.
+
+    The same in both runners. Framing, encryption and the secure sum's own protocol are not in it; the byte counter has
+    them, where there is a wire.
+    """
+    down = len(call.cohort) * sum(a.nbytes for a in call.broadcast.common.values())
+    down += sum(a.nbytes for arrays in call.broadcast.private.values() for a in arrays.values())
+    up = len(folded.survivors) * (call.encoding().bytes if call.exchange.masked else 0)
+    up += sum(a.nbytes for silo in folded.survivors for a in folded.sealed.get(silo, {}).values())
+    return {"up": up, "down": down}
+
+
 @dataclass
 class Progress:
     """What the loop carries beside the state; JSON, so that a checkpoint holds it."""
@@ -140,6 +153,7 @@ class _Loop:
         self.progress, self.best, self.finished = Progress(), self.state.model, 0
         self._network = task.new_model(seed)
         self._began, self._earlier = time.monotonic(), 0.0
+        self._arrays = {"up": 0, "down": 0}
 
     def resume(self, kept: Checkpoint) -> None:
         # In the order that the method gave its parameters, which the file does not keep.
@@ -155,6 +169,7 @@ class _Loop:
         asked = select(self.settings, round, self.chorus.present())
         self.runlog.event("round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked])
         sent: list[tuple[str, str]] = []
+        self._arrays = {"up": 0, "down": 0}
         cohort = asked
         try:
             for index, exchange in enumerate(self.method.exchanges):
@@ -164,7 +179,7 @@ class _Loop:
             self.runlog.event("round-spent", round=round, why=str(e))
             cohort = ()
         self.chorus.end_round(round)
-        self.progress.pending = {"asked": list(asked), "survivors": list(cohort), "sent": sent}
+        self.progress.pending = {"asked": list(asked), "survivors": list(cohort), "sent": sent, "arrays": self._arrays}
         self._keep(round + 1)  # before it is scored: once shares are out, this sum can never be had again
         self._score(round, began)
 
@@ -174,6 +189,8 @@ class _Loop:
         call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits)
         folded = self.chorus.perform(call)
         self.state = exchange.fold(self.state, folded)
+        for direction, size in message_bytes(call, folded).items():
+            self._arrays[direction] += size
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(_next_ranges(self.settings, call, folded))
         return folded.survivors
@@ -202,6 +219,8 @@ class _Loop:
             "phases": self.chorus.phases.drain(),
             "bytes_up": up,
             "bytes_down": down,
+            "arrays_up": pending["arrays"]["up"],
+            "arrays_down": pending["arrays"]["down"],
             "model_sha256": model_sha256(self.state.model),
         }
         self.runlog.append("rounds.jsonl", line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from config.settings import Settings
@@ -12,7 +12,12 @@ from methods import describe
 from methods.base import Arrays, Method
 from methods.task import Evaluation, Task
 
-__all__ = ["write_summary"]
+__all__ = ["rounds_to", "write_summary"]
+
+
+def rounds_to(target: float, dev: Sequence[float]) -> int | None:
+    """The first round, counted from one, whose dev metric reaches the target; None: none did."""
+    return next((t for t, value in enumerate(dev, 1) if value >= target), None)
 
 
 def write_summary(
@@ -31,6 +36,7 @@ def write_summary(
     for line in rounds:
         for silo in line["missed"]:
             missed.setdefault(silo, []).append(line["round"])
+    participations = max(1, sum(len(r["participants"]) for r in rounds))
     up_in_rounds = sum(t["wire_bytes"] for t in up if t["round"] >= 0)
     summary: dict[str, Any] = {
         "method": method.name,
@@ -52,9 +58,14 @@ def write_summary(
         "per_class": dict(test.per_class),
         "selected_round": progress["best_round"],
         "dev_value": progress["best_value"],
+        "target": settings.target or None,
+        "rounds_to_target": rounds_to(settings.target, [r["dev"] for r in rounds]) if settings.target else None,
         "bytes_up_total": sum(t["wire_bytes"] for t in up),
         "bytes_down_total": sum(t["wire_bytes"] for t in traffic if t["direction"] == "down"),
-        "bytes_up_per_silo_round": up_in_rounds / max(1, sum(len(r["participants"]) for r in rounds)),
+        "bytes_up_per_silo_round": up_in_rounds / participations,
+        # The arrays alone, as they were coded; measured in both runners.
+        "arrays_up_per_silo_round": sum(r["arrays_up"] for r in rounds) / participations,
+        "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
         "epsilon": "inf",  # no noise was added, so every release is a non-private one (privacy.jsonl)
         "delta": 0.0,
         "missed": missed,

@@ -50,6 +50,10 @@ class Task(ABC):
     def partition_keys(self) -> Mapping[str, np.ndarray]:
         """Per training unit, what partitions cut by: "label" always, "pair" or "entropy" where the task has them."""
 
+    def label_counts(self, indices: np.ndarray) -> np.ndarray:
+        """How often each label occurs in these units: for the picture of a simulation's partition, and nothing else."""
+        return np.bincount(np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels))
+
     @abstractmethod
     def subset(self, indices: np.ndarray) -> Any:
         """The examples of one silo. Cheap to hold: indices into arrays that forked silos share."""

@@ -56,7 +56,7 @@ class Home:
 
 def study_hash(settings: Settings) -> bytes:
     """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business."""
-    private = ("out", "port", "slots", "runner", "corpus", "vectors")
+    private = ("out", "port", "slots", "runner", "corpus", "vectors", "target")
     agreed = {k: v for k, v in vars(settings).items() if k not in private}
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 

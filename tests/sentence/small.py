@@ -22,6 +22,7 @@ from corpora.sentence_synthetic import Recipe, generate
 from corpora.sentence_table import Content, SentenceCorpus, pack
 from methods import build
 from methods.base import Arrays
+from methods.task import Task
 from methods.tasks.sentence import Knobs, SentenceTask, style_of
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.marking import MARKERS
@@ -69,7 +70,7 @@ def tiny_task(model: str = "fedcmc", content: Content | None = None, **knobs: An
 
 
 def tiny_study(
-    method: str, silos: Sequence[Sequence[int]], task: SentenceTask | None = None, **settings: Any
+    method: str, silos: Sequence[Sequence[int]], task: Task | None = None, **settings: Any
 ) -> Study:
     """`silos`: per silo the positions of its examples in the training split."""
     task = task or tiny_task()

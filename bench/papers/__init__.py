@@ -1,0 +1,17 @@
+"""The comparisons that `make table PAPER=…` knows: one file per paper, each a `COMPARISON`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench.papers import bits, fedcmc, feded, lazymil
+from bench.papers.base import Comparison, Published
+
+__all__ = ["PAPERS", "Comparison", "Published"]
+
+PAPERS: Mapping[str, Comparison] = {
+    "lazymil": lazymil.COMPARISON,
+    "feded": feded.COMPARISON,
+    "fedcmc": fedcmc.COMPARISON,
+    "bits": bits.COMPARISON,
+}

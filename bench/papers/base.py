@@ -1,0 +1,38 @@
+"""What a paper compared, as runs of ours, and what it printed: kept apart, because the two are different things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Comparison", "Published", "Settings"]
+
+Settings = tuple[str, ...]  #: as a user would type them: ("SILOS=30", "SET=public=0.1")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table as a paper prints it. Shown only beside runs on that paper's own corpus, and labelled."""
+
+    corpus: str  #: a name that a user's corpus folder carries when it is the paper's: compared case-insensitively
+    source: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    title: str
+    methods: tuple[str, ...]  #: the rows; the first is the paper's own
+    columns: Mapping[str, Settings]  #: label -> settings
+    references: Mapping[str, Settings]  #: runs that no column varies -> settings
+    metrics: Mapping[str, str]  #: label -> key in summary.json, "figures.x" for one of the figures
+    sizes: Mapping[str, Settings]  #: how much work -> settings on the built-in corpus
+    on_folder: Settings = ()  #: settings on a corpus that the user names
+    published: tuple[Published, ...] = ()
+    against: str = ""  #: a column that the others are compared with, seed by seed; empty: the first row is compared
+    variants: Mapping[str, Settings] = field(default_factory=dict)  #: more rows: label -> settings (ablations)
+    more_columns: Mapping[str, Settings] = field(default_factory=dict)  #: added by SIZE=hours
+    messages: bool = False  #: a table of what one silo sends and receives in a round
+    target: float = 0.0  #: rounds until dev reaches this value get a table; TARGET= changes it; 0: no such table
+    per_class: bool = False  #: a table of every class's F1, in the first column's setting

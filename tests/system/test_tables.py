@@ -1,0 +1,126 @@
+"""`make table`: what it runs, what it remembers, and what its page says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench.papers import PAPERS, Comparison, Published
+from bench.table import jobs, merged, run_table, seed_list
+from bench.table_page import Done, Results, page
+from config.errors import UserError
+from config.load import load
+from coordinator.summary import rounds_to
+from methods import METHODS, check_options, tasks_of
+
+TOY = Comparison(
+    title="toy",
+    methods=("feded", "fedavg"),
+    columns={"a": (), "b": ("BATCH=2",)},
+    references={"all": ("METHOD=centralised",)},
+    metrics={"micro-F1": "figures.micro_f1"},
+    sizes={"minutes": ("SILOS=3",)},
+    published=(Published("gad", "Somebody 2020", ("", "F1"), (("Theirs", "81.11"),)),),
+    messages=True,
+    target=0.5,
+    per_class=True,
+)
+
+
+def done(f1: float, up: float, *dev: float) -> Done:
+    return Done(
+        {
+            "corpus": "gad",
+            "corpus_note": "",
+            "metric": "micro_f1",
+            "figures": {"micro_f1": f1},
+            "per_class": {"x": f1},
+            "arrays_up_per_silo_round": up,
+            "arrays_down_per_silo_round": 5000.0,
+            "bytes_up_per_silo_round": 0.0,
+        },
+        dev,
+    )
+
+
+def toy_page(corpus: str = "") -> str:
+    runs = {
+        ("feded", "a", 0): done(0.5, 10.0, 0.4, 0.5, 0.6),
+        ("feded", "a", 1): done(0.7, 10.0, 0.5, 0.1, 0.2),
+        ("feded", "b", 0): done(0.5, 10.0, 0.4, 0.4, 0.49),
+        ("feded", "b", 1): done(0.5, 10.0, 0.1, 0.1, 0.9),
+        **{("fedavg", c, s): done(0.55, 20_000.0, 0.1) for c in "ab" for s in (0, 1)},
+        **{("all", "", s): done(0.9, 0.0, 0.9) for s in (0, 1)},
+    }
+    return page(TOY, ("SILOS=3",), Results(runs, (0, 1)), corpus)
+
+
+def test_rounds_to_target_by_hand() -> None:
+    assert rounds_to(0.5, [0.4, 0.5, 0.6]) == 2
+    assert rounds_to(0.5, [0.4, 0.6, 0.3]) == 2  # the first that reaches it, even if it falls back
+    assert rounds_to(0.7, [0.4, 0.5, 0.6]) is None
+    assert rounds_to(0.7, []) is None
+
+
+def test_page_has_spread_pairs_rounds_and_messages() -> None:
+    text = toy_page()
+    assert "| feded | 0.6000 ± 0.1414 | 0.5000 ± 0.0000 |" in text
+    assert "| fedavg | +0.0500 (1 of 2) | -0.0500 (0 of 2) |" in text
+    assert "| feded | 2, 1 | –, 3 |" in text  # one seed never reached it, and the page says so
+    assert "not reached in 3 rounds" in text
+    assert "| feded | 10 B | 1/2000 | 5.0 kB | not measured |" in text
+    assert "| x | 0.6000 ± 0.1414 | 0.5500 ± 0.0000 | 0.9000 ± 0.0000 |" in text
+
+
+def test_a_papers_numbers_stand_only_beside_its_own_corpus() -> None:
+    assert "81.11" not in toy_page()
+    assert "81.11" not in toy_page("my/own")
+    text = toy_page("data/GAD")
+    assert text.index("not run by us: Somebody 2020") < text.index("81.11")
+    assert "81.11" not in text[: text.index("not run by us")]
+
+
+def test_later_settings_win_and_knobs_add_up() -> None:
+    assert merged(("A=1", "SET=x=1"), ("SET=y=2",), ("A=2",)) == ("A=2", "SET=x=1 y=2")
+
+
+def test_seeds_are_a_number_or_a_range() -> None:
+    assert seed_list("3") == (0, 1, 2)
+    assert seed_list("10-12") == (10, 11, 12)
+    for wrong in ("0", "", "3-1", "a", "-2"):
+        with pytest.raises(UserError, match="SEEDS"):
+            seed_list(wrong)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("size", ["minutes", "hours", "folder"])
+def test_every_run_of_every_paper_has_settings_that_exist(paper: str, size: str) -> None:
+    """Read by the code that a run reads them with: a misspelt method, setting or knob shows here, not after an hour."""
+    c = PAPERS[paper]
+    c = replace(c, columns={**c.columns, **c.more_columns})
+    common = c.on_folder if size == "folder" else c.sizes[size]
+    planned = list(jobs(c, merged(common), (0, 1)))
+    assert len({j.key for j in planned}) == len(planned)  # two rows that are the same run would be a mistake
+    for job in planned:
+        table = dict(w.partition("=")[::2] for w in job.words)
+        knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
+        s = load(None, {k.lower(): v for k, v in table.items()} | {f"options.{k}": v for k, v in knobs.items()})
+        assert s.method in METHODS
+        check_options(s.method, tasks_of(s.method)[0] if not s.options else "sentence", s.options)
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    words = {"PAPER": "feded", "SIZE": "minutes", "CORPUS": "", "SEEDS": "1", "TABLES": str(tmp_path)}
+    toy = replace(TOY, methods=("feded",), columns={"a": ()}, references={})
+    (job,) = jobs(toy, merged(("RUNNER=inprocess",), toy.sizes["minutes"]), (0,))
+    folder = tmp_path / "feded-minutes"
+    folder.mkdir()
+    kept = done(0.625, 10.0, 0.3, 0.625)
+    line = {"key": job.key, "summary": kept.summary, "dev": kept.dev}
+    (folder / "runs.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    path = run_table(replace(toy, target=0.6), words, (), Console(quiet=True))
+    assert "| feded | 2 |" in path.read_text("utf-8")
