@@ -34,8 +34,8 @@ lint: $(READY)  ## ruff, mypy and the import rules
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or CORPUS=folder; SEEDS=3
 	@$(BIN)/python -m bench.table $(MAKEOVERRIDES)
 
-bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower FULL=1
-	@$(BIN)/python -m bench.secagg $(if $(PEER),--peer $(PEER)) $(if $(FULL),--full)
+bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower QUICK=1 RESUME=file
+	@$(BIN)/python -m bench.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
 bench: $(READY)  ## speed, as ratios measured in one run
 	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)

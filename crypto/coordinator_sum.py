@@ -16,6 +16,7 @@ from enum import Enum
 
 import numpy as np
 
+from crypto import lanes
 from crypto.coordinator_setup import CoordinatorSetup
 from crypto.dealing import blob_bytes
 from crypto.derive import Label
@@ -28,6 +29,8 @@ from crypto.prg import Mask, add_masks
 from crypto.records import Endorsement, Proposal, ShareRelease, SumHeader, UnmaskRequest, UploadRecord, survivors_digest
 
 __all__ = ["ALLOWED", "CoordinatorSetup", "OpenSum", "SumFailed", "SumState"]
+
+_BEYOND_CACHE = 1 << 20  #: words: 8 MiB
 
 
 class SumState(Enum):
@@ -141,7 +144,10 @@ class OpenSum:
         part = slice(index * FRAME_WORDS, index * FRAME_WORDS + len(words))
         if silo == self._ahead:
             assert self._total is not None
-            np.add(self._total[part], words, out=buffer[part])
+            # The C version writes past the cache, which pays where the sum does not fit into it.
+            large = encoding.words >= _BEYOND_CACHE and words.flags.aligned
+            add = lanes.add_words if large else lanes.add_words_numpy
+            add(self._total[part], words, buffer[part])
         else:
             np.copyto(buffer[part], words)
         self._uploads[silo] = (buffer, due + 1)

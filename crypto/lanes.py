@@ -1,8 +1,8 @@
 """One lane of a stretch of words: floats to integers that are added into it, and back. The arithmetic of `encoding`.
 
-`finite`, `pack`, `pack_words` and `unpack` exist twice, with the same result bit for bit: in numpy, below, and in C
-(`_kernel.c`), where each is a single pass. The C version is used where there is one (see `compiled`), unless it gives
-another answer than numpy's to a few hard questions on import.
+`finite`, `pack`, `pack_words`, `unpack` and `add_words` exist twice, with the same result bit for bit: in numpy, below,
+and in C (`_kernel.c`), where each is a single pass. The C version is used where there is one (see `compiled`), unless
+it gives another answer than numpy's to a few hard questions on import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from crypto.compiled import extension
 
-__all__ = ["MOST_SINGLE", "PIECE", "finite", "pack", "pack_words", "unpack"]
+__all__ = ["MOST_SINGLE", "PIECE", "add_words", "finite", "pack", "pack_words", "unpack"]
 
 PIECE = 32768  #: the most elements that `pack` and `unpack` take at a time: 256 KiB of float64 scratch
 MOST_SINGLE = 1 << 19  #: steps up to which float32 is used: its rounding is then below a sixteenth of a step
@@ -116,9 +116,15 @@ def unpack_numpy(
     np.multiply(out, step, out=out)
 
 
+def add_words_numpy(one: np.ndarray, other: np.ndarray, out: np.ndarray) -> None:
+    """one + other, modulo 2**64, into a third row."""
+    np.add(one, other, out=out)
+
+
 # The same in C
 
-_kernel = extension("_kernel", version=2)
+KERNEL_VERSION = 3
+_kernel = extension("_kernel", KERNEL_VERSION)
 
 #: x, scale and a die for which x * scale + die, rounded twice as it must be, is half a step, and rounded once is more.
 _FUSED = (1 + 5 * 2.0**-23, float.fromhex("0x1.fffffc0000280p-34"), 2**32 - 1)
@@ -149,11 +155,16 @@ def _agrees() -> bool:
     floats, expected = np.empty(source.size), np.empty(source.size)
     _kernel.unpack(wanted, 21, 21, 39.0, 0.1, floats)
     unpack_numpy(wanted, 21, 21, 39.0, 0.1, expected)
+    _kernel.add_words(wanted[1:], wanted[:-1] << np.uint64(40), got[1:])
+    if not np.array_equal(got[1:], wanted[1:] + (wanted[:-1] << np.uint64(40))):
+        return False
     bad = np.append(source, np.float32(np.nan))
     return np.array_equal(floats, expected) and _kernel.finite(source) and not _kernel.finite(bad)
 
 
 if _kernel is not None and _agrees():
     finite, pack, pack_words, unpack = _kernel.finite, _kernel.pack, _kernel.pack_words, _kernel.unpack
+    add_words = _kernel.add_words
 else:
     finite, pack, pack_words, unpack = finite_numpy, pack_numpy, pack_words_numpy, unpack_numpy
+    add_words = add_words_numpy

@@ -17,6 +17,8 @@ from crypto import lanes
 from crypto.encoding import FRAME_WORDS, LANES, Encoding
 
 kernel = pytest.importorskip("crypto._kernel", reason="the C extension is not built; numpy is used")
+if kernel.VERSION != lanes.KERNEL_VERSION:
+    pytest.skip("the C extension is of another version: install again to build it", allow_module_level=True)
 
 #: Values at which rounding, clipping or the size of a float decides; as multiples of one step and of the range.
 IN_STEPS = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.49999997, 0.50000006, 1.0, -1.0)
@@ -107,6 +109,19 @@ def test_any_words_decode_to_the_same_floats(seed: int, lane: int, parties: int)
         assert np.array_equal(got.view(np.uint64), wanted.view(np.uint64))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 300), st.integers(0, 9), st.integers(0, 9))
+def test_words_are_added_modulo_two_to_the_64(seed: int, count: int, here: int, there: int) -> None:
+    """Wherever the rows begin: those before a cache line's edge, whole lines, and those after; nothing beside them."""
+    rng = np.random.default_rng(seed)
+    one, other = (rng.integers(0, 2**64, count + 10, np.uint64) for _ in range(2))
+    got, wanted = np.zeros(count + 20, np.uint64), np.zeros(count + 20, np.uint64)
+    rows = (one[here : here + count], other[there : there + count])
+    kernel.add_words(*rows, got[there : there + count])
+    lanes.add_words_numpy(*rows, wanted[there : there + count])
+    assert np.array_equal(got, wanted)
+
+
 def test_every_float_but_nan_and_infinity_is_finite() -> None:
     for bits in (0, 1, 0x007FFFFF, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF):
         for sign in (0, 0x80000000):
@@ -158,6 +173,9 @@ READ_ONLY.flags.writeable = False
         ("pack_words", (D, 1.0, 7, True, 32, W[:4])), ("pack_words", (F, float("inf"), 7, True, 32, W[:4])),
         ("unpack", ()), ("unpack", (W, 0, 21, 1.0, 1.0, D[:7])), ("unpack", (W, 0, 53, 1.0, 1.0, D)),
         ("unpack", (W, 0, 0, 1.0, 1.0, D)), ("unpack", (W, 64, 21, 1.0, 1.0, D)), ("unpack", (D, 0, 21, 1.0, 1.0, D)),
+        ("add_words", (W, W)), ("add_words", (W, W, W[:7])), ("add_words", (W, W[:7], W)), ("add_words", (W[:7], W, W)),
+        ("add_words", (W, W, READ_ONLY)), ("add_words", (W, D, W)), ("add_words", (W[::2], W[:4], W[:4])),
+        ("add_words", (W[:2], np.frombuffer(bytes(17), np.uint64, offset=1), W[:2])),
         ("unpack", (W, 0, 21, 1.0, 1.0, F)), ("unpack", (W, 0, 21, 1.0, float("inf"), D)),
     ],
 )  # fmt: skip
@@ -175,7 +193,13 @@ def test_it_is_used_and_can_be_turned_off() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, instead", [("VERSION", "0"), ("finite", "lambda values: True"), ("pack_words", "lambda *values: None")]
+    "name, instead",
+    [
+        ("VERSION", "0"),
+        ("finite", "lambda values: True"),
+        ("pack_words", "lambda *values: None"),
+        ("add_words", "lambda one, other, out: None"),
+    ],
 )
 def test_a_kernel_that_is_stale_or_wrong_is_not_used(name: str, instead: str) -> None:
     """What an editable installation has after an update without a build, or a build with careless flags."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.encoding import Encoding
+import crypto.coordinator_sum
+from crypto.encoding import FRAME_WORDS, Encoding
 from crypto.errors import SumFailed
 from tests.crypto.world import World, plain, vectors
 
@@ -45,3 +46,21 @@ def test_many_rounds_and_cohorts() -> None:
         assert same(total, plain(encoding, data, survivors))
         for name in alive:
             world.silos[name].end_round()
+
+
+def test_large_sums_are_added_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same sum by the loop for vectors that do not fit into it, also of frames that lie askew in memory."""
+    monkeypatch.setattr(crypto.coordinator_sum, "_BEYOND_CACHE", 0)
+    size = 3 * FRAME_WORDS + 77
+    world, encoding = World(4).enrol(), Encoding(21, 4, (size,), (2.0,))
+    data = vectors(world.names, (size,))
+    opened = world.begin(world.header(encoding))
+    for name in world.names:
+        record, frames = world.silos[name].upload(data[name], rounding_seed=name.encode())
+        opened.begin_upload(record)
+        for index, words in enumerate(frames):
+            askew = np.frombuffer(b"\0" + words.tobytes(), "<u8", offset=1)
+            opened.add_frame(name, index, askew if name == "silo-002" else words)
+        opened.finish_upload(name)
+    survivors, total = world.finish(opened)
+    assert np.array_equal(total[0], plain(encoding, data, survivors)[0])
