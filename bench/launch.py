@@ -42,7 +42,7 @@ class Outcome:
 
 def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
-    study_id = study_hash(settings)
+    study_id = study_hash(settings, study.task.agreement())
     slots = settings.slots or os.cpu_count() or 1
     parent = os.getpid()
     gc.collect()

@@ -51,7 +51,7 @@ def run_coordinator(settings: Settings, keys: Path, host: str, wait: float, cons
             settings,
             study.task,
             study.method,
-            study_hash(settings),
+            study_hash(settings, study.task.agreement()),
             settings.slots or settings.silos,
             host=host,
             bound=lambda port: console.print(f"listening on {host}:{port}", highlight=False),

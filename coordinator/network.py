@@ -37,10 +37,12 @@ class NetworkChorus:
         runlog: RunLog,
         slots: int,
         should_stop: Callable[[], bool],
+        content: Mapping[str, str],
     ) -> None:
         self.counter, self.phases = router.counter, Phases()
         self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
         self._study, self._runlog, self._slots, self._should_stop = study, runlog, slots, should_stop
+        self._content = content
         self._names = {silo_name(i): i for i in range(settings.silos)}
         self._members: set[str] = set()
         # Above every number of an earlier process of this run: silos refuse any that is not above the last.
@@ -73,13 +75,22 @@ class NetworkChorus:
             if event.silo not in self._names:
                 self._router.send(event.silo, m.Stop("this study has no such silo"))
             elif event.message.study != self._study:
-                log.warning("refused (wrong-shape): %s agreed to another study", event.silo)
-                self._runlog.event("refused", silo=event.silo, attack="wrong-shape", detail="another study")
-                self._router.send(event.silo, m.Stop("the study you agreed to is not the one run here"))
+                why = self._difference(event.message)
+                log.warning("refused (wrong-shape): %s has %s", event.silo, why)
+                self._runlog.event("refused", silo=event.silo, attack="wrong-shape", detail=why)
+                self._router.send(event.silo, m.Stop(f"it has {why}"))
                 self._router.forget(event.silo)
             else:
                 self._members.add(event.silo)
                 self._runlog.event("hello", silo=event.silo)
+
+    def _difference(self, hello: m.Hello) -> str:
+        """What of a silo's study is not this one's, for its operator. Our own hashes are public: all have the same."""
+        other = [name for name, value in self._content.items() if hello.content.get(name) != value]
+        if not other:
+            return "settings other than this study's; compare the two configurations"
+        mine = ", ".join(f"{name} {self._content[name][:12]}" for name in other)
+        return f"another {' and another '.join(other)} than this study ({mine}…)"
 
     def _agree(self, round: int) -> None:
         """Keys, then nonces, with everybody present. A silo lost on the way means: again, without it."""

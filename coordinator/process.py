@@ -72,7 +72,9 @@ def serve(
         runlog.event("listening", port=port, round=resume.finished if resume else 0)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
-        chorus = NetworkChorus(router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"])
+        chorus = NetworkChorus(
+            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"], task.agreement()
+        )
         try:
             chorus.enrol(enrol_seconds, resume.finished if resume else 0)
             runlog.disclosures(method, settings.secagg, policy_for(settings.fraction).sentence)

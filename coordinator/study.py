@@ -60,6 +60,8 @@ class Call:
         """With room for everybody who was asked: whoever is lost on the way does not change how the rest is coded."""
         parties, sizes = len(self.cohort), tuple(s.size for s in self.exchange.masked.values())
         rounding, rotate = default_rounding(self.lane_bits, parties)
+        if all(s.bounded for s in self.exchange.masked.values()):
+            rounding, rotate = "nearest", False
         return Encoding(self.lane_bits, parties, sizes, self.ranges, rounding, rotate)
 
     def total(self, sums: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -102,9 +104,8 @@ def select(settings: Settings, round: int, present: Collection[int]) -> tuple[in
 
 def _first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
     """Before there is an aggregate: the cap itself where 32-bit lanes make resolution free, else a guess of 1."""
-    if settings.range:
-        return tuple(min(settings.range, s.cap) for s in exchange.masked.values())
-    return tuple(s.cap if settings.bits == 32 else min(1.0, s.cap) for s in exchange.masked.values())
+    guess = settings.range or (float("inf") if settings.bits == 32 else 1.0)
+    return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
 
 
 def _next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float, ...]:
@@ -113,7 +114,9 @@ def _next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float,
         return call.ranges
     n = len(folded.survivors)
     return tuple(
-        float(np.clip(8 * np.abs(folded.total[name]).max(initial=0.0) / n, spec.cap / 4096, spec.cap))
+        spec.cap
+        if spec.bounded
+        else float(np.clip(8 * np.abs(folded.total[name]).max(initial=0.0) / n, spec.cap / 4096, spec.cap))
         for name, spec in call.exchange.masked.items()
     )
 

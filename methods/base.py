@@ -70,6 +70,9 @@ class ArraySpec:
     dtype: str = "float32"
     #: Masked arrays only: magnitudes above this are clipped, whatever range the coordinator proposes.
     cap: float = 8.0
+    #: Masked arrays only: values fill [-cap, cap] by construction (log-probabilities, not updates). They are coded over
+    #: that range from the first round on, and are never rotated, which would carry them out of it.
+    bounded: bool = False
 
     @property
     def size(self) -> int:

@@ -13,13 +13,14 @@ Where the paper is silent or contradicts itself (methods.md, section 4):
   use tau <= 0.1 with it.
 * tau is not given: 1. The student is at temperature 1, both terms weigh the same (`loss=paper`); `loss=hinton` is
   (1 - lam) CE + lam tau^2 KL with both at tau.
-* Only the sum over silos is needed. `logits=sealed` codes each number in 8, 16 or 32 bits for the coordinator's eyes,
-  `logits=masked` lets nobody see one silo's predictions and costs a lane of the secure sum (BITS) per number.
+* Only the sum over silos is needed. `logits=sealed` codes each number in 8, 16 or 32 bits for the coordinator's eyes;
+  `logits=masked` lets nobody see one silo's predictions and costs a lane of the secure sum per number, of which the
+  narrowest has 16 bits, beside the keys and shares of the sum itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,19 @@ from methods.base import (
 )
 from methods.local import load, parameters, round_lr, train
 
-__all__ = ["CITATION", "FLOOR", "MODEL", "TASKS", "Options", "build", "decode", "distil_loss", "encode", "teacher"]
+__all__ = [
+    "CITATION",
+    "FLOOR",
+    "MODEL",
+    "TASKS",
+    "Options",
+    "adjust",
+    "build",
+    "decode",
+    "distil_loss",
+    "encode",
+    "teacher",
+]
 
 CITATION = "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction, EMNLP"
 TASKS = ("sentence",)
@@ -61,7 +74,7 @@ class Options:
     tau: float = 1.0  #: temperature of the teacher
     loss: str = "paper"  #: or hinton
     lam: float = 0.5  #: weight of the distillation term in Hinton's loss
-    logit_bits: int = 8  #: bits per number on the sealed channel: 32, 16 or 8
+    logit_bits: int = 8  #: bits per number: 32, 16 or 8. Masked, 8 means a lane of 16; BITS is not used
 
 
 def _bounds(form: str) -> tuple[float, float]:
@@ -136,6 +149,13 @@ def _checked(task: Any, o: Options) -> None:
         raise UserError('FedED distils on a public set, and this corpus has none; set option "public" above 0.')
 
 
+def adjust(settings: Settings) -> Settings:
+    """Predictions are the only thing masked here, so `logit_bits` decides the lanes."""
+    if settings.options.get("logits") != "masked":
+        return settings
+    return replace(settings, bits=32 if settings.options.get("logit_bits", Options.logit_bits) == 32 else 16)
+
+
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("feded", task.name, settings.options)
     _checked(task, o)
@@ -181,7 +201,9 @@ def build(task: Any, settings: Settings) -> Method:
         broadcast=broadcast,
         answer=answer,
         fold=distil,
-        masked={"predictions": ArraySpec(shape, "float32", (high - low) / 2)} if channel == "masked" else {},
+        masked={"predictions": ArraySpec(shape, "float32", (high - low) / 2, bounded=True)}
+        if channel == "masked"
+        else {},
         sealed={"predictions": ArraySpec(shape, _CODES[o.logit_bits])} if channel == "sealed" else {},
     )
     return Method("feded", CITATION, (exchange,), init)

@@ -6,7 +6,7 @@ A round is E epochs over D_v from the last round's model, on the same schedule a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from config.settings import Settings
 from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State, derived_seed
 from methods.local import load, parameters, round_lr
 
-__all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "adjust", "build"]
+__all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "build"]
 
 CITATION = "Sui et al. 2020, FedED, EMNLP: the column trained on the validation set of its Table 6"
 TASKS = ("sentence",)
@@ -28,11 +28,6 @@ REFERENCE = "A reference, not a federation: the coordinator trained on the publi
 @dataclass(frozen=True)
 class Options:
     """Nothing of its own; `public` of the task says how large D_v is."""
-
-
-def adjust(settings: Settings) -> Settings:
-    """In one process: there is nobody to talk to."""
-    return replace(settings, runner="inprocess")
 
 
 def build(task: Any, settings: Settings) -> Method:

@@ -50,6 +50,13 @@ class Task(ABC):
     def partition_keys(self) -> Mapping[str, np.ndarray]:
         """Per training unit, what partitions cut by: "label" always, "pair" or "entropy" where the task has them."""
 
+    def agreement(self) -> Mapping[str, str]:
+        """What coordinator and silos must have alike, by name: hashes of public content (a checkpoint, the public set).
+
+        Compared when a silo enrols, which is refused by that name. Nothing of a silo's own data may be in it.
+        """
+        return {}
+
     def label_counts(self, indices: np.ndarray) -> np.ndarray:
         """How often each label occurs in these units: for the picture of a simulation's partition, and nothing else."""
         return np.bincount(np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels))

@@ -7,6 +7,7 @@ run code.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Checkpoint:
     name: str
     backbone: Any  #: a `transformers` encoder; Any, because torch's types hide its `config`
     tokenizer: Any
-    sha256: str  #: of the weights as loaded: silos with another checkpoint can be told apart
+    sha256: str  #: of weights and vocabulary as loaded: a silo with another checkpoint is refused when it enrols
     note: str  #: what a report must say of it; empty when there is nothing to say
 
 
@@ -61,7 +62,7 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
-    return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone), note)
+    return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone, tokenizer), note)
 
 
 def _source(name: str, kind: str) -> tuple[str, str]:
@@ -93,8 +94,8 @@ def _add_tokens(backbone: Any, tokenizer: Any, tokens: tuple[str, ...]) -> None:
         weight[before:] = weight[:before].mean(dim=0) + 0.02 * noise
 
 
-def _fingerprint(backbone: nn.Module) -> str:
-    digest = hashlib.sha256()
+def _fingerprint(backbone: nn.Module, tokenizer: Any) -> str:
+    digest = hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
     for key, value in sorted(backbone.state_dict().items()):
         digest.update(f"{key}:{tuple(value.shape)};".encode())
         digest.update(value.contiguous().numpy().tobytes())

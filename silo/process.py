@@ -54,10 +54,14 @@ class Home:
         return (self.path / "shared.secret").read_bytes()
 
 
-def study_hash(settings: Settings) -> bytes:
-    """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business."""
-    private = ("out", "port", "slots", "runner", "corpus", "vectors", "target")
-    agreed = {k: v for k, v in vars(settings).items() if k not in private}
+def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
+    """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business.
+
+    `content` (methods.task.Task.agreement) stands for what the settings only name: the encoder is compared by its
+    weights, wherever its folder is.
+    """
+    private = ("out", "port", "slots", "runner", "corpus", "vectors", "encoder", "target")
+    agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 
 
@@ -92,7 +96,8 @@ def serve(
     except KeyFileError as e:
         raise UserError(f"{e}.") from None
 
-    study = study_hash(settings)
+    content = dict(task.agreement())
+    study = study_hash(settings, content)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)
@@ -106,7 +111,7 @@ def serve(
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
-        hello=Hello(VERSION, study),
+        hello=Hello(VERSION, study, content),
         peers=tuple(identities),
     )
     dealer = Dealer(address, CurveKeys.load(home.path / "curve"), roster["coordinator"].encode())
@@ -120,6 +125,8 @@ def serve(
             for message, payload in session.hear(*heard):
                 dealer.send(message, payload)
             del heard
+        if session.turned_away:
+            raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")
         log.info("%s ends: the coordinator said stop", name)
         return 0
     finally:

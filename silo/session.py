@@ -71,6 +71,7 @@ class Session:
     ) -> None:
         """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off."""
         self.state = State.GREETED
+        self.turned_away = ""  #: the coordinator's reason, when it stopped this silo before it was let in
         self._name, self._desk, self._new_party = name, desk, new_party
         self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
         self._party: SiloSum | None = None
@@ -250,7 +251,10 @@ class Session:
         yield from ()
 
     def _stop(self, message: m.Stop, _: Any) -> Iterator[Outgoing]:
-        log.info("stopped: %s", message.reason[:200])
+        reason = "".join(c for c in message.reason[:300] if c.isprintable())
+        log.info("stopped: %s", reason)
+        if self.state is State.GREETED:
+            self.turned_away = reason
         self.state = State.STOPPED
         yield from ()
 

@@ -7,7 +7,7 @@ anybody looks at it; whatever does not fit is a `BadMessage`, never an exception
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, get_type_hints
 
 import msgpack
@@ -65,6 +65,7 @@ class Hello(Message):
     kind: ClassVar[str] = "hello"
     version: str
     study: bytes  #: hash of the study this silo agreed to
+    content: dict = field(default_factory=dict)  #: what must be the same everywhere, by name: hashes of public things
 
 
 @dataclass(frozen=True)

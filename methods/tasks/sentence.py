@@ -9,10 +9,11 @@ with the checkpoint, so the vocabulary discloses nothing about any silo's senten
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,16 @@ class SentenceTask(Task):
         there = self.class_counts(data) > 0  # the same classes for every model that is scored on this split
         per_class = {n: float(f) for n, f, is_there in zip(self.labels, s.per_class, there) if is_there and f == f}
         return Evaluation(figures[self.metric], figures, per_class)
+
+    def agreement(self) -> Mapping[str, str]:
+        rows = self.corpus.splits["public"]
+        public = hashlib.sha256(b"".join(np.ascontiguousarray(getattr(rows, f.name)).tobytes() for f in fields(rows)))
+        classes = hashlib.sha256(json.dumps([*self.labels, self.none]).encode())
+        return {
+            "encoder": self.checkpoint.sha256,
+            "classes": classes.hexdigest(),
+            "public set": public.hexdigest(),
+        }
 
     def model_files(self) -> Mapping[str, bytes]:
         """What `models.encoder.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""

@@ -17,9 +17,10 @@ from safetensors.numpy import load_file
 
 from bench.prepare import Study
 from config.errors import UserError
-from coordinator.study import select
-from methods import METHODS, adjusted, build, module
-from methods.base import Arrays, Heard, SiloView, derived_seed
+from coordinator.study import Call, _first_ranges, message_bytes, select
+from crypto.plain_sum import PlainSum
+from methods import METHODS, adjusted, build, feded, module
+from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
 from methods.local import load, parameters, train
 from tests.sentence.small import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
 
@@ -148,6 +149,50 @@ def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
     spec = exchange.sealed["predictions"]
     assert list(exchange.sealed) == ["predictions"]
     assert (spec.shape, spec.dtype) == ((15, len(study.task.labels)), "uint8")
+
+
+def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step() -> None:
+    """Twenty silos: few value bits are left of a lane, and yet no rotation carries predictions out of their range."""
+    silos, task = [[i] for i in range(20)], tiny_task("feded")
+    asked = tiny_study("feded", silos, task, options={"logits": "masked"}).settings
+    settings = adjusted(asked)
+    assert settings.bits == 16
+    assert adjusted(replace(asked, options={"logits": "masked", "logit_bits": 32})).bits == 32
+    exchange = build("feded", task, settings).exchanges[0]
+    call = Call(0, 0, exchange, Broadcast({}), tuple(range(20)), _first_ranges(settings, exchange), settings.bits)
+    rng = np.random.default_rng(3)
+    log_p = F.log_softmax(torch.from_numpy(rng.normal(0, 8, (20, 15, len(task.labels)))), -1).numpy()
+    plain = PlainSum(call.encoding())
+    for each in log_p:
+        plain.add(call.encoding().encode([feded.encode(each, feded.Options(logits="masked"))], b""))
+    folded = Folded(0, tuple(range(20)), call.total(plain.result(20)))
+    got = feded.ensemble(folded, feded.Options(logits="masked"))
+    step = 10 / (65535 // 40)
+    assert np.abs(got - np.clip(log_p, -20, 0).mean(axis=0)).max() <= step / 2 + 1e-6
+    assert message_bytes(call, folded)["up"] == 20 * 2 * (-(-15 * len(task.labels) // 4) * 4)
+
+
+@pytest.mark.parametrize("method", ["fedcmc", "fedatt"])
+def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
+    """It tells one silo alone that everything is its own, and the others nothing: the sum is that silo's."""
+    study = tiny_study(method, SILOS)
+    first, second = study.method.exchanges
+    told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
+    key = "won" if method == "fedcmc" else "attention"
+    total: dict[str, np.ndarray] = {}
+    carried = []
+    for k, indices in enumerate(study.partition.indices):
+        view = SiloView(k, study.task, study.task.subset(indices), study.settings, b"")
+        carry = first.answer(view, told).carry
+        carried.append(carry)
+        size = len(study.task.labels) if method == "fedcmc" else len(carry["update"])
+        lie = np.full(size, k == 1, np.uint8 if method == "fedcmc" else np.float32)
+        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, {key: lie})).masked
+        total = {n: total.get(n, 0) + v for n, v in sent.items()}
+    own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
+    for name, value in own.items():
+        np.testing.assert_array_equal(total[name if method == "fedcmc" else f"update/{name}"], value)
+    assert "unless the coordinator lies" in second.disclosures[0].reveals
 
 
 def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:
@@ -318,9 +363,3 @@ def test_feded_needs_a_public_set() -> None:
     task = tiny_task("feded", type(content)(content.name, content.note, content.relations, content.none, splits))
     with pytest.raises(UserError, match="public set"):
         build("feded", task, tiny_study("fedavg", SILOS, task).settings)
-
-
-def test_public_only_never_starts_processes() -> None:
-    """There is nobody to talk to; an exchange without any upload has nothing to wait for."""
-    settings = tiny_study("public_only", SILOS, tiny_task("feded"), runner="processes").settings
-    assert adjusted(settings).runner == "inprocess"

@@ -40,10 +40,11 @@ class Play:
             stage.settings,
             stage.roster,
             RUN,
-            study_hash(stage.settings),
+            study_hash(stage.settings, {}),
             self.runlog,
             len(stage.names),
             lambda: False,
+            {},
         )
         self.round = -1
 

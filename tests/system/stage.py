@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,9 @@ METHOD = Method(
 )
 
 
+_TASK = SimpleNamespace(agreement=dict)
+
+
 def _truth(message: m.Message, payload: Any) -> Iterable[Outgoing]:
     yield message, payload
 
@@ -152,7 +156,7 @@ class Stage:
     def _serve(self, name: str) -> None:
         home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
         try:
-            silo.process.serve(home, i, name, self.address, self.settings, None, self.data[name], METHOD)
+            silo.process.serve(home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD)
         except BaseException as e:
             self.crashes.append(e)
             raise

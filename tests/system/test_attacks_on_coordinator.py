@@ -165,7 +165,7 @@ def test_one_silos_word_does_not_spend_everybodys_round(make: Make) -> None:
 
 def test_a_silo_that_begins_anew_is_not_waited_for(make: Make) -> None:
     play = make().enrol()
-    play.lie(on("ready", lambda x, p: [(m.Hello("0", study_hash(play.stage.settings)), p)]))
+    play.lie(on("ready", lambda x, p: [(m.Hello("0", study_hash(play.stage.settings, {})), p)]))
     assert play.perform().survivors == HONEST
     play.all_is_well()
 
@@ -276,7 +276,7 @@ def test_unknown_silo(make: Make) -> None:
     play = make()
     stranger = Dealer(play.stage.address, CurveKeys.generate(), play.stage.coordinator.public)
     try:
-        stranger.send(m.Hello("0", study_hash(play.stage.settings)))
+        stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))
         wait_for(lambda: "refused (unknown-silo): a connection with a key" in play.log.text, PATIENCE)
         play.enrol().all_is_well()
     finally:
