@@ -48,6 +48,7 @@ $(READY): constraints.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' constraints.txt)"
 	@$(PIP) "$$(grep '^setuptools==' constraints.txt)"
+	@$(PIP) "$$(grep '^seqeval==' constraints.txt)"  # its build needs tools of its own, which the next line would not give
 	@$(PIP) --no-build-isolation -e '.[dev]'
 	@touch $@
 

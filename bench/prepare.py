@@ -31,12 +31,13 @@ class Study:
 def prepare(settings: Settings) -> Study:
     settings = adjusted(settings)
     task = load_task(settings)
-    settings = with_task_defaults(settings, task.name)
+    settings = with_task_defaults(settings, task.name, task.natural_silos())
+    seed = derived_seed(settings.seed, "partition")
+    partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+    task.divided(partition.indices)
     method = build(settings.method, task, settings)
     if not settings.secagg and not any(e.masked for e in method.exchanges):
         raise UserError(f"SECAGG=off means nothing for {settings.method}: it sends nothing masked.")
-    seed = derived_seed(settings.seed, "partition")
-    partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
     return Study(settings, task, method, partition)
 
 

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench import pretrain_bart
 from config.errors import UserError, nearest
-from corpora import sentence_synthetic
+from corpora import ner_synthetic, sentence_synthetic
 from models.checkpoint import PRETRAINED
 
 __all__ = ["MAKERS", "PLANS", "SOURCES", "Plan", "check", "make", "text_of"]
@@ -54,8 +55,14 @@ class Plan:
 
 
 #: Where pretraining text comes from: (how many, seed) -> sentences.
-SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {"sentence": sentence_synthetic.pretraining_text}
-PLANS: Mapping[str, Plan] = {"bert": Plan("bert", sentences={"sentence": 50_000})}
+SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
+    "sentence": sentence_synthetic.pretraining_text,
+    "ner": ner_synthetic.pretraining_text,
+}
+PLANS: Mapping[str, Plan] = {
+    "bert": Plan("bert", sentences={"sentence": 50_000}),
+    "bart": Plan("bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3),
+}
 
 
 def text_of(plan: Plan) -> list[str]:
@@ -215,6 +222,16 @@ def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
     return model.bert
 
 
+def _bart(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
+    torch.manual_seed(plan.seed)
+    pad, begin, end, mask = (SPECIAL.index(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]"))
+    tokens = {"pad": pad, "begin": begin, "end": end}
+    model = pretrain_bart.build(len(tokenizer), plan.layers, plan.width, plan.heads, plan.positions, tokens)
+    rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
+    _train(plan, model, rows, pretrain_bart.reconstruction(model, pad, mask, plan.masked), say)
+    return model.model
+
+
 def _train(plan: Plan, model: Any, rows: list[np.ndarray], loss: Any, say: Say) -> None:
     """AdamW with a linear warm-up and decay over length-sorted batches, in an order decided by the seed."""
     rng = np.random.default_rng(plan.seed)
@@ -241,4 +258,4 @@ def _train(plan: Plan, model: Any, rows: list[np.ndarray], loss: Any, say: Say) 
     model.eval()
 
 
-MAKERS: Mapping[str, Callable[[Plan, Any, list[str], Say], Any]] = {"bert": _bert}
+MAKERS: Mapping[str, Callable[[Plan, Any, list[str], Say], Any]] = {"bert": _bert, "bart": _bart}

@@ -70,12 +70,13 @@ def run_silo(settings: Settings, index: int, address: str, home: Path, console: 
 
     torch.set_num_threads(1)
     _log()
-    if not 0 <= index < settings.silos:
-        raise UserError(f"--index {index} is not in this study of {settings.silos} silos (0 to {settings.silos - 1}).")
     if ":" not in address:
         raise UserError(f'--address must be HOST:PORT, not "{address}".')
     place = silo_process.Home(home)
     study = prepare(settings)
+    silos = study.settings.silos
+    if not 0 <= index < silos:
+        raise UserError(f"--index {index} is not in this study of {silos} silos (0 to {silos - 1}).")
     data = study.task.subset(study.partition.indices[index])
     return silo_process.serve(
         place, index, silo_name(index), f"tcp://{address}", study.settings, study.task, data, study.method

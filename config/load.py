@@ -29,6 +29,8 @@ def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
             options[key.removeprefix("options.")] = _guess(text)
             continue
         values[key] = _parse(key, text)
+    if values.get("silos", 1) == 0:  # in the settings themselves it says that the user left it open
+        raise UserError("SILOS must be between 1 and 10000, not 0.")
     settings = replace(Settings(), **values, options=options)
     _check(settings)
     return settings
@@ -58,14 +60,13 @@ def read_file(path: Path) -> dict[str, Any]:
     return out
 
 
-def with_task_defaults(settings: Settings, task: str) -> Settings:
-    """Fill what the user left open with what the task wants."""
-    fill = {
-        key: value
-        for key, value in TASK_DEFAULTS.get(task, {}).items()
-        if getattr(settings, key) == getattr(Settings(), key)
-    }
-    return replace(settings, **fill)
+def with_task_defaults(settings: Settings, task: str, silos: int = 10) -> Settings:
+    """Fill what the user left open with what the task wants; `silos`: how many its corpus suggests."""
+    wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {})}
+    fill = {key: value for key, value in wanted.items() if getattr(settings, key) == getattr(Settings(), key)}
+    filled = replace(settings, **fill)
+    _check_cohort(filled)
+    return filled
 
 
 def dump(settings: Settings, about: Mapping[str, str]) -> str:
@@ -117,7 +118,7 @@ def _check(s: Settings) -> None:
 
     for key in ("fraction", "lr", "decay", "range", "deadline", "target"):
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
-    need(1 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
+    need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
     need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
     need(s.epochs >= 0, f"EPOCHS must be 1 or more, not {s.epochs}.")
     need(s.batch >= 0, f"BATCH must be 1 or more, not {s.batch}.")
@@ -133,9 +134,14 @@ def _check(s: Settings) -> None:
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
     runners = ("processes", "inprocess")
     need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')
+    if s.silos:
+        _check_cohort(s)
+
+
+def _check_cohort(s: Settings) -> None:
     cohort = max(int(s.fraction * s.silos), 1)
-    need(
-        not s.secagg or cohort >= 3,
-        f"A secure sum needs at least three participants in a round, and SILOS={s.silos} with "
-        f"FRACTION={s.fraction:g} gives {cohort}; use more, or SECAGG=off for a study without masking.",
-    )
+    if s.secagg and cohort < 3:
+        raise UserError(
+            f"A secure sum needs at least three participants in a round, and SILOS={s.silos} with "
+            f"FRACTION={s.fraction:g} gives {cohort}; use more, or SECAGG=off for a study without masking."
+        )

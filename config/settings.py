@@ -19,8 +19,8 @@ class Settings:
     # What is trained, on what
     method: str = "lazymil"
     corpus: str = ""  # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
-    partition: str = "iid"  # iid, pair, dirichlet:ALPHA, entropy
-    silos: int = 10
+    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy, domain; empty: the task's own, iid for most
+    silos: int = 0  # 0: ten, or as many as the corpus has domains where it has any
     seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
 
     # The rounds
@@ -45,6 +45,7 @@ class Settings:
     # Files a user may name
     vectors: str = ""  # word vectors in text or word2vec format; empty: trained from scratch
     encoder: str = ""  # a BERT-type checkpoint: folder or hub name; empty: the small built-in one
+    seq2seq: str = ""  # a BART-type checkpoint, likewise
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs
 
@@ -52,6 +53,8 @@ class Settings:
 #: What a task wants where the user said nothing.
 TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "distant": {"rounds": 20, "epochs": 3, "batch": 32, "lr": 0.4, "decay": 0.01},
+    # For the small built-in BART; a full-size one wants 3e-5.
+    "ner": {"rounds": 25, "epochs": 1, "batch": 8, "lr": 5e-3, "decay": 0.0, "partition": "domain"},
     # For the small built-in encoder; a full-size one wants 2.5e-5 (FedED) to 5e-5 (FedCMC).
     "sentence": {"rounds": 15, "epochs": 1, "batch": 8, "lr": 1e-3, "decay": 0.0},
 }

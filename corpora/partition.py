@@ -8,6 +8,8 @@ first silos |
 equally large |
 | `dirichlet:A`    | per class a draw p ~ Dir(A) over silos; the class's shuffled units are cut at the
 cumulative floors |
+| `domain`         | silos are dealt to domains (genres, styles, corpora), more to the larger ones, and each
+domain's shuffled units are cut in equal parts among its silos |
 
 A Dirichlet cut that leaves a silo empty is drawn again, up to a hundred times; after that single units move
 from the largest silo to the empty ones, and the note says so (with many silos and a small A no draw would
@@ -26,8 +28,8 @@ from config.errors import UserError, nearest
 __all__ = ["REDRAWS", "Partition", "cut", "parse"]
 
 REDRAWS = 100
-_KINDS = ("iid", "pair", "dirichlet")
-_NEEDS = {"pair": "pair", "dirichlet": "label", "entropy": "entropy"}
+_KINDS = ("iid", "pair", "dirichlet", "domain")
+_NEEDS = {"pair": "pair", "domain": "domain", "dirichlet": "label", "entropy": "entropy"}
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
     note = ""
     if kind == "iid":
         parts = _iid(size, silos, rng)
+    elif kind == "domain":
+        parts = _by_domain(np.asarray(keys["domain"]), silos, rng)
     elif kind == "pair":
         parts = _by_group(np.asarray(keys["pair"]), silos, rng)
         empty = sum(len(p) == 0 for p in parts)
@@ -91,6 +95,21 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
 def _iid(size: int, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
     # array_split gives the first size % silos parts one unit more: the remainder is spread, never discarded.
     return list(np.array_split(rng.permutation(size), silos))
+
+
+def _by_domain(domains: np.ndarray, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Whole domains in the order of their numbers; a domain with more silos is cut among them."""
+    present, counts = np.unique(domains, return_counts=True)
+    if silos < len(present):
+        raise UserError(f"{silos} silos cannot hold {len(present)} domains, one or more silos each; use more.")
+    homes = np.ones(len(present), dtype=np.int64)
+    for _ in range(silos - len(present)):  # the next silo goes where units per silo are most
+        homes[int(np.argmax(counts / homes))] += 1
+    return [
+        part
+        for domain, k in zip(present, homes)
+        for part in np.array_split(rng.permutation(np.flatnonzero(domains == domain)), k)
+    ]
 
 
 def _by_group(groups: np.ndarray, silos: int, rng: np.random.Generator) -> list[np.ndarray]:

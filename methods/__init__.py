@@ -57,8 +57,8 @@ METHODS: Mapping[str, str] = {
 }
 
 #: The built-in corpus of each task, and where the task's own knobs (`Knobs`) stand.
-_CORPUS = {"distant": "distant", "sentence": "sentence"}
-_KNOBS = {"distant": "methods.tasks.distant", "sentence": "methods.tasks.sentence"}
+_CORPUS = {"distant": "distant", "sentence": "sentence", "ner": "ner"}
+_KNOBS = {"distant": "methods.tasks.distant", "sentence": "methods.tasks.sentence", "ner": "methods.tasks.ner"}
 
 
 @dataclass(frozen=True)

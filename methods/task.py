@@ -61,6 +61,14 @@ class Task(ABC):
         """How often each label occurs in these units: for the picture of a simulation's partition, and nothing else."""
         return np.bincount(np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels))
 
+    def natural_silos(self) -> int:
+        """How many silos the corpus suggests where the user names no number."""
+        return 10
+
+    def divided(self, indices: Sequence[np.ndarray]) -> None:
+        """The partition, once it is cut, for tasks in which it matters who holds a training unit."""
+        return
+
     @abstractmethod
     def subset(self, indices: np.ndarray) -> Any:
         """The examples of one silo. Cheap to hold: indices into arrays that forked silos share."""

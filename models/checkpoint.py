@@ -22,6 +22,7 @@ from config.errors import UserError
 __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
 PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrain`
+_SETTING = {"bert": "ENCODER", "bart": "SEQ2SEQ"}  #: what the user names a checkpoint of that kind with
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -57,7 +58,7 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError, KeyError) as e:
-        raise UserError(f'ENCODER "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
+        raise UserError(f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
@@ -69,15 +70,16 @@ def _source(name: str, kind: str) -> tuple[str, str]:
     if name in ("", "random"):
         folder = PRETRAINED / kind
         if not (folder / "config.json").is_file():
-            raise UserError(f"The built-in encoder is missing from {folder}; make it with: sottovoce pretrain")
+            raise UserError(f"The built-in {kind} is missing from {folder}; make it with: sottovoce pretrain {kind}")
         how = "pretrained on synthetic text" if not name else "without any pretraining"
-        return str(folder), f"encoder: the small built-in one, {how}"
+        what = "encoder" if kind == "bert" else "language model"
+        return str(folder), f"{what}: the small built-in one, {how}"
     if Path(name).is_dir():
         return name, ""
     if "/" in name and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
-        raise UserError(f'ENCODER "{name}" is not a folder here.')
+        raise UserError(f'{_SETTING[kind]} "{name}" is not a folder here.')
     if not _HUB_NAME.fullmatch(name):
-        raise UserError(f'ENCODER "{name}" is neither a folder nor a hub name such as "owner/model".')
+        raise UserError(f'{_SETTING[kind]} "{name}" is neither a folder nor a hub name such as "owner/model".')
     os.environ["HF_HUB_OFFLINE"] = "0"  # the user named it; read when the hub's library is first imported
     return name, ""
 

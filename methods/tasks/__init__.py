@@ -13,7 +13,7 @@ from methods.task import Task
 __all__ = ["BUILT_IN", "load_task", "task_name"]
 
 #: The first part of a built-in corpus's name -> the task it belongs to.
-BUILT_IN = {"distant": "distant", "nyt10-sized": "distant", "sentence": "sentence"}
+BUILT_IN = {"distant": "distant", "nyt10-sized": "distant", "sentence": "sentence", "ner": "ner"}
 
 
 def _corpus(settings: Settings) -> str:
@@ -37,6 +37,8 @@ def task_name(settings: Settings) -> str:
         return built_in
     if "sentence" in possible and _is_sentence(corpus, possible):
         return "sentence"
+    if "ner" in possible and _is_ner(corpus, possible):
+        return "ner"
     if not Path(corpus).exists():
         raise UserError(
             f'The corpus "{corpus}" is neither built in nor a file or folder here.{nearest(corpus, BUILT_IN)}'
@@ -57,6 +59,18 @@ def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
     return sentences.recognise(Path(corpus)) not in ("", "pgr")
 
 
+def _is_ner(corpus: str, possible: tuple[str, ...]) -> bool:
+    """Whether a folder, a list of them, or `format:folder` is a NER corpus."""
+    from corpora.readers import ner
+
+    parts = [p for p in corpus.split(",") if p]
+    if any(p.partition(":")[0] in ner.FORMATS and not Path(p).exists() for p in parts):
+        return True
+    if not parts or not all(Path(p).is_dir() for p in parts):
+        return False
+    return possible == ("ner",) or len(parts) > 1 or bool(ner.recognised(corpus))
+
+
 def load_task(settings: Settings) -> Task:
     """The task of these settings, its corpus read from the cache, made or imported."""
     name = task_name(settings)
@@ -64,6 +78,8 @@ def load_task(settings: Settings) -> Task:
         return _distant(settings)
     if name == "sentence":
         return _sentence(settings)
+    if name == "ner":
+        return _ner(settings)
     raise UserError(f'The task "{name}" is not built yet.')
 
 
@@ -107,3 +123,28 @@ def _sentence(settings: Settings) -> Task:
 
         loaded = sentences.load(corpus, settings.seed, knobs.public)
     return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
+
+
+def _ner(settings: Settings) -> Task:
+    from corpora import ner_synthetic
+    from methods import module, task_knobs
+    from methods.tasks.ner import Knobs, NerTask
+    from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
+    from models.checkpoint import load_checkpoint
+
+    corpus = _corpus(settings)
+    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("ner", settings.options)})
+    name = knobs.network or getattr(module(settings.method), "NETWORK", "pointer")
+    if name not in ("pointer", "tagger"):
+        raise UserError(f'Option "network" must be pointer or tagger, not "{name}".')
+    if corpus.partition(":")[0] in BUILT_IN:
+        loaded = ner_synthetic.load(corpus, settings.seed)
+    else:
+        from corpora.readers import ner
+
+        loaded = ner.load(corpus, knobs.mapping, knobs.types)
+    if name == "tagger":
+        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs)
+        return NerTask(loaded, knobs, tagger, settings.seed)
+    pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs)
+    return NerTask(loaded, knobs, pointer, settings.seed)

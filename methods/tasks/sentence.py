@@ -27,6 +27,7 @@ from config.errors import UserError, nearest
 from corpora.sentence_metrics import score
 from corpora.sentence_table import SentenceCorpus
 from methods.task import Evaluation, Split, Task
+from methods.tasks.batching import batches_by_length
 from models.checkpoint import Checkpoint
 from models.encoder import STYLES, SentenceEncoder, Style
 from models.marking import Packed, tokenise
@@ -34,7 +35,6 @@ from models.marking import Packed, tokenise
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
 _SCORE_BATCH = 128  #: rows scored at once, without gradients
-_SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
 _YES_NO = {"": None, "yes": True, "no": False}
 _POOLING = {"": None, "cls": True, "entities": False}
 
@@ -161,16 +161,7 @@ class SentenceTask(Task):
 
     def batch_rows(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """The batches of one epoch as positions in the data's own list."""
-        order = rng.permutation(len(data.indices))
-        lengths = data.packed.lengths[data.indices]
-        group = size * _SORT_WITHIN
-        cuts = []
-        for g in range(0, len(order), group):
-            block = order[g : g + group]
-            block = block[np.argsort(lengths[block], kind="stable")]
-            cuts += [block[b : b + size] for b in range(0, len(block), size)]
-        for c in rng.permutation(len(cuts)):
-            yield cuts[c]
+        yield from batches_by_length(data.packed.lengths[data.indices], size, rng)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)

@@ -1,0 +1,221 @@
+"""Sentences with named entities at rest: packed arrays for training, Arrow tables for people.
+
+A sentence is a list of words; an entity is a run of words with a type. Every sentence belongs to a domain (a genre, a
+writing style, a corpus), and a corpus says for each domain which types its annotation covers: where a type is not
+covered, its absence means nothing, neither in training nor in scoring. Spans are half-open and count words.
+
+The folder stands in the same cache as the other corpora and is written beside its place and renamed.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config.errors import UserError
+from corpora.table import cache_root
+
+__all__ = ["SPLITS", "Content", "Entity", "NerCorpus", "Rows", "Sentence", "cached", "pack"]
+
+SPLITS = ("train", "dev", "test")
+_FORMAT = 1  #: part of every cache key: bump it when the files below change
+Entity = tuple[int, int, str]  #: first word, word after the last, type
+
+
+@dataclass(frozen=True)
+class Sentence:
+    words: tuple[str, ...]
+    entities: tuple[Entity, ...]
+    domain: str
+
+    def problem(self) -> str:
+        """What is wrong with it, or nothing."""
+        if not self.words:
+            return "the sentence has no words"
+        odd = next((w for w in self.words if not w or any(c.isspace() for c in w)), None)
+        if odd is not None:
+            return f"the word {odd!r} is empty or holds a space"
+        for start, end, kind in self.entities:
+            if not 0 <= start < end <= len(self.words):
+                return f"the {kind} span {start}-{end} does not lie in a sentence of {len(self.words)} words"
+        return ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One split, packed. Sentence i is `text[at[i]:at[i + 1]]`, UTF-8, words joined by single spaces; its entities are
+    rows `entity_at[i]` to `entity_at[i + 1]` of `entities`.
+    """
+
+    text: np.ndarray  #: uint8
+    at: np.ndarray  #: int64, rows + 1
+    entities: np.ndarray  #: int32 (entities, 3): first word, word after the last, number of the type
+    entity_at: np.ndarray  #: int64, rows + 1
+    domain: np.ndarray  #: int32: number of the domain
+
+    def __len__(self) -> int:
+        return len(self.at) - 1
+
+    def words(self, row: int) -> list[str]:
+        return bytes(self.text[self.at[row] : self.at[row + 1]]).decode("utf-8").split(" ")
+
+    def spans(self, row: int) -> list[tuple[int, int, int]]:
+        """(first word, word after the last, number of the type), ordered by position."""
+        found = self.entities[self.entity_at[row] : self.entity_at[row + 1]]
+        return [(int(a), int(b), int(t)) for a, b, t in found]
+
+
+@dataclass(frozen=True)
+class Content:
+    """A corpus as a generator or reader hands it over."""
+
+    name: str
+    note: str  #: what a report must say about it
+    types: tuple[str, ...]
+    domains: tuple[str, ...]
+    covered: Mapping[str, frozenset[str]]  #: domain -> the types that its annotation covers
+    splits: Mapping[str, Sequence[Sentence]]
+
+
+@dataclass(frozen=True)
+class NerCorpus:
+    folder: Path
+    meta: Mapping[str, Any]
+    splits: Mapping[str, Rows]
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def note(self) -> str:
+        return str(self.meta["note"])
+
+    @property
+    def hash(self) -> str:
+        return str(self.meta["hash"])
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.meta["types"])
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return tuple(self.meta["domains"])
+
+    @cached_property
+    def covered(self) -> np.ndarray:
+        """(domains, types) bool: whose annotation covers what."""
+        table = self.meta["covered"]
+        return np.array([[t in table[d] for t in self.types] for d in self.domains], dtype=bool)
+
+    def table(self, split: str) -> Any:
+        """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
+        import datasets
+
+        return datasets.load_from_disk(str(self.folder / "table" / split))
+
+
+def pack(sentences: Sequence[Sentence], types: Sequence[str], domains: Sequence[str]) -> Rows:
+    type_number = {t: i for i, t in enumerate(types)}
+    domain_number = {d: i for i, d in enumerate(domains)}
+    encoded = [" ".join(s.words).encode("utf-8") for s in sentences]
+    spans = [sorted((a, b, type_number[t]) for a, b, t in s.entities) for s in sentences]
+    flat = [e for some in spans for e in some]
+    return Rows(
+        text=np.frombuffer(b"".join(encoded), dtype=np.uint8),
+        at=np.concatenate([[0], np.cumsum([len(t) for t in encoded])]).astype(np.int64),
+        entities=np.array(flat, dtype=np.int32).reshape(len(flat), 3),
+        entity_at=np.concatenate([[0], np.cumsum([len(e) for e in spans])]).astype(np.int64),
+        domain=np.array([domain_number[s.domain] for s in sentences], dtype=np.int32),
+    )
+
+
+def meta_of(content: Content, digest: str) -> dict[str, Any]:
+    return {
+        "name": content.name,
+        "note": content.note,
+        "hash": digest,
+        "types": list(content.types),
+        "domains": list(content.domains),
+        "covered": {d: sorted(content.covered[d]) for d in content.domains},
+    }
+
+
+def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> NerCorpus:
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
+    described = json.dumps({"ner format": _FORMAT, **source}, sort_keys=True).encode()
+    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
+    corpus = _open(place)
+    if corpus is None:
+        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
+        _write(place, build())
+        corpus = _open(place)
+    if corpus is None:
+        raise OSError(f"the corpus cache at {place} cannot be read back")
+    return corpus
+
+
+def _open(place: Path) -> NerCorpus | None:
+    try:
+        meta = json.loads((place / "meta.json").read_text("utf-8"))
+        splits = {s: Rows(**{f.name: np.load(place / f"{s}.{f.name}.npy") for f in fields(Rows)}) for s in SPLITS}
+    except (OSError, ValueError, EOFError):
+        return None
+    return NerCorpus(place, meta, splits)
+
+
+def _write(place: Path, content: Content) -> None:
+    for split in SPLITS:
+        if not content.splits[split]:
+            raise UserError(f'The corpus "{content.name}" has no {split} sentences.')
+        for s in content.splits[split]:
+            if s.problem():
+                raise UserError(f'The corpus "{content.name}", {split}: {s.problem()}: "{" ".join(s.words)[:60]}".')
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    digest = hashlib.sha256(json.dumps([content.types, content.domains, meta_of(content, "")["covered"]]).encode())
+    try:
+        for split in SPLITS:
+            rows = pack(content.splits[split], content.types, content.domains)
+            for f in fields(Rows):
+                array = np.ascontiguousarray(getattr(rows, f.name))
+                digest.update(array.tobytes())
+                np.save(temporary / f"{split}.{f.name}.npy", array)
+            _write_table(temporary / "table" / split, content.splits[split])
+        (temporary / "meta.json").write_text(json.dumps(meta_of(content, digest.hexdigest()), indent=1), "utf-8")
+        try:
+            temporary.rename(place)
+        except OSError as error:  # another process was first: its folder is as good as ours
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_table(folder: Path, sentences: Sequence[Sentence]) -> None:
+    import datasets
+
+    was = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bar()
+    try:
+        columns = {
+            "words": [list(s.words) for s in sentences],
+            "starts": [[e[0] for e in s.entities] for s in sentences],
+            "ends": [[e[1] for e in s.entities] for s in sentences],
+            "types": [[e[2] for e in s.entities] for s in sentences],
+            "domain": [s.domain for s in sentences],
+        }
+        datasets.Dataset.from_dict(columns).save_to_disk(str(folder))
+    finally:
+        if was:
+            datasets.enable_progress_bar()

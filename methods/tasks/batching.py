@@ -1,0 +1,26 @@
+"""Batches of sentences that are alike in length, so that little is padded, in an order that the seed decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+__all__ = ["batches_by_length"]
+
+_SORT_WITHIN = 16  #: batches are made alike in length within groups of this many
+
+
+def batches_by_length(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """One epoch as positions: shuffled, then sorted by length within groups of batches, then shuffled again. The last
+    batch is kept however small.
+    """
+    order = rng.permutation(len(lengths))
+    group = size * _SORT_WITHIN
+    cuts = []
+    for g in range(0, len(order), group):
+        block = order[g : g + group]
+        block = block[np.argsort(lengths[block], kind="stable")]
+        cuts += [block[b : b + size] for b in range(0, len(block), size)]
+    for c in rng.permutation(len(cuts)):
+        yield cuts[c]

@@ -1,0 +1,234 @@
+"""NER with heterogeneous tag sets: every silo annotates some types, and the model must find all of them everywhere.
+
+A training unit is a sentence. Who annotates what is a tag set per platform: a platform is a domain where every silo
+holds sentences of one domain only (several silos of a domain share its tag set), else it is a silo. Of a training
+sentence a silo sees the entities of its own tag set and nothing else. Dev and test are scored with the union, as far as
+their annotation covers it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from config.errors import UserError
+from corpora.ner_metrics import score
+from corpora.ner_table import NerCorpus, Rows
+from corpora.ner_tags import tag_sets, union
+from methods.base import derived_seed
+from methods.task import Evaluation, Split, Task
+from methods.tasks.batching import batches_by_length
+from methods.tasks.ner_networks import Batch, Network
+from models.pieces import Pieces, to_pieces
+from models.pointer import Inputs, trainable_share
+from models.pointer_targets import Span
+
+__all__ = ["Data", "Knobs", "NerTask"]
+
+_PREDICT_BATCH = 128  #: sentences decoded at once, without gradients
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The task's own settings, the same for every method that is compared on it."""
+
+    tags: str = ""  #: tag sets: all, disjoint, clinic, or given (corpora.ner_tags); empty: disjoint where built in
+    network: str = ""  #: pointer or tagger; empty: the method's own
+    tune: str = "prompts"  #: or full: the whole language model is trained, and travels
+    prompts: int = 10  #: N_q, rows of q
+    hidden: int = 64  #: h, between q and the keys and values; 400 for a full-size BART
+    dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
+    grammar: bool = False  #: decoding allows only pointer, pointer, type
+    max_length: int = 128  #: word pieces, begin and end included
+    weight_decay: float = 0.01
+    mapping: str = ""  #: a label-mapping file for corpora that disagree on names
+    types: str = ""  #: the union, separated by commas, where one silo's data would not show it all
+
+
+@dataclass(frozen=True)
+class Data:
+    """Some sentences of one split and what is known of them: what a silo holds."""
+
+    pieces: Pieces
+    rows: Rows
+    known: np.ndarray  #: (rows of the split, types) bool: which types are annotated, to whoever holds this
+    platform: np.ndarray  #: of every row of the split
+    indices: np.ndarray
+    #: Per sentence of `indices`: entities of types outside its tag set that the global model predicts.
+    pseudo: Sequence[Sequence[Span]] | None = None
+    weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
+
+    def gold(self, position: int) -> list[Span]:
+        row = int(self.indices[position])
+        return [s for s in self.rows.spans(row) if self.known[row, s[2]]]
+
+    def known_types(self, position: int) -> np.ndarray:
+        return self.known[int(self.indices[position])]
+
+
+class NerTask(Task):
+    name = "ner"
+    metric = "f1"
+
+    def __init__(self, corpus: NerCorpus, knobs: Knobs, network: Network, seed: int) -> None:
+        checkpoint = network.checkpoint
+        positions = int(getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length))
+        if not 16 <= knobs.max_length <= positions:
+            raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
+        self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
+        self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
+        self._seed = derived_seed(seed, "tags")
+        self._pieces: dict[str, Pieces] = {}
+        cut = self._pieces_now("train").shortened  # before silos are forked, so that they share it
+        long = f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut" if cut else ""
+        self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
+        self.divided((np.arange(self.train_size()),))
+
+    def _pieces_now(self, split: str) -> Pieces:
+        if split not in self._pieces:
+            rows = self.corpus.splits[split]
+            config, tokenizer = self.checkpoint.backbone.config, self.checkpoint.tokenizer
+            begin, end = getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)
+            self._pieces[split] = to_pieces(
+                (rows.words(i) for i in range(len(rows))),
+                tokenizer,
+                tokenizer.cls_token_id if begin is None else begin,
+                tokenizer.sep_token_id if end is None else end,
+                self.knobs.max_length,
+            )
+        return self._pieces[split]
+
+    # Tag sets
+
+    def natural_silos(self) -> int:
+        return max(3, len(self.corpus.domains))
+
+    def divided(self, indices: Sequence[np.ndarray]) -> None:
+        """Fix who annotates what. Called when the partition is known, before any silo asks for its data."""
+        domain = np.asarray(self.corpus.splits["train"].domain)
+        covered = self.corpus.covered
+        natural = len(indices) >= len(covered) and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
+        self.platform = np.zeros(len(domain), dtype=np.int64)
+        if natural:
+            self.platform, platforms = domain.astype(np.int64), covered
+        else:
+            for k, ix in enumerate(indices):
+                self.platform[ix] = k
+            present = [np.unique(domain[ix]) for ix in indices]
+            platforms = np.array([covered[d].any(axis=0) if len(d) else covered.any(axis=0) for d in present])
+        spec = self.knobs.tags or ("all" if not covered.all() or len(platforms) > len(self.labels) else "disjoint")
+        self.tag_sets = tag_sets(spec, self.labels, platforms, self._seed)
+        self.known = self.tag_sets[self.platform] & covered[domain]
+
+    def declared_union(self) -> tuple[str, ...]:
+        """T, made of the names that the platforms declare."""
+        return union([[t for t, has in zip(self.labels, row) if has] for row in self.tag_sets])
+
+    @property
+    def platforms(self) -> int:
+        return len(self.tag_sets)
+
+    # The contract of methods.task.Task
+
+    def new_model(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.network.new_model()
+
+    def train_size(self) -> int:
+        return len(self.corpus.splits["train"])
+
+    def partition_keys(self) -> Mapping[str, np.ndarray]:
+        """A sentence's label is the type of its first entity; one without entities has a label of its own."""
+        rows = self.corpus.splits["train"]
+        label = np.full(len(rows), len(self.labels), dtype=np.int64)
+        some = np.diff(rows.entity_at) > 0
+        label[some] = np.asarray(rows.entities)[np.asarray(rows.entity_at[:-1])[some], 2]
+        return {"label": label, "domain": np.asarray(rows.domain)}
+
+    def subset(self, indices: np.ndarray) -> Data:
+        pieces, rows = self._pieces_now("train"), self.corpus.splits["train"]
+        return Data(pieces, rows, self.known, self.platform, np.asarray(indices, dtype=np.int64))
+
+    def size(self, data: Data) -> int:
+        return len(data.indices)
+
+    def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+        for chosen in batches_by_length(data.pieces.lengths[data.indices], size, rng):
+            yield self.batch(data, chosen)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return self.network.loss(model, batch)
+
+    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        trained = [p for p in model.parameters() if p.requires_grad]
+        return torch.optim.AdamW(trained, lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
+
+    def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
+        rows = self.corpus.splits[split]
+        all_rows = np.arange(len(rows))
+        domain = np.asarray(rows.domain)
+        covered = self.corpus.covered
+        data = Data(self._pieces_now(split), rows, covered[domain], domain, all_rows)
+        s = score([rows.spans(i) for i in range(len(rows))], self.predict(model, data), domain, covered)
+        figures = {"precision": s.precision, "recall": s.recall, "micro_f1": s.micro_f1}
+        there = [d for d in range(len(covered)) if (domain == d).any()]  # the same for every model that is scored
+        figures |= {f"f1 {self.corpus.domains[d]}": float(np.nan_to_num(s.per_domain[d])) for d in there}
+        trained, everything = trainable_share(model)
+        figures |= {"parameters_trained": float(trained), "share_trained": trained / everything}
+        occurs = np.bincount(np.asarray(rows.entities)[:, 2], minlength=len(self.labels)) > 0
+        per_type = {t: float(np.nan_to_num(f)) for t, f, has in zip(self.labels, s.per_type, occurs) if has}
+        return Evaluation(s.mean_f1, figures, per_type)
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """What `models.pointer.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
+        about = {**self.network.about(), "types": list(self.labels), "max_length": self.knobs.max_length}
+        files = {"config.json": json.dumps(about, indent=1, default=str).encode()}
+        with tempfile.TemporaryDirectory() as folder:
+            self.checkpoint.tokenizer.save_pretrained(folder)
+            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+        return files
+
+    # What the methods of this task use
+
+    def batch(self, data: Data, chosen: np.ndarray) -> Batch:
+        """The sentences at `chosen` of the data's list as padded tensors."""
+        p, picked = data.pieces, data.indices[chosen]
+        ids = [p.row(int(i)) for i in picked]
+        first_pieces = [p.first_piece(int(i)) for i in picked]
+        shape = (len(picked), max(map(len, ids)))
+        pad = int(self.checkpoint.tokenizer.pad_token_id)
+        padded, real, first = np.full(shape, pad, np.int64), np.zeros(shape, bool), np.zeros(shape, bool)
+        for i, (row, starts) in enumerate(zip(ids, first_pieces)):
+            padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
+        inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
+        pseudo = [() if data.pseudo is None else data.pseudo[c] for c in chosen]
+        tokens, origins = self.network.targets([data.gold(c) for c in chosen], pseudo, first_pieces)
+        weights = np.ones(len(chosen), np.float32) if data.weights is None else data.weights[chosen].astype(np.float32)
+        return Batch(inputs, tokens, origins, torch.from_numpy(weights), first_pieces)
+
+    def chunks(self, data: Data, size: int) -> Iterator[np.ndarray]:
+        """All positions of the data's list, alike in length, in an order that nothing random decides."""
+        order = np.argsort(data.pieces.lengths[data.indices], kind="stable")
+        for b in range(0, len(order), size):
+            yield order[b : b + size]
+
+    def predict(self, model: nn.Module, data: Data) -> list[list[Span]]:
+        """Entities of every sentence, dropout off."""
+        out: list[list[Span]] = [[] for _ in data.indices]
+        was = model.training
+        model.eval()
+        bare = replace(data, pseudo=None, weights=None)
+        with torch.no_grad():
+            for chosen in self.chunks(data, _PREDICT_BATCH):
+                for c, spans in zip(chosen, self.network.predict(model, self.batch(bare, chosen))):
+                    out[c] = spans
+        model.train(was)
+        return out

@@ -1,0 +1,141 @@
+"""The two networks of the NER task: the prompted pointer model, and a conventional tagger. What each makes of a
+sentence's entities to be trained on, its loss, and what it predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from config.errors import UserError
+from models.checkpoint import Checkpoint
+from models.pieces import label_pieces
+from models.pointer import Inputs, PointerNer, losses_of, split_losses
+from models.pointer_targets import END, Origin, Span, parse, target
+from models.tagger import Tagger, spans_of, tags_of
+
+__all__ = ["Batch", "Network", "PointerNetwork", "TaggerNetwork"]
+
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Batch:
+    inputs: Inputs
+    tokens: torch.Tensor  #: (rows, steps): what is to be written, or the tag of every piece
+    origins: torch.Tensor  #: (rows, steps): `Origin` of every token; all SOURCE in a tagger's
+    weights: torch.Tensor  #: (rows,): w_i of equation 10
+    first_pieces: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    out = np.full((len(rows), max(map(len, rows), default=1)), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return torch.from_numpy(out)
+
+
+class PointerNetwork:
+    """LightNER. `tune` is prompts (the language model is frozen and never travels) or full."""
+
+    name = "pointer"
+
+    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
+        if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
+            raise UserError(f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.')
+        if knobs.tune not in ("prompts", "full"):
+            raise UserError(f'Option "tune" must be prompts or full, not "{knobs.tune}".')
+        if knobs.prompts < 1 or knobs.hidden < 1:
+            raise UserError('Options "prompts" and "hidden" must be 1 or more.')
+        self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
+        self._backbone = checkpoint.backbone.eval().requires_grad_(False)
+        self._labels = label_pieces(types, checkpoint.tokenizer)
+
+    def new_model(self) -> PointerNer:
+        k = self.knobs
+        return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, k.tune == "full")
+
+    def targets(
+        self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        made = [target(g, p, f, len(self.types)) for g, p, f in zip(gold, pseudo, first)]
+        return _padded([t.tokens for t in made], END), _padded([t.origins for t in made], Origin.PADDING)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """The mean over sentences of w_i source_i + target_i + end_i, each a sum over tokens."""
+        source, pseudo, end = self.parts(model, batch)
+        return (batch.weights * source + pseudo + end).mean()
+
+    def parts(
+        self, model: nn.Module, batch: Batch, q: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(source, target, end) losses of every sentence."""
+        return split_losses(losses_of(model.logits(batch.inputs, batch.tokens, q), batch.tokens), batch.origins)  # type: ignore[operator]
+
+    def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
+        written = model.write(batch.inputs, grammar=self.knobs.grammar)  # type: ignore[operator]
+        return [parse(w, f, len(self.types)) for w, f in zip(written, batch.first_pieces)]
+
+    def about(self) -> Mapping[str, Any]:
+        k = self.knobs
+        return {
+            "architecture": "pointer-ner",
+            "seq2seq": self.checkpoint.name,
+            "seq2seq_sha256": self.checkpoint.sha256,
+            "prompts": k.prompts,
+            "hidden": k.hidden,
+            "tune": k.tune,
+        }
+
+
+class TaggerNetwork:
+    """A conventional tagger; every parameter is trained and travels."""
+
+    name = "tagger"
+
+    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
+        self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
+
+    def new_model(self) -> Tagger:
+        return Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
+
+    def targets(
+        self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = []
+        for g, p, f in zip(gold, pseudo, first):
+            row = [_IGNORED] * ((f[-1] if len(f) else 0) + 1)
+            for at, tag in zip(f, tags_of([*g, *p], len(f))):
+                row[at] = tag
+            rows.append(row)
+        tokens = _padded(rows, _IGNORED)
+        return tokens, torch.where(tokens == _IGNORED, Origin.PADDING, Origin.SOURCE)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Cross-entropy, mean over words: an entity of a type that this silo does not annotate is O to it."""
+        scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
+        return F.cross_entropy(scores.flatten(0, 1), batch.tokens.flatten(), ignore_index=_IGNORED)
+
+    def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
+        best = model(batch.inputs.ids, batch.inputs.real).argmax(dim=-1).tolist()
+        return [spans_of([row[at] for at in f]) for row, f in zip(best, batch.first_pieces)]
+
+    def about(self) -> Mapping[str, Any]:
+        return {
+            "architecture": "tagger",
+            "encoder": self.checkpoint.name,
+            "encoder_sha256": self.checkpoint.sha256,
+            "backbone": self.checkpoint.backbone.config.to_dict(),
+        }
+
+
+Network = PointerNetwork | TaggerNetwork

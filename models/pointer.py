@@ -1,0 +1,189 @@
+"""NER as writing: a frozen BART with prompts points at the words of a sentence and names the types (LightNER).
+
+Chen et al. 2022, "LightNER", COLING, as Wang et al. 2023 use it. With u the decoder's state, E the word vectors and
+h_i the encoder's output at piece i, one softmax runs over
+
+    end: u.E[eos]      type t: sum_j softmax(a_t)_j u.E[label piece j]      position i: u.(h_i + E[token_i]) / 2
+
+Trained: the prompts (q and its projections) and the label weights a. The language model is not, unless `full`. Where
+a position cannot begin a word (begin, end, padding, and the later pieces of a word) it cannot be pointed at.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models import prompted_bart as bart
+from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
+from models.prompts import Projected, Prompts
+
+__all__ = ["Inputs", "PointerNer", "trainable_share"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Padded sentences."""
+
+    ids: torch.Tensor  #: (rows, pieces)
+    real: torch.Tensor  #: bool: not padding
+    first: torch.Tensor  #: bool: the first piece of a word
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class PointerNer(nn.Module):
+    """`label_pieces`: per type, the pieces of its label words. `full`: a copy of the language model is trained too."""
+
+    def __init__(
+        self,
+        backbone: Any,
+        label_pieces: list[list[int]],
+        length: int = 10,
+        hidden: int = 64,
+        dropout: float = 0.1,
+        full: bool = False,
+    ) -> None:
+        super().__init__()
+        # One frozen language model serves any number of models; it must be nobody's to change.
+        self.backbone = copy.deepcopy(backbone) if full else backbone
+        self.backbone.requires_grad_(full)
+        config = backbone.config
+        self.types = len(label_pieces)
+        self.eos, self.start = int(config.eos_token_id), int(config.decoder_start_token_id)
+        self.prompts = Prompts(length, int(config.d_model), hidden, bart.family_sizes(config))
+        most = max(map(len, label_pieces), default=1)
+        padded = torch.zeros(self.types, most, dtype=torch.long)
+        there = torch.zeros(self.types, most, dtype=torch.bool)
+        for i, pieces in enumerate(label_pieces):
+            padded[i, : len(pieces)] = torch.tensor(pieces)
+            there[i, : len(pieces)] = True
+        self.label_ids, self.label_there = padded, there
+        self.label_weights = nn.Parameter(torch.zeros(self.types, most))
+        self.dropout = nn.Dropout(dropout)
+
+    # Encoding and scoring
+
+    def encode(self, inputs: Inputs, prompts: Projected) -> bart.Source:
+        return bart.encode(self.backbone, inputs.ids, inputs.real, prompts)
+
+    def type_vectors(self) -> torch.Tensor:
+        """(types, width): label pieces by their learnt weights; what a type is scored with, and read as."""
+        weights = self.label_weights.masked_fill(~self.label_there, float("-inf")).softmax(dim=-1)
+        return torch.einsum("tp,tpd->td", weights, self.backbone.shared.weight[self.label_ids])
+
+    def _answers(self, inputs: Inputs, source: bart.Source) -> torch.Tensor:
+        """(rows, 2 + types + pieces, width): what u is multiplied with; the row of BEGIN is never chosen."""
+        rows = len(inputs)
+        words = self.backbone.shared.weight
+        fixed = torch.cat([words[[self.start, self.eos]], self.type_vectors()]).expand(rows, -1, -1)
+        pieces = (source.hidden + words[inputs.ids]) / 2
+        return torch.cat([fixed, self.dropout(pieces)], dim=1)
+
+    def _allowed(self, inputs: Inputs) -> torch.Tensor:
+        """(rows, 2 + types + pieces) bool."""
+        fixed = torch.ones(len(inputs), FIRST_TYPE + self.types, dtype=torch.bool)
+        fixed[:, BEGIN] = False
+        return torch.cat([fixed, inputs.first], dim=1)
+
+    def _read(self, tokens: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """The word vectors (rows, steps, width) that the decoder reads for what was written before."""
+        words = self.backbone.shared.weight
+        special = torch.tensor([self.start, self.eos])
+        vectors = torch.cat([words[special], self.type_vectors()])
+        fixed = FIRST_TYPE + self.types
+        where = (tokens - fixed).clamp(min=0)
+        pointed = words[inputs.ids.gather(1, where)]
+        return torch.where((tokens < fixed)[..., None], vectors[tokens.clamp(max=fixed - 1)], pointed)
+
+    def logits(
+        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, source: bart.Source | None = None
+    ) -> torch.Tensor:
+        """Scores (rows, steps, 2 + types + pieces) of every step of a target, given the steps before it."""
+        states, source = self.states(inputs, tokens, q, source)
+        return self.score(inputs, states, source)
+
+    def states(
+        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, source: bart.Source | None = None
+    ) -> tuple[torch.Tensor, bart.Source]:
+        """The decoder's states u (rows, steps, width), and the encoded sentences."""
+        prompts = self.prompts(q)
+        source = self.encode(inputs, prompts) if source is None else source
+        before = F.pad(tokens[:, :-1], (1, 0), value=BEGIN)
+        states, _ = bart.decode(self.backbone, self._read(before, inputs), source, prompts)
+        return states, source
+
+    def score(self, inputs: Inputs, states: torch.Tensor, source: bart.Source) -> torch.Tensor:
+        scores = self.dropout(states) @ self._answers(inputs, source).transpose(1, 2)
+        return scores.masked_fill(~self._allowed(inputs)[:, None], float("-inf"))
+
+    def token_losses(self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None) -> torch.Tensor:
+        """-log P of every token of the targets, (rows, steps)."""
+        return losses_of(self.logits(inputs, tokens, q), tokens)
+
+    # Decoding
+
+    @torch.no_grad()
+    def write(self, inputs: Inputs, grammar: bool = False, cached: bool = True) -> list[list[int]]:
+        """Greedy outputs, without their end. At most 10 + 0.6 pieces each. `grammar`: only pointer, pointer not before
+        it, type, in turn, or the end between two entities. `cached`: keys and values are kept from step to step.
+        """
+        prompts = self.prompts()
+        source = self.encode(inputs, prompts)
+        answers, allowed = self._answers(inputs, source).transpose(1, 2), self._allowed(inputs)
+        limits = (10 + 0.6 * inputs.real.sum(dim=1)).long()
+        rows = len(inputs)
+        tokens = torch.full((rows, 1), BEGIN)
+        open_ = torch.ones(rows, dtype=torch.bool)
+        cache = None
+        while True:
+            now = tokens[:, -1:] if cached else tokens
+            states, cache = bart.decode(self.backbone, self._read(now, inputs), source, prompts, cache)
+            if not cached:
+                cache = None
+            scores = (states[:, -1:] @ answers)[:, 0]
+            may = allowed & self._grammatical(tokens[:, 1:], inputs) if grammar else allowed
+            best = scores.masked_fill(~may, float("-inf")).argmax(dim=-1)
+            best = torch.where(open_, best, END)
+            tokens = torch.cat([tokens, best[:, None]], dim=1)
+            open_ = open_ & (best != END) & (tokens.shape[1] - 1 < limits)
+            if not open_.any():
+                break
+        return [[t for t in row if t != END] for row in tokens[:, 1:].tolist()]
+
+    def _grammatical(self, written: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """What may follow: (rows, 2 + types + pieces) bool. Every third token is a type, so the step tells."""
+        fixed, pieces = FIRST_TYPE + self.types, inputs.ids.shape[1]
+        may = torch.zeros(len(inputs), fixed + pieces, dtype=torch.bool)
+        turn = written.shape[1] % 3
+        if turn == 0:
+            may[:, fixed:] = True
+            may[:, END] = True
+        elif turn == 1:
+            may[:, fixed:] = torch.arange(pieces) >= (written[:, -1:] - fixed)
+        else:
+            may[:, FIRST_TYPE:fixed] = True
+        may[(written == END).any(dim=1)] = True  # ended: whatever is chosen is replaced by END
+        return may
+
+
+def losses_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
+
+
+def split_losses(losses: torch.Tensor, origins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(source, target, end) of every sentence, each the sum over its tokens: equations 8 and 9, and the end."""
+    parts = [(losses * (origins == o)).sum(dim=1) for o in (Origin.SOURCE, Origin.TARGET, Origin.END)]
+    return parts[0], parts[1], parts[2]
+
+
+def trainable_share(model: nn.Module) -> tuple[int, int]:
+    """(parameters that are trained, and so travel; all parameters)."""
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    return sum(n for n, trained in sizes if trained), sum(n for n, _ in sizes)

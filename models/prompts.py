@@ -1,0 +1,58 @@
+"""Prompts for a frozen BART: one array q, and three projections of it into the keys and values of every attention.
+
+Wang et al. 2023, appendix B, after LightNER (Chen et al. 2022): [Phi_K; Phi_V] = W2 tanh(W1 q), one pair (W1, W2) for
+each family of attentions (encoder self, decoder self, cross), W2 giving all layers of its family at once. q is shared
+by all of them, so that its gradient speaks for the whole model: instance weights are made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+__all__ = ["FAMILIES", "KeyValues", "Prompts", "Projected"]
+
+FAMILIES = ("encoder", "decoder", "cross")
+KeyValues = tuple[torch.Tensor, torch.Tensor]  #: each (rows, heads, length, head dim)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Phi_K and Phi_V of every layer, split into heads; one row for all sentences, or one row each."""
+
+    encoder: tuple[KeyValues, ...]
+    decoder: tuple[KeyValues, ...]
+    cross: tuple[KeyValues, ...]
+
+
+class Prompts(nn.Module):
+    """`sizes` gives, per family, (layers, heads)."""
+
+    def __init__(self, length: int, width: int, hidden: int, sizes: dict[str, tuple[int, int]]) -> None:
+        super().__init__()
+        self.q = nn.Parameter(torch.randn(length, width))
+        self.sizes = dict(sizes)
+        for family in FAMILIES:
+            layers, _ = sizes[family]
+            project = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, layers * 2 * width))
+            setattr(self, family, project)
+
+    def expanded(self, rows: int) -> torch.Tensor:
+        """A copy of q per sentence, (rows, length, width), to be differentiated by: one backward pass over a chunk of
+        sentences then gives the gradient of every single one.
+        """
+        return self.q.detach().expand(rows, -1, -1).clone().requires_grad_()
+
+    def forward(self, q: torch.Tensor | None = None) -> Projected:
+        """From `q` (rows, length, width), or from the one that is trained."""
+        q = self.q[None] if q is None else q
+        found = {}
+        for family in FAMILIES:
+            layers, heads = self.sizes[family]
+            rows, length, width = q.shape
+            both = getattr(self, family)(q).view(rows, length, layers, 2, heads, width // heads)
+            both = both.permute(2, 3, 0, 4, 1, 5)  # layers, key or value, rows, heads, length, head dim
+            found[family] = tuple((layer[0], layer[1]) for layer in both)
+        return Projected(**found)
