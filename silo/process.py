@@ -60,7 +60,7 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     `content` (methods.task.Task.agreement) stands for what the settings only name: the encoder is compared by its
     weights, wherever its folder is.
     """
-    private = ("out", "port", "slots", "runner", "corpus", "vectors", "encoder", "target")
+    private = ("out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target")
     agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 

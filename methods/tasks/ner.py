@@ -8,6 +8,7 @@ their annotation covers it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -152,6 +153,17 @@ class NerTask(Task):
         some = np.diff(rows.entity_at) > 0
         label[some] = np.asarray(rows.entities)[np.asarray(rows.entity_at[:-1])[some], 2]
         return {"label": label, "domain": np.asarray(rows.domain)}
+
+    def agreement(self) -> Mapping[str, str]:
+        """The language model by its content, and the union of the tag sets by its names."""
+        types = hashlib.sha256(json.dumps(self.labels).encode())
+        return {"checkpoint": self.checkpoint.sha256, "entity types": types.hexdigest()}
+
+    def label_counts(self, indices: np.ndarray) -> np.ndarray:
+        """Entities of each type that are annotated in these sentences."""
+        rows = self.corpus.splits["train"]
+        found = [t for i in indices for *_, t in rows.spans(int(i)) if self.known[int(i), t]]
+        return np.bincount(np.array(found, dtype=np.int64), minlength=len(self.labels))
 
     def subset(self, indices: np.ndarray) -> Data:
         pieces, rows = self._pieces_now("train"), self.corpus.splits["train"]
