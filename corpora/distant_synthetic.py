@@ -17,13 +17,14 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-from config.errors import UserError, nearest
+from config.errors import UserError
 from corpora import distant_phrases as say
 from corpora.distant_language import GROUPS, IN_GROUP, LEXICON_SEED, TYPES, Drawn, Language, realise
+from corpora.recipe import at_least, parse_recipe, shares
 from corpora.table import NA, Content, Corpus, cached
 
 __all__ = ["SETTINGS", "Recipe", "generate", "load", "parse"]
@@ -68,29 +69,10 @@ SETTINGS = {
 
 def parse(spec: str, seed: int) -> Recipe:
     """`distant`, `nyt10-sized`, or either with options: `distant:noise=0.5,sentences=8000`."""
-    name, _, options = spec.partition(":")
-    if name not in SETTINGS:
-        raise UserError(f'Unknown built-in corpus "{name}".{nearest(name, SETTINGS)}')
-    recipe = replace(SETTINGS[name], seed=seed)
-    kinds = {f.name: type(getattr(recipe, f.name)) for f in fields(recipe)}
-    for option in filter(None, options.split(",")):
-        key, equals, value = option.partition("=")
-        if key not in kinds:
-            raise UserError(f'The corpus "{name}" has no option "{key}".{nearest(key, kinds)}')
-        try:
-            recipe = replace(recipe, **{key: kinds[key](value)})
-        except ValueError:
-            wanted = "a whole number" if kinds[key] is int else "a number"
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".') from None
-    for key in ("noise", "positive", "missing", "double", "denial", "other", "topic"):
-        if not 0.0 <= getattr(recipe, key) <= 1.0:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be between 0 and 1.')
-    for key in ("sentences", "dev", "test", "entities", "filler"):
-        if getattr(recipe, key) < 20:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be at least 20.')
-    for key in ("bag", "na_bag"):
-        if getattr(recipe, key) < 1.0:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be at least 1.')
+    recipe = parse_recipe(spec, SETTINGS, seed)
+    shares(spec, recipe, ("noise", "positive", "missing", "double", "denial", "other", "topic"))
+    at_least(spec, recipe, 20, ("sentences", "dev", "test", "entities", "filler"))
+    at_least(spec, recipe, 1, ("bag", "na_bag"))
     return recipe
 
 

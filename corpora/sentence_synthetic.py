@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from config.errors import UserError, nearest
 from corpora import sentence_phrases as say
 from corpora.distant_phrases import expand
+from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence_table import Content, Example, SentenceCorpus, cached, divide
 
 __all__ = ["NONE", "SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
@@ -53,26 +53,9 @@ SETTINGS = {"sentence": Recipe()}
 
 def parse(spec: str, seed: int) -> Recipe:
     """`sentence`, or with options: `sentence:none=0,sentences=4000`."""
-    name, _, options = spec.partition(":")
-    if name not in SETTINGS:
-        raise UserError(f'Unknown built-in corpus "{name}".{nearest(name, SETTINGS)}')
-    recipe = replace(SETTINGS[name], seed=seed)
-    kinds = {f.name: type(getattr(recipe, f.name)) for f in fields(recipe)}
-    for option in filter(None, options.split(",")):
-        key, _, value = option.partition("=")
-        if key not in kinds:
-            raise UserError(f'The corpus "{name}" has no option "{key}".{nearest(key, kinds)}')
-        try:
-            recipe = replace(recipe, **{key: kinds[key](value)})
-        except ValueError:
-            wanted = "a whole number" if kinds[key] is int else "a number"
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".') from None
-    for key in ("none", "second", "label_noise"):
-        if not 0.0 <= getattr(recipe, key) <= 1.0:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be between 0 and 1.')
-    for key in ("sentences", "dev", "test"):
-        if getattr(recipe, key) < 20:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be at least 20.')
+    recipe = parse_recipe(spec, SETTINGS, seed)
+    shares(spec, recipe, ("none", "second", "label_noise"))
+    at_least(spec, recipe, 20, ("sentences", "dev", "test"))
     return recipe
 
 

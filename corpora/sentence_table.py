@@ -2,26 +2,22 @@
 
 There are four splits. `train` is what a partition divides among the silos; `public` is D_v, the labelled set that
 the coordinator and every silo can read (FedED distils on it), cut from the training data before anything is
-divided; `dev` chooses the round to keep; `test` is looked at once. The folder stands in the same cache as the other
-corpora and is written beside its place and renamed, so that it is never half there.
+divided; `dev` chooses the round to keep; `test` is looked at once.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from config.errors import UserError
-from corpora.table import cache_root
+from corpora.cache import array_bytes, kept, load_arrays, load_table, save_arrays, save_table
 
 __all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
 
@@ -122,9 +118,7 @@ class SentenceCorpus:
 
     def table(self, split: str) -> Any:
         """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
-        import datasets
-
-        return datasets.load_from_disk(str(self.folder / "table" / split))
+        return load_table(self.folder / "table" / split)
 
 
 def divide(
@@ -163,78 +157,41 @@ def pack(examples: Sequence[Example], types: Sequence[str], relations: Sequence[
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> SentenceCorpus:
     """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    described = json.dumps({"sentence format": _FORMAT, **source}, sort_keys=True).encode()
-    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
-    corpus = _open(place)
-    if corpus is None:
-        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
-        _write(place, build())
-        corpus = _open(place)
-    if corpus is None:
-        raise OSError(f"the corpus cache at {place} cannot be read back")
-    return corpus
+    return kept({"sentence format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
 
 
-def _open(place: Path) -> SentenceCorpus | None:
-    try:
-        meta = json.loads((place / "meta.json").read_text("utf-8"))
-        splits = {
-            s: Rows(**{f.name: np.load(place / f"{s}.{f.name}.npy", mmap_mode="r") for f in fields(Rows)})
-            for s in SPLITS
-        }
-    except (OSError, ValueError, EOFError):
-        return None
-    return SentenceCorpus(place, meta, splits)
+def _read(folder: Path) -> SentenceCorpus:
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    return SentenceCorpus(folder, meta, {s: load_arrays(folder, s, Rows) for s in SPLITS})
 
 
-def _write(place: Path, content: Content) -> None:
+def _write(folder: Path, content: Content) -> None:
     for split in ("train", "dev", "test"):
         if not content.splits[split]:
             raise UserError(f'The corpus "{content.name}" has no {split} examples.')
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     digest = hashlib.sha256(json.dumps([content.relations, content.types, content.none]).encode())
-    try:
-        for split in SPLITS:
-            rows = pack(content.splits[split], content.types, content.relations)
-            for f in fields(Rows):
-                array = np.ascontiguousarray(getattr(rows, f.name))
-                digest.update(array.tobytes())
-                # An empty array cannot be memory-mapped: numpy would refuse it, so text keeps one spare byte.
-                np.save(temporary / f"{split}.{f.name}.npy", array if array.size else np.zeros_like(array))
-            _write_table(temporary / "table" / split, content.splits[split])
-        meta = {
-            "name": content.name,
-            "note": content.note,
-            "hash": digest.hexdigest(),
-            "relations": list(content.relations),
-            "types": list(content.types),
-            "none": content.none,
-        }
-        (temporary / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
-        try:
-            temporary.rename(place)
-        except OSError as error:  # another process was first: its folder is as good as ours
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    for split in SPLITS:
+        rows = pack(content.splits[split], content.types, content.relations)
+        digest.update(array_bytes(rows))
+        save_arrays(folder, split, rows)
+        save_table(folder / "table" / split, _columns(content.splits[split]))
+    meta = {
+        "name": content.name,
+        "note": content.note,
+        "hash": digest.hexdigest(),
+        "relations": list(content.relations),
+        "types": list(content.types),
+        "none": content.none,
+    }
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
 
 
-def _write_table(folder: Path, examples: Sequence[Example]) -> None:
-    import datasets
-
-    was = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bar()
-    try:
-        columns = {
-            "text": [e.text for e in examples],
-            "head": [list(e.head) for e in examples],
-            "tail": [list(e.tail) for e in examples],
-            "head_type": [e.head_type for e in examples],
-            "tail_type": [e.tail_type for e in examples],
-            "relation": [e.relation for e in examples],
-        }
-        datasets.Dataset.from_dict(columns).save_to_disk(str(folder))
-    finally:
-        if was:
-            datasets.enable_progress_bar()
+def _columns(examples: Sequence[Example]) -> dict[str, list[Any]]:
+    return {
+        "text": [e.text for e in examples],
+        "head": [list(e.head) for e in examples],
+        "tail": [list(e.tail) for e in examples],
+        "head_type": [e.head_type for e in examples],
+        "tail_type": [e.tail_type for e in examples],
+        "relation": [e.relation for e in examples],
+    }

@@ -1,22 +1,13 @@
 """A corpus at rest: one `datasets` table per split for people, packed integer arrays for training.
 
-Both stand in a folder of the cache (`$XDG_CACHE_HOME/sottovoce`, or `~/.cache/sottovoce`), named by a hash of
-what they were made from. The arrays are `.npy` files opened memory-mapped, so that a hundred forked silos
-share one copy in the page cache; the Arrow table keeps the sentences as text and is opened only when somebody
-wants to read them, because importing `datasets` takes longer than a round of training.
-
-A folder is written beside its final place and renamed, which is atomic: two processes that build the same
-corpus at once both succeed, and one folder remains.
+Both stand in a folder of the cache (corpora.cache). The Arrow table keeps the sentences as text and is opened only when
+somebody wants to read them.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -24,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from corpora.cache import array_bytes, cache_root, kept, load_arrays, load_table, save_arrays, save_table
 
 __all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cache_root", "cached", "content_hash", "pack"]
 
@@ -129,9 +122,7 @@ class Corpus:
 
     def table(self, split: str) -> Any:
         """The split as a `datasets.Dataset` (Arrow, memory-mapped), with the sentences as text."""
-        import datasets
-
-        return datasets.load_from_disk(str(self.folder / "table" / split))
+        return load_table(self.folder / "table" / split)
 
 
 def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
@@ -152,29 +143,13 @@ def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
     )
 
 
-def cache_root() -> Path:
-    """Where corpora are kept. A home that cannot be written to is no reason to fail: then the temporary folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    root = Path(base) / "sottovoce"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        if os.access(root, os.W_OK):
-            return root
-    except OSError:
-        pass
-    root = Path(tempfile.gettempdir()) / f"sottovoce-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    return root
-
-
 def content_hash(content: Content) -> str:
     """Over everything that training or evaluation can see; the same for the same data on every machine."""
     digest = hashlib.sha256()
     for text in (content.words, content.entities, content.relations):
         digest.update("\n".join(text).encode() + b"\0")
     for split in SPLITS:
-        for f in fields(Sentences):
-            digest.update(np.ascontiguousarray(getattr(content.splits[split], f.name)).tobytes())
+        digest.update(array_bytes(content.splits[split]))
     for split in ("dev", "test"):
         digest.update(np.ascontiguousarray(content.gold[split]).tobytes())
     return digest.hexdigest()
@@ -182,72 +157,43 @@ def content_hash(content: Content) -> str:
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> Corpus:
     """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    described = json.dumps({"format": _FORMAT, **source}, sort_keys=True).encode()
-    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
-    corpus = _open(place)
-    if corpus is None:
-        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
-        _write(place, build())
-        corpus = _open(place)
-    if corpus is None:
-        raise OSError(f"the corpus cache at {place} cannot be read back")
-    return corpus
+    return kept({"format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
 
 
-def _open(place: Path) -> Corpus | None:
-    try:
-        meta = json.loads((place / "meta.json").read_text())
-        splits = {}
-        for split in SPLITS:
-            names = [f.name for f in fields(Sentences)]
-            arrays = {n: np.load(place / f"{split}.{n}.npy", mmap_mode="r") for n in names}
-            splits[split] = Sentences(**arrays)
-        gold = {s: np.load(place / f"{s}.gold.npy") for s in ("dev", "test")}
-    except (OSError, ValueError, EOFError):
-        return None
-    return Corpus(folder=place, meta=meta, gold=gold, **splits)
+def _read(folder: Path) -> Corpus:
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    gold = {s: np.load(folder / f"{s}.gold.npy") for s in ("dev", "test")}
+    return Corpus(folder=folder, meta=meta, gold=gold, **{s: load_arrays(folder, s, Sentences) for s in SPLITS})
 
 
-def _write(place: Path, content: Content) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    try:
-        for split in SPLITS:
-            for f in fields(Sentences):
-                array = getattr(content.splits[split], f.name)
-                np.save(temporary / f"{split}.{f.name}.npy", np.ascontiguousarray(array))
-            _write_table(temporary / "table" / split, content, content.splits[split])
-        for split in ("dev", "test"):
-            np.save(temporary / f"{split}.gold.npy", np.ascontiguousarray(content.gold[split]))
-        (temporary / "words.txt").write_text("\n".join(content.words), encoding="utf-8")
-        (temporary / "entities.txt").write_text("\n".join(content.entities), encoding="utf-8")
-        meta = {
-            "name": content.name,
-            "note": content.note,
-            "hash": content_hash(content),
-            "relations": list(content.relations),
-            "public_words": content.public_words,
-            "auc_points": content.auc_points,
-            "figures": dict(content.figures),
-        }
-        (temporary / "meta.json").write_text(json.dumps(meta, indent=1))
-        try:
-            temporary.rename(place)
-        except OSError as error:  # another process was first: its folder is as good as ours
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _write(folder: Path, content: Content) -> None:
+    for split in SPLITS:
+        save_arrays(folder, split, content.splits[split])
+        save_table(folder / "table" / split, _arrow(content, content.splits[split]))
+    for split in ("dev", "test"):
+        np.save(folder / f"{split}.gold.npy", np.ascontiguousarray(content.gold[split]))
+    (folder / "words.txt").write_text("\n".join(content.words), encoding="utf-8")
+    (folder / "entities.txt").write_text("\n".join(content.entities), encoding="utf-8")
+    meta = {
+        "name": content.name,
+        "note": content.note,
+        "hash": content_hash(content),
+        "relations": list(content.relations),
+        "public_words": content.public_words,
+        "auc_points": content.auc_points,
+        "figures": dict(content.figures),
+    }
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
 
 
-def _write_table(folder: Path, content: Content, split: Sentences) -> None:
-    import datasets
+def _arrow(content: Content, split: Sentences) -> Any:
     import pyarrow as pa
 
     words = np.array(content.words, dtype=object)
     entities, relations = np.array(content.entities, dtype=object), np.array(content.relations, dtype=object)
     spelled, offsets = words[split.tokens], split.offsets
     text = [" ".join(spelled[a:b]) for a, b in zip(offsets[:-1], offsets[1:])]
-    table = pa.table(
+    return pa.table(
         {
             "sentence": pa.array(text, pa.string()),
             "head": pa.array(entities[split.head], pa.string()),
@@ -258,23 +204,6 @@ def _write_table(folder: Path, content: Content, split: Sentences) -> None:
             "expresses": pa.array(split.expresses),
         }
     )
-    with _quiet(datasets):
-        datasets.Dataset(table).save_to_disk(str(folder))
-
-
-class _quiet:
-    """No progress bars of `datasets` between our own lines."""
-
-    def __init__(self, datasets: Any) -> None:
-        self._datasets = datasets
-
-    def __enter__(self) -> None:
-        self._was = self._datasets.is_progress_bar_enabled()
-        self._datasets.disable_progress_bar()
-
-    def __exit__(self, *_: object) -> None:
-        if self._was:
-            self._datasets.enable_progress_bar()
 
 
 def _read_lines(path: Path) -> tuple[str, ...]:
