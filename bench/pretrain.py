@@ -27,7 +27,7 @@ import torch
 
 from bench import pretrain_bart
 from config.errors import UserError, nearest
-from corpora import ner_synthetic, sentence_synthetic
+from corpora import document_synthetic, ner_synthetic, sentence_synthetic
 from models.checkpoint import PRETRAINED
 
 __all__ = ["MAKERS", "PLANS", "SOURCES", "Plan", "check", "make", "text_of"]
@@ -58,10 +58,13 @@ class Plan:
 SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
     "sentence": sentence_synthetic.pretraining_text,
     "ner": ner_synthetic.pretraining_text,
+    "document": document_synthetic.pretraining_text,
 }
 PLANS: Mapping[str, Plan] = {
     "bert": Plan("bert", sentences={"sentence": 50_000}),
     "bart": Plan("bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3),
+    # Documents are longer than any sentence: positions that no sentence reaches would otherwise never be trained.
+    "document": Plan("bert", vocabulary=5_000, sentences={"document": 8_000}, epochs=8, batch=32),
 }
 
 

@@ -19,7 +19,7 @@ class Settings:
     # What is trained, on what
     method: str = "lazymil"
     corpus: str = ""  # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
-    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy, domain; empty: the task's own, iid for most
+    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy, entropy:released, domain; empty: the task's own, iid for most
     silos: int = 0  # 0: ten, or as many as the corpus has domains where it has any
     seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
 
@@ -57,4 +57,6 @@ TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ner": {"rounds": 25, "epochs": 1, "batch": 8, "lr": 5e-3, "decay": 0.0, "partition": "domain"},
     # For the small built-in encoder; a full-size one wants 2.5e-5 (FedED) to 5e-5 (FedCMC).
     "sentence": {"rounds": 15, "epochs": 1, "batch": 8, "lr": 1e-3, "decay": 0.0},
+    # Likewise; SciBERT wants 2.5e-5 and fifty rounds (FedLCC).
+    "document": {"rounds": 15, "epochs": 1, "batch": 3, "lr": 1e-3, "decay": 0.01},
 }

@@ -6,6 +6,8 @@
 first silos |
 | `pair`           | all units of an entity pair stay together; pairs are dealt so that silos are about
 equally large |
+| `entropy`, `entropy:released` | documents by the structural entropy of their graph: the range is cut into as many
+equal intervals as there are silos, upper ends included; a silo whose interval is empty stays empty |
 | `dirichlet:A`    | per class a draw p ~ Dir(A) over silos; the class's shuffled units are cut at the
 cumulative floors |
 | `domain`         | silos are dealt to domains (genres, styles, corpora), more to the larger ones, and each
@@ -29,7 +31,8 @@ __all__ = ["REDRAWS", "Partition", "cut", "parse"]
 
 REDRAWS = 100
 _KINDS = ("iid", "pair", "dirichlet", "domain")
-_NEEDS = {"pair": "pair", "domain": "domain", "dirichlet": "label", "entropy": "entropy"}
+_ENTROPIES = ("degree_entropy", "released")
+_NEEDS = {"pair": "pair", "domain": "domain", "dirichlet": "label", **{e: e for e in _ENTROPIES}}
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class Partition:
 
 
 def parse(spec: str) -> tuple[str, float]:
-    """("iid", 0.0), ("pair", 0.0) or ("dirichlet", alpha)."""
+    """("iid", 0.0), ("pair", 0.0), ("dirichlet", alpha), or the name of an entropy and 0.0."""
     kind, colon, value = spec.partition(":")
     if kind == "entropy":
-        return kind, 0.0
+        if colon and value not in _ENTROPIES:
+            raise UserError(f'Partition "entropy" is by {" or ".join(_ENTROPIES)}, not by "{value}".')
+        return value or _ENTROPIES[0], 0.0
     if kind not in _KINDS:
         raise UserError(f'Unknown partition "{spec}".{nearest(kind, [*_KINDS, "entropy"])}')
     if kind != "dirichlet":
@@ -69,11 +74,9 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
     kind, alpha = parse(spec)
     need = _NEEDS.get(kind)
     if need is not None and need not in keys:
-        if kind == "entropy":
+        if kind in _ENTROPIES:
             raise UserError('Partition "entropy" cuts documents by their structure, which this task does not have.')
         raise UserError(f'Partition "{spec}" cuts by {need}, which this task does not have.')
-    if kind == "entropy":
-        raise UserError('Partition "entropy" belongs to the document task; use iid, pair or dirichlet:ALPHA here.')
     if silos > size:
         raise UserError(f"{silos} silos cannot share {size} training examples: each needs at least one.")
     rng = np.random.default_rng([seed, 0x9A47])
@@ -87,6 +90,8 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
         empty = sum(len(p) == 0 for p in parts)
         if empty:
             note = f"{empty} of {silos} silos are empty: there are fewer entity pairs than silos"
+    elif kind in _ENTROPIES:
+        parts, note = _by_interval(np.asarray(keys[kind]), silos, kind)
     else:
         parts, note = _dirichlet(np.asarray(keys["label"]), silos, alpha, rng)
     return Partition(tuple(np.sort(p).astype(np.int64) for p in parts), spec, seed, note)
@@ -122,6 +127,19 @@ def _by_group(groups: np.ndarray, silos: int, rng: np.random.Generator) -> list[
         load[home[g]] += counts[g]
     silo_of = home[group_of]
     return [np.flatnonzero(silo_of == k) for k in range(silos)]
+
+
+def _by_interval(values: np.ndarray, silos: int, kind: str) -> tuple[list[np.ndarray], str]:
+    """Equal intervals of [min, max], upper ends included; nothing is random."""
+    low, high = float(values.min()), float(values.max())
+    edges = np.linspace(low, high, silos + 1)[1:-1]
+    silo_of = np.searchsorted(edges, values, side="left")
+    parts = [np.flatnonzero(silo_of == k) for k in range(silos)]
+    note = f"{kind} from {low:.2f} to {high:.2f}, in intervals of {(high - low) / silos:.2f}"
+    empty = [k for k, p in enumerate(parts) if len(p) == 0]
+    if empty:
+        note += f"; {len(empty)} of {silos} silos are empty: no document lies in their interval"
+    return parts, note
 
 
 def _dirichlet(labels: np.ndarray, silos: int, alpha: float, rng: np.random.Generator) -> tuple[list[np.ndarray], str]:

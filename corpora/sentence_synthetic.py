@@ -27,7 +27,7 @@ from corpora.distant_phrases import expand
 from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence_table import Content, Example, SentenceCorpus, cached, divide
 
-__all__ = ["NONE", "SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
+__all__ = ["NONE", "SETTINGS", "Recipe", "generate", "lexicon", "load", "parse", "pretraining_text"]
 
 NONE = "None"
 _VERSION = 1  #: part of the cache key: bump it when the same recipe would give other sentences
@@ -105,7 +105,7 @@ def _for_pretraining(text: str) -> bool:
 
 
 @cache
-def _entities() -> dict[str, tuple[str, ...]]:
+def lexicon() -> dict[str, tuple[str, ...]]:
     """Names by type: made once, the same for every seed."""
     rng = np.random.default_rng(_LEXICON_SEED)
     onsets = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "cl", "dr", "tr", "pl", "st"]
@@ -184,7 +184,7 @@ def _example(recipe: Recipe, rng: np.random.Generator) -> Example:
     head_type, tail_type = say.RELATIONS[relation][:2]
     none = rng.random() < recipe.none
     way = str(rng.choice(["mention", "denial", "across", "beside"])) if none else "stated"
-    names = _entities()
+    names = lexicon()
 
     def entity(kind: str) -> str:
         return _pick(names[kind], rng)

@@ -54,11 +54,12 @@ METHODS: Mapping[str, str] = {
     "fedrs": "methods.fedrs",
     "fedlc": "methods.fedlc",
     "public_only": "methods.public_only",
+    "fedlcc": "methods.fedlcc",
 }
 
 #: The built-in corpus of each task, and where the task's own knobs (`Knobs`) stand.
-_CORPUS = {"distant": "distant", "sentence": "sentence", "ner": "ner"}
-_KNOBS = {"distant": "methods.tasks.distant", "sentence": "methods.tasks.sentence", "ner": "methods.tasks.ner"}
+_CORPUS = {"distant": "distant", "sentence": "sentence", "document": "document", "ner": "ner"}
+_KNOBS = {t: f"methods.tasks.{t}" for t in _CORPUS}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ sent. The original's projection head is the task's option `projection` (256 ther
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from config.settings import Settings
 from methods import options
 from methods.base import Heard, Method, SiloView
 from methods.local import load
+from methods.previous import previous_model
 from methods.weighted import Loss, build_weighted
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast"]
@@ -38,9 +40,14 @@ class Options:
     weight_cap: int = 2000
 
 
-def contrast(x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float) -> torch.Tensor:
+Similarity = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def contrast(
+    x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float, similarity: Similarity = F.cosine_similarity
+) -> torch.Tensor:
     """Mean over the rows of L_con."""
-    scores = torch.stack([F.cosine_similarity(x, g, dim=-1), F.cosine_similarity(x, p, dim=-1)], dim=-1) / tau
+    scores = torch.stack([similarity(x, g), similarity(x, p)], dim=-1) / tau
     return -F.log_softmax(scores, dim=-1)[:, 0].mean()
 
 
@@ -48,10 +55,11 @@ def build(task: Any, settings: Settings) -> Method:
     o: Options = options("moon", task.name, settings.options)
 
     def objective(silo: SiloView, heard: Heard) -> Loss | None:
-        if not silo.memory:
+        before = previous_model(silo.memory, heard.round)
+        if not before:
             return None
         received = load(task.new_model(0), heard.common).eval()
-        previous = load(task.new_model(0), silo.memory).eval()
+        previous = load(task.new_model(0), before).eval()
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             with torch.no_grad():

@@ -16,6 +16,7 @@ from torch import nn
 from methods.base import Answer, Arrays, ArraySpec, Broadcast, Exchange, Heard, Method, SiloView, State
 from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
 from methods.local import difference, load, parameters, specs, train
+from methods.previous import remembered
 
 __all__ = ["Objective", "build_weighted", "shared_weight", "weighted_update"]
 
@@ -52,7 +53,7 @@ def build_weighted(
         notes, memory = {"examples": 0.0}, None
         if task.size(silo.data):
             notes = train(silo, model, heard.round, loss=objective(silo, heard))
-            memory = parameters(model) if remember else None
+            memory = remembered(silo.memory, heard.round, parameters(model)) if remember else None
         masked = weighted_update(model, heard.common, shared_weight(silo, cap))
         return Answer(masked=masked, memory=memory, notes=notes)
 

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from config.errors import UserError
 from corpora.readers.lines import lines
 from corpora.readers.sentence_lines import NONE
+from corpora.readers.splitting import SENTENCE_END
 from corpora.sentence_table import Example
 
 __all__ = ["Found", "biocreative", "ddi", "i2b2"]
@@ -22,7 +23,6 @@ __all__ = ["Found", "biocreative", "ddi", "i2b2"]
 _CONCEPT = re.compile(r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|t="(\w+)"\s*$')
 _RELATION = re.compile(r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|r="(\w+)"\|\|c="(.*)" (\d+):(\d+) (\d+):(\d+)\s*$')
 _PAIRS = (("treatment", "problem"), ("test", "problem"), ("problem", "problem"))
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\[(])")
 #: What each reader gives: the examples, and how many annotations could not be one.
 Found = tuple[list[Example], int]
 Place = tuple[int, int, int, int]
@@ -185,7 +185,7 @@ def _in_sentence(
     text: str, head: tuple[tuple[int, int], str], tail: tuple[tuple[int, int], str], relation: str
 ) -> Example | None:
     """The pair in the sentence that holds both, or None."""
-    cuts = [0, *(m.end() for m in _SENTENCE_END.finditer(text)), len(text)]
+    cuts = [0, *(m.end() for m in SENTENCE_END.finditer(text)), len(text)]
     low, high = min(head[0][0], tail[0][0]), max(head[0][1], tail[0][1])
     for a, b in itertools.pairwise(cuts):
         # A cut inside a mention is no sentence end: the window is the stretch that holds both mentions whole.

@@ -13,7 +13,13 @@ from methods.task import Task
 __all__ = ["BUILT_IN", "load_task", "task_name"]
 
 #: The first part of a built-in corpus's name -> the task it belongs to.
-BUILT_IN = {"distant": "distant", "nyt10-sized": "distant", "sentence": "sentence", "ner": "ner"}
+BUILT_IN = {
+    "distant": "distant",
+    "nyt10-sized": "distant",
+    "sentence": "sentence",
+    "document": "document",
+    "ner": "ner",
+}
 
 
 def _corpus(settings: Settings) -> str:
@@ -35,6 +41,8 @@ def task_name(settings: Settings) -> str:
                 f"{built_in}."
             )
         return built_in
+    if "document" in possible and _is_document(corpus, possible):
+        return "document"
     if "sentence" in possible and _is_sentence(corpus, possible):
         return "sentence"
     if "ner" in possible and _is_ner(corpus, possible):
@@ -44,6 +52,15 @@ def task_name(settings: Settings) -> str:
             f'The corpus "{corpus}" is neither built in nor a file or folder here.{nearest(corpus, BUILT_IN)}'
         )
     return possible[0]
+
+
+def _is_document(corpus: str, possible: tuple[str, ...]) -> bool:
+    """Whether a folder, or `format:folder`, is a corpus of document relations."""
+    from corpora.readers import documents
+
+    if corpus.partition(":")[0] in documents.FORMATS and not Path(corpus).exists():
+        return True
+    return Path(corpus).is_dir() and (possible == ("document",) or documents.recognise(Path(corpus)) != "")
 
 
 def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
@@ -78,6 +95,8 @@ def load_task(settings: Settings) -> Task:
         return _distant(settings)
     if name == "sentence":
         return _sentence(settings)
+    if name == "document":
+        return _document(settings)
     if name == "ner":
         return _ner(settings)
     raise UserError(f'The task "{name}" is not built yet.')
@@ -123,6 +142,24 @@ def _sentence(settings: Settings) -> Task:
 
         loaded = sentences.load(corpus, settings.seed, knobs.public)
     return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
+
+
+def _document(settings: Settings) -> Task:
+    from corpora import document_synthetic
+    from methods import task_knobs
+    from methods.tasks.document import DocumentTask, Knobs
+    from models.checkpoint import load_checkpoint
+    from models.document_pieces import STAR
+
+    corpus = _corpus(settings)
+    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("document", settings.options)})
+    if corpus.partition(":")[0] in BUILT_IN:
+        loaded = document_synthetic.load(corpus, settings.seed)
+    else:
+        from corpora.readers import documents
+
+        loaded = documents.load(corpus, knobs.mesh)
+    return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
 
 
 def _ner(settings: Settings) -> Task:

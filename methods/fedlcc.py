@@ -1,0 +1,147 @@
+"""FedLCC: the context that a local model finds for a pair of entities stays near the global model's.
+
+Xiao, Jin and Hao 2024, "Federated Document-Level Biomedical Relation Extraction with Localized Context Contrast",
+LREC-COLING. For every candidate pair, with x its localized context c (equation 5) by the model in training, g by the
+global model received and p by the silo's own model of the last round it trained in,
+
+    L_LCC = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) )      (12)
+    L = L_cls + mu mean L_LCC                                                     (13)
+
+and the coordinator takes the plain mean of the models (14): every participant counts the same.
+
+g and p are computed in eval mode, without gradients, once per round: their models do not change while the silo trains,
+however many epochs. On a silo's first participation there is no p and the term is left out (with p = g it would be the
+constant log 2, without a gradient). The previous model is kept on the silo's disk and never sent.
+
+The paper contrasts c. The authors' code contrasts the products that the bilinear classifier reads
+(`contrast=bilinear`); in the code as released the term is never reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from config.errors import UserError, nearest
+from config.settings import Settings
+from methods import options
+from methods.base import Answer, Arrays, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
+from methods.fedavg import update_disclosure
+from methods.local import apply_update, difference, load, parameters, specs, train
+from methods.moon import contrast
+from methods.previous import previous_model, remembered
+from methods.weighted import Loss
+from models import document_heads as heads
+from models.document_encoder import Reading
+
+__all__ = ["CITATION", "TASKS", "Options", "bilinear_cosine", "build", "references"]
+
+CITATION = (
+    "Xiao et al. 2024, Federated Document-Level Biomedical Relation Extraction with Localized Context Contrast, "
+    "LREC-COLING"
+)
+TASKS = ("document",)
+
+
+@dataclass(frozen=True)
+class Options:
+    mu: float = 0.1  #: weight of the contrast
+    tau: float = 0.5  #: its temperature
+    contrast: str = "context"  #: what is contrasted: context (c, the paper) or bilinear (z_s times z_o, the code)
+
+
+def bilinear_cosine(x: torch.Tensor, y: torch.Tensor, block: int) -> torch.Tensor:
+    """The cosine between the grouped products of [z_s; z_o] and of another model's, (pairs,).
+
+    The products have d * block dimensions; their inner product is the sum over groups of <z_s, z_s'> <z_o, z_o'>, so
+    that they need never be written out.
+    """
+
+    def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        halves = (a * b).view(len(a), 2, -1, block).sum(dim=3)
+        return (halves[:, 0] * halves[:, 1]).sum(dim=1)
+
+    return inner(x, y) / (inner(x, x) * inner(y, y)).clamp(min=1e-16).sqrt()
+
+
+def _what(kind: str, reading: Reading) -> torch.Tensor:
+    return reading.context if kind == "context" else torch.cat([reading.subject, reading.object], dim=1)
+
+
+def references(silo: SiloView, heard: Heard, before: Arrays, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """g and p of every pair of the silo's documents, in their order: one pass each, none for a model seen already."""
+    task = silo.task
+
+    def read(model: Arrays) -> torch.Tensor:
+        return task.read_all(load(task.new_model(0), model), silo.data, lambda r: _what(kind, r))
+
+    g = read(heard.common)
+    if all(np.array_equal(before[k], v) for k, v in heard.common.items()):
+        return g, g
+    return g, read(before)
+
+
+def _objective(silo: SiloView, heard: Heard, o: Options) -> Loss | None:
+    before = previous_model(silo.memory, heard.round)
+    if not before:
+        return None
+    task = silo.task
+    g, p = references(silo, heard, before, o.contrast)
+    rows = task.pair_rows(silo.data)
+    place = np.argsort(rows, kind="stable")
+    similarity = None if o.contrast == "context" else lambda a, b: bilinear_cosine(a, b, task.knobs.block)
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        reading = model.read(batch[0])
+        value = heads.loss(task.head, reading.logits, batch[1])
+        if not len(reading.logits):
+            return value
+        at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
+        x = _what(o.contrast, reading)
+        return value + o.mu * contrast(x, g[at], p[at], o.tau, similarity or F.cosine_similarity)
+
+    return loss
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("fedlcc", task.name, settings.options)
+    if o.contrast not in ("context", "bilinear"):
+        known = nearest(o.contrast, ("context", "bilinear"))
+        raise UserError(f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}')
+    if o.tau <= 0:
+        raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
+    shapes = parameters(task.new_model(0))
+
+    def init(seed: int) -> State:
+        return State(parameters(task.new_model(seed)))
+
+    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast(state.model)
+
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        model = load(task.new_model(0), heard.common)
+        notes, memory = {"examples": 0.0}, None
+        if task.size(silo.data):
+            notes = train(silo, model, heard.round, loss=_objective(silo, heard, o))
+            memory = remembered(silo.memory, heard.round, parameters(model))
+        update = {f"update/{k}": v for k, v in difference(model, heard.common).items()}
+        return Answer(masked=update, memory=memory, notes=notes)
+
+    def average(state: State, folded: Folded) -> State:
+        if not folded.survivors:
+            return state
+        return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
+
+    exchange = Exchange(
+        name="train",
+        disclosures=(update_disclosure("all of a silo's documents"),),
+        broadcast=broadcast,
+        answer=answer,
+        fold=average,
+        masked=specs(shapes),
+    )
+    return Method("fedlcc", CITATION, (exchange,), init)

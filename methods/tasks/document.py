@@ -1,0 +1,264 @@
+"""Document relations: entities with several mentions in a document, and relations between pairs of them.
+
+A training unit is a document. Documents are tokenised once, when the task is made, into packed arrays that forked silos
+share; the tokenizer comes with the checkpoint, so the vocabulary discloses nothing about any silo's text.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from config.errors import UserError
+from corpora import entropy
+from corpora.document_metrics import facts, known_facts, score
+from corpora.document_table import Document, DocumentCorpus
+from methods.task import Evaluation, Split, Task
+from methods.tasks.batching import batches_by_length
+from models import document_heads as heads
+from models.checkpoint import Checkpoint
+from models.document_encoder import DocumentEncoder, Reading
+from models.document_pieces import Batch, Pieces, assemble, tokenise
+
+__all__ = ["Data", "DocumentTask", "Knobs"]
+
+_SCORE_BATCH = 16  #: documents read at once, without gradients
+_MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The task's own settings, the same for every method that is compared on it."""
+
+    head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
+    block: int = 64  #: dimensions of a group of the bilinear classifier
+    window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
+    max_length: int = 1024  #: pieces of a document, markers included; two windows hold at most 2 window - 2
+    weight_decay: float = 5e-8
+    mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
+
+
+@dataclass(frozen=True)
+class Ready:
+    """One split, ready to be read. Labels and crossings are by candidate pair, in the order of `pieces.pairs`."""
+
+    pieces: Pieces
+    labels: np.ndarray  #: (pairs, relations) bool
+    crosses: np.ndarray  #: (pairs,) bool
+
+
+@dataclass(frozen=True)
+class Data:
+    """Some documents of one split: what a silo holds."""
+
+    split: Ready
+    indices: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.split.pieces.lengths[self.indices]
+
+
+class _Keys(Mapping[str, np.ndarray]):
+    """What partitions cut by, computed when it is asked for: the graphs of a large corpus take a while."""
+
+    def __init__(self, made: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        self._made = made
+        self._done: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key not in self._done:
+            self._done[key] = self._made[key]()
+        return self._done[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+class DocumentTask(Task):
+    name = "document"
+    metric = "f1"
+
+    def __init__(self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint) -> None:
+        self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
+        self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
+        self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
+        self.relations = corpus.relations
+        self.labels = ("no relation", *self.relations)
+        self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
+        self._check()
+        self._splits: dict[str, Ready] = {}
+        self._documents: dict[str, list[Document]] = {}
+        self._split("train")  # before silos are forked, so that they share it
+
+    def _check(self) -> None:
+        knobs, config = self.knobs, self.checkpoint.backbone.config
+        if self.head not in heads.HEADS:
+            raise UserError(f'Option "head" must be one of {", ".join(heads.HEADS)}, not "{self.head}".')
+        if self.head == "softmax2" and len(self.relations) > 1:
+            raise UserError(f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.')
+        positions = int(getattr(config, "max_position_embeddings", 512))
+        self.window = knobs.window or min(positions, 512)
+        if not 16 <= self.window <= positions:
+            raise UserError(f'Option "window" must be between 16 and {positions}, not {knobs.window}.')
+        if knobs.max_length < 16:
+            raise UserError(f'Option "max_length" must be at least 16, not {knobs.max_length}.')
+        self.limit = min(knobs.max_length, 2 * self.window - 2)
+        width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        if knobs.block < 1 or width % knobs.block:
+            raise UserError(f'Option "block" must divide the {width} dimensions of the encoder, not be {knobs.block}.')
+
+    def documents(self, split: str) -> list[Document]:
+        if split not in self._documents:
+            self._documents[split] = list(self.corpus.documents(split))
+        return self._documents[split]
+
+    def _split(self, split: str) -> Ready:
+        if split not in self._splits:
+            documents = self.documents(split)
+            pieces = tokenise(map(_marked, documents), self.checkpoint.tokenizer, self.limit)
+            number = {r: i for i, r in enumerate(self.relations)}
+            pairs = [(d, p) for d in documents for p in d.candidates]
+            labels = np.zeros((len(pairs), len(self.relations)), bool)
+            for row, (_, p) in enumerate(pairs):
+                labels[row, [number[r] for r in p.relations]] = True
+            crosses = np.array([d.crosses(p) for d, p in pairs], bool)
+            self._splits[split] = Ready(pieces, labels, crosses)
+        return self._splits[split]
+
+    def data(self, split: str) -> Data:
+        """All of a split."""
+        ready = self._split(split)
+        return Data(ready, np.arange(len(ready.pieces)))
+
+    # The contract of methods.task.Task
+
+    def new_model(self, seed: int) -> DocumentEncoder:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            outputs = heads.outputs(self.head, len(self.relations))
+            return DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
+
+    def train_size(self) -> int:
+        return self.corpus.counts("train").documents
+
+    def partition_keys(self) -> Mapping[str, np.ndarray]:
+        train = self._split("train")
+
+        def label() -> np.ndarray:
+            """The relation that a document has most of; 0 if none."""
+            at = train.pieces.pair_at
+            counts = np.array([train.labels[a:b].sum(axis=0) for a, b in zip(at, at[1:])])
+            return np.where(counts.any(axis=1), counts.argmax(axis=1) + 1, 0)
+
+        def measured(kind: str) -> Callable[[], np.ndarray]:
+            return lambda: np.array([entropy.KINDS[kind](d) for d in self.documents("train")])
+
+        return _Keys({"label": label, **{kind: measured(kind) for kind in entropy.KINDS}})
+
+    def label_counts(self, indices: np.ndarray) -> np.ndarray:
+        """Candidate pairs without a relation, and with each."""
+        train = self._split("train")
+        some = train.labels[self.pair_rows(self.subset(indices))]
+        return np.concatenate([[(~some.any(axis=1)).sum()], some.sum(axis=0)])
+
+    def subset(self, indices: np.ndarray) -> Data:
+        return replace(self.data("train"), indices=np.asarray(indices, dtype=np.int64))
+
+    def size(self, data: Data) -> int:
+        return len(data.indices)
+
+    def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[tuple[Batch, torch.Tensor]]:
+        for chosen in batches_by_length(data.lengths, size, rng):
+            yield self.batch(data, chosen)
+
+    def loss(self, model: nn.Module, batch: tuple[Batch, torch.Tensor]) -> torch.Tensor:
+        return heads.loss(self.head, model(batch[0]), batch[1])
+
+    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
+
+    def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
+        data = self.data(split)
+        logits = self.read_all(model, data, lambda r: r.logits)
+        predicted = heads.predict(self.head, logits, _MOST if self.head == "atl" else 0).numpy()
+        s = score(data.split.labels, predicted, data.split.crosses, self._known[split])
+        names = ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1")
+        per_class = {r: float(f) for r, f in zip(self.relations, s.per_class) if f == f}
+        return Evaluation(s.f1, {n: getattr(s, n) for n in names}, per_class)
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """What `models.document_encoder.open_model` needs beside the weights."""
+        config = {
+            "architecture": "document-encoder",
+            "relations": list(self.relations),
+            "head": self.head,
+            "outputs": heads.outputs(self.head, len(self.relations)),
+            "block": self.knobs.block,
+            "window": self.window,
+            "max_length": self.limit,
+            "encoder": self.checkpoint.name,
+            "encoder_sha256": self.checkpoint.sha256,
+            "backbone": self.checkpoint.backbone.config.to_dict(),
+        }
+        files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
+        with tempfile.TemporaryDirectory() as folder:
+            self.checkpoint.tokenizer.save_pretrained(folder)
+            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+        return files
+
+    # What the methods of this task use
+
+    def batch(self, data: Data, chosen: np.ndarray) -> tuple[Batch, torch.Tensor]:
+        """The documents at `chosen` of the data's list as tensors, and their pairs' labels."""
+        t = self.checkpoint.tokenizer
+        ids = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
+        batch = assemble(data.split.pieces, data.indices[chosen], self.window, *ids)
+        return batch, torch.from_numpy(data.split.labels[batch.pair_rows])
+
+    def pair_rows(self, data: Data) -> np.ndarray:
+        """The pairs of the data's documents, in the order in which `read_all` gives them."""
+        at = data.split.pieces.pair_at
+        return np.concatenate([np.zeros(0, np.int64), *(np.arange(at[i], at[i + 1]) for i in data.indices)])
+
+    def read_all(self, model: nn.Module, data: Data, what: Callable[[Reading], torch.Tensor]) -> torch.Tensor:
+        """`what` of every pair of the data, in its order, dropout off and without gradients."""
+        was = model.training
+        model.eval()
+        order = np.argsort(data.lengths, kind="stable")
+        rows, found = [np.zeros(0, np.int64)], []
+        with torch.no_grad():
+            for b in range(0, len(order), _SCORE_BATCH):
+                batch, _ = self.batch(data, order[b : b + _SCORE_BATCH])
+                rows.append(batch.pair_rows)
+                found.append(what(model.read(batch)))  # type: ignore[operator]
+        model.train(was)
+        place = {int(r): i for i, r in enumerate(np.concatenate(rows))}
+        if not found:
+            return torch.zeros(0, 1)
+        return torch.cat(found)[[place[int(r)] for r in self.pair_rows(data)]]
+
+    @cached_property
+    def _known(self) -> Mapping[str, np.ndarray]:
+        """Per held-out split, which of its facts the training split shows (Ign-F1)."""
+        seen = facts(self.documents("train"))
+        return {s: known_facts(self.documents(s), self.relations, seen) for s in ("dev", "test")}
+
+
+def _marked(document: Document) -> tuple[str, list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:
+    """The text, the mentions of the entities that are in some pair, and the candidate pairs of those."""
+    used = sorted({e for p in document.pairs for e in (p.head, p.tail)})
+    number = {e: i for i, e in enumerate(used)}
+    pairs = [(number[p.head], number[p.tail]) for p in document.candidates]
+    return document.text, [document.entities[e].mentions for e in used], pairs

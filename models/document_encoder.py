@@ -1,0 +1,161 @@
+"""The document encoder: entities from mentions, the context that two entities share, a grouped bilinear classifier.
+
+FedLCC's model (equations 1 to 10; after Zhou et al. 2021, ATLOP), over any BERT-type network. All pairs of all
+documents of a batch are computed together.
+
+* A mention is the hidden state at its opening star; an entity is the logsumexp of its mentions (2).
+* An entity's attention is the mean over its mentions of the last layer's attention at the star, per head. For a pair,
+  q = sum over heads of A_s * A_o, a = q / (sum q + 1e-5), and c = H^T a is its localized context (3 to 5).
+* z_s = tanh(W_s [h_s; c] + b), z_o likewise with its own weights (6, 7); groups of `block` dimensions of both are
+  multiplied out and classified (8 to 10).
+
+A document in two windows has the mean of its overlapping hidden states; overlapping attentions are added, and every
+row is normalised to one. An entity without a readable mention is zeros, and so is its attention.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.document_pieces import Batch
+
+__all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model"]
+
+EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the network makes of every pair of a batch."""
+
+    logits: torch.Tensor  #: (pairs, outputs)
+    context: torch.Tensor  #: c, (pairs, d)
+    subject: torch.Tensor  #: z_s, (pairs, d)
+    object: torch.Tensor  #: z_o
+
+
+class DocumentEncoder(nn.Module):
+    """`backbone` is copied: one loaded checkpoint serves any number of models."""
+
+    def __init__(self, backbone: Any, outputs: int, block: int = 64) -> None:
+        super().__init__()
+        self.backbone = copy.deepcopy(backbone)
+        self.backbone.set_attn_implementation("eager")  # the only one that hands its attention out
+        config = backbone.config
+        self._positions = getattr(config, "model_type", "") == "bert"
+        width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        if width % block:
+            raise ValueError(f"blocks of {block} do not divide {width} dimensions")
+        self.block = block
+        self.subject = nn.Linear(2 * width, width)
+        self.object = nn.Linear(2 * width, width)
+        self.bilinear = nn.Linear(width * block, outputs)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.read(batch).logits
+
+    def read(self, batch: Batch) -> Reading:
+        hidden, attention = self.encode(batch)
+        return self.classify(batch, hidden, attention)
+
+    def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width, width)."""
+        more = {}
+        if self._positions:
+            # One row of positions per window, not one for all: per-example gradients (DP-SGD) need it so.
+            more["position_ids"] = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
+        out = self.backbone(
+            input_ids=batch.ids, attention_mask=batch.real.long(), output_attentions=True, return_dict=True, **more
+        )
+        return out.last_hidden_state, out.attentions[-1]
+
+    def classify(self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> Reading:
+        states, rows = _joined(batch, hidden, attention)
+        mentions = states[batch.mention_document, batch.mention_place]
+        entities = _logsumexp(batch, mentions)
+        looks = _entity_attention(batch, rows)
+        context = _localized_context(batch, states, looks)
+        z_s = torch.tanh(self.subject(torch.cat([entities[batch.head], context], dim=1)))
+        z_o = torch.tanh(self.object(torch.cat([entities[batch.tail], context], dim=1)))
+        return Reading(self._grouped(z_s, z_o), context, z_s, z_o)
+
+    def _grouped(self, z_s: torch.Tensor, z_o: torch.Tensor) -> torch.Tensor:
+        """b_r + sum over groups of z_s^T W_r z_o."""
+        pairs, width = z_s.shape
+        groups, outputs = width // self.block, self.bilinear.out_features
+        s, o = z_s.view(pairs, groups, self.block), z_o.view(pairs, groups, self.block)
+        if outputs > self.block:  # then the products themselves are the smaller thing to hold
+            return self.bilinear((s.unsqueeze(3) * o.unsqueeze(2)).flatten(1))
+        w = self.bilinear.weight.view(outputs, groups, self.block, self.block)
+        half = torch.einsum("pgi,rgij->prgj", s, w)
+        return (half * o.unsqueeze(1)).sum(dim=(2, 3)) + self.bilinear.bias
+
+
+def _joined(batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states (documents, longest, d), and per mention its attention row (mentions, heads, longest)."""
+    document, place = batch.mention_document, batch.mention_place
+    if batch.slots == 1:
+        return hidden, attention[document, :, place]
+    width, longest = hidden.shape[1], batch.column.shape[2]
+    nothing = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[2])
+    padded = torch.cat([hidden, nothing], dim=1)
+    read = batch.column < width
+    states = padded[batch.window.unsqueeze(2), batch.column].sum(dim=1)
+    states = states / read.sum(dim=1).clamp(min=1).unsqueeze(2)
+    rows = hidden.new_zeros(len(document), attention.shape[1], longest)
+    for slot in range(batch.slots):
+        column = batch.column[document, slot, place]
+        row = attention[batch.window[document, slot], :, column.clamp(max=width - 1)]
+        row = nn.functional.pad(row, (0, 1)) * (column < width)[:, None, None]
+        where = batch.column[document, slot].unsqueeze(1).expand(-1, attention.shape[1], -1)
+        rows = rows + row.gather(2, where)
+    in_two = (batch.window[:, 0] != batch.window[:, 1])[document]
+    whole = torch.where(in_two[:, None, None], rows.sum(dim=2, keepdim=True) + 1e-10, rows.new_ones(1))
+    return states, rows / whole
+
+
+def _logsumexp(batch: Batch, mentions: torch.Tensor) -> torch.Tensor:
+    """(entities, d). Free places of the table are minus infinity; an entity without a mention is log e^0 = 0."""
+    d = mentions.shape[1]
+    rows = torch.cat([mentions, mentions.new_zeros(1, d), mentions.new_full((1, d), float("-inf"))])
+    return torch.logsumexp(rows[batch.mention_table], dim=1)
+
+
+def _entity_attention(batch: Batch, rows: torch.Tensor) -> torch.Tensor:
+    """(entities, heads, longest): the mean over an entity's mentions."""
+    total = rows.new_zeros(batch.entities, *rows.shape[1:]).index_add(0, batch.mention_entity, rows)
+    count = torch.bincount(batch.mention_entity, minlength=batch.entities).clamp(min=1)
+    return total / count[:, None, None]
+
+
+def _localized_context(batch: Batch, states: torch.Tensor, looks: torch.Tensor) -> torch.Tensor:
+    """c of every pair, (pairs, d): one matrix product per document, its pairs side by side."""
+    q = (looks[batch.head] * looks[batch.tail]).sum(dim=1)
+    a = q / (q.sum(dim=1, keepdim=True) + EPSILON)
+    most = int(batch.pair_slot.max()) + 1 if len(batch.pair_slot) else 1
+    beside = a.new_zeros(len(states), most, states.shape[1])
+    beside = beside.index_put((batch.pair_document, batch.pair_slot), a)
+    return (beside @ states)[batch.pair_document, batch.pair_slot]
+
+
+def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]]:
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer, and its config."""
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    folder = Path(folder)
+    about = json.loads((folder / "config.json").read_text("utf-8"))
+    kind = about["backbone"].pop("model_type")
+    backbone = AutoModel.from_config(AutoConfig.for_model(kind, **about["backbone"]))
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None
+    model = DocumentEncoder(backbone, int(about["outputs"]), int(about["block"]))
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder), about
