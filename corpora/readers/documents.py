@@ -5,7 +5,9 @@ files with train, dev (or val) and test in their names, plain or gzipped. DocRED
 then serves as the test, as its papers report, and a tenth of the training documents chooses the round.
 
 CDR's hypernym filter needs a MeSH tree: a file of the folder with "mesh" in its name, or the option `mesh`. Without one
-the corpus is unfiltered, and every report says which it is. Nothing read here is ever copied out of the user's cache.
+the corpus is unfiltered, and every report says which it is. `relations.txt`, one relation a line, fixes the relations
+and their order where the data of one silo would not show them all. Nothing read here is ever copied out of the user's
+cache.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ __all__ = ["FORMATS", "load", "recognise"]
 
 FORMATS = ("pubtator", "docred", "pairs")
 _VERSION = 1  #: part of the cache key: bump it when the same files would give other documents
-_ROLES = {"train": ("train",), "dev": ("dev", "val"), "test": ("test",), "names": ("rel_info",)}
+_ROLES = {
+    "train": ("train",),
+    "dev": ("dev", "val"),
+    "test": ("test",),
+    "names": ("rel_info",),
+    "relations": ("relations.txt",),
+}
 _HELD_OUT = 10  #: every tenth training document is held out where there is no dev split
 Splits = dict[str, Sequence[Document]]
 
@@ -129,6 +137,12 @@ def _content(name: str, kind: str, files: dict[str, Path], tree: Path | None) ->
     relations = sorted({r for some in splits.values() for d in some for p in d.pairs for r in p.relations})
     if not relations:
         raise UserError(f'The corpus "{name}" has no relations.')
+    if "relations" in files:
+        listed = [text.strip() for _, text in lines(files["relations"]) if text.strip()]
+        odd = sorted(set(relations) - set(listed))
+        if odd:
+            raise UserError(f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.')
+        relations = listed
     return Content(name, "; ".join(notes), tuple(relations), splits)
 
 

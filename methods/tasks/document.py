@@ -6,6 +6,7 @@ share; the tokenizer comes with the checkpoint, so the vocabulary discloses noth
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -149,6 +150,10 @@ class DocumentTask(Task):
             torch.manual_seed(seed)
             outputs = heads.outputs(self.head, len(self.relations))
             return DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
+
+    def agreement(self) -> Mapping[str, str]:
+        classes = hashlib.sha256(json.dumps([*self.relations, self.head]).encode())
+        return {"encoder": self.checkpoint.sha256, "classes": classes.hexdigest()}
 
     def train_size(self) -> int:
         return self.corpus.counts("train").documents

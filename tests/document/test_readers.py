@@ -211,6 +211,15 @@ def test_docred_without_test_labels_tests_on_dev_and_says_so(tmp_path: Path) -> 
     assert corpus.counts("test").relations == 1 and corpus.counts("dev").relations == 2
 
 
+def test_a_list_of_relations_fixes_them_and_their_order(tmp_path: Path) -> None:
+    folder = docred_folder(tmp_path, LABELS)
+    (folder / "relations.txt").write_text("residence\ncapital\nP937\n")
+    assert documents.load(str(folder)).relations == ("residence", "capital", "P937")
+    (folder / "relations.txt").write_text("residence\n")
+    with pytest.raises(UserError, match='"P937" is not listed'):
+        documents.load(str(folder))
+
+
 def test_docred_mentions_outside_their_sentence_are_refused(tmp_path: Path) -> None:
     folder = docred_folder(tmp_path, LABELS)
     row = docred_row(LABELS)
