@@ -19,7 +19,7 @@ class Settings:
     # What is trained, on what
     method: str = "lazymil"
     corpus: str = ""  # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
-    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy, entropy:released, domain; empty: the task's own, iid for most
+    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy[:released], domain; empty: the task's own, mostly iid
     silos: int = 0  # 0: ten, or as many as the corpus has domains where it has any
     seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
 

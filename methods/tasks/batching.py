@@ -1,4 +1,4 @@
-"""Batches of sentences that are alike in length, so that little is padded, in an order that the seed decides."""
+"""Batches of texts that are alike in length, so that little is padded, in an order that the seed decides."""
 
 from __future__ import annotations
 
