@@ -25,6 +25,8 @@ def resolved(**given: object) -> Settings:
     fill = {k: d[k] for k in ("rounds", "epochs", "batch", "lr") if getattr(s, k) == 0}
     if s.decay < 0:
         fill["decay"] = d["decay"]
+    if not s.partition:
+        fill["partition"] = d.get("partition", "iid")
     return replace(s, **fill)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from config.errors import UserError
 from methods import build
 from methods.base import Folded, Heard, SiloView, State
 from methods.lazymil import best_of_bags, keyed_names, quantise, score, train_on_winners, winners
@@ -155,6 +156,47 @@ def test_a_silo_without_winners_sends_zeros_and_still_counts():
     after = method.exchanges[1].fold(start, Folded(0, (0, 2), total, {}))
     for name, value in start.model.items():  # one of the two survivors moved by one: the mean moves by a half
         np.testing.assert_allclose(after.model[name] - value, 0.5, atol=1e-6)
+
+
+def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg():
+    """rounds=5, warmup=0.4: rounds 0 and 1 are warm. Silos are equal, so the uniform mean is also FedAvg's."""
+    corpus = "distant:sentences=600,dev=60,test=60"
+    s = resolved(method="lazymil", corpus=corpus, silos=4, rounds=5, epochs=1, options={"warmup": 0.4})
+    sent: dict[int, list[int]] = {}
+    trained: dict[int, float] = {}
+    models: dict[str, list[dict[str, np.ndarray]]] = {"lazymil": [], "fedavg": []}
+
+    def watch(exchange, view, heard, answer):
+        if exchange == "score":
+            sent.setdefault(heard.round, []).append(len(answer.sealed["names"]) + len(answer.sealed["values"]))
+        else:
+            trained[heard.round] = trained.get(heard.round, 0) + answer.notes["examples"]
+
+    run(s, watch=watch, after=lambda r, state: models["lazymil"].append(state.model))
+    run(replace(s, method="fedavg", options={}, rounds=2), after=lambda r, state: models["fedavg"].append(state.model))
+    assert sent[0] == sent[1] == [0, 0, 0, 0] and all(n > 0 for r in (2, 3, 4) for n in sent[r])
+    assert trained[0] == trained[1] == 600 and all(trained[r] < 600 for r in (2, 3, 4))
+    for round in (0, 1):
+        for name, value in models["fedavg"][round].items():
+            np.testing.assert_allclose(models["lazymil"][round][name], value, atol=1e-6)
+
+
+def test_in_a_warm_up_round_the_coordinator_cannot_choose_what_a_silo_trains_on():
+    task = twelve()
+    s = resolved(silos=3, rounds=10)  # the default: a fifth, so rounds 0 and 1
+    method = build("lazymil", task, s)
+    view = SiloView(1, task, task.subset(np.arange(4, 8)), s, SECRET)
+    asked, train_exchange = method.exchanges
+    first = asked.answer(view, Heard(1, (0, 1, 2), method.init(0).model))
+    view = replace(view, carry=first.carry)
+    lie = Heard(1, (0, 1, 2), {}, {"winners": np.array([0], np.uint32)})
+    assert train_exchange.answer(view, lie).notes["examples"] == 4
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_warm_up_that_is_no_share_is_refused(share):
+    with pytest.raises(UserError, match="warmup"):
+        build("lazymil", twelve(), resolved(options={"warmup": share}))
 
 
 def test_an_empty_silo_takes_part():
