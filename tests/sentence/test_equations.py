@@ -67,6 +67,17 @@ def test_major_loss_by_hand_and_its_second_term_trains_the_encoder_only() -> Non
     assert h.grad[0].tolist() == pytest.approx([0.5 * 2 / 3 * LN2, 0.0])
 
 
+def test_a_classifier_row_is_pulled_by_its_own_class_and_pushed_by_the_others_by_p() -> None:
+    """Equations 4 and 5, with p as the pushing coefficient (the paper prints 1 - p there)."""
+    model = _Rows(torch.tensor([[LN2, 0.0], [0.0, 0.0]]))
+    h, label = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    # p of class 0: 2/3 for the first example, 1/2 for the second. Sums over examples, as equation 4 has it.
+    F.cross_entropy(model.classifier(h), label, reduction="sum").backward()
+    step = -model.classifier.weight.grad
+    assert step[0].tolist() == pytest.approx([(1 - 2 / 3) * 1.0, -1 / 2 * 1.0])
+    assert step[1].tolist() == pytest.approx([-(1 / 3) * 1.0, (1 - 1 / 2) * 1.0])
+
+
 # FedED
 
 

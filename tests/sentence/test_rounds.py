@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file
 
+from bench.inprocess import InProcessChorus
 from bench.prepare import Study
 from config.errors import UserError
-from coordinator.study import Call, _first_ranges, message_bytes, select
+from coordinator.runlog import RunLog, read_lines
+from coordinator.study import Call, _first_ranges, message_bytes, run_study
 from crypto.plain_sum import PlainSum
 from methods import METHODS, adjusted, build, feded, module
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
@@ -305,13 +308,42 @@ def test_odd_silos(method: str) -> None:
     assert any(not np.array_equal(got[k], start[k]) for k in start)
 
 
+class _LateSilo(InProcessChorus):
+    """Silo 3 is not there before round `first`."""
+
+    first = 1
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(i for i in super().present() if i != 3 or self.counter.round >= self.first)
+
+
+def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[dict[str, Any]]]:
+    study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
+    chorus = _LateSilo(study, RunLog(folder))
+    chorus.first = first
+    run_study(study.method, study.task, study.settings, chorus, RunLog(folder))
+    state = load_file(folder / "checkpoint" / "state.safetensors")
+    return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(folder / "rounds.jsonl")
+
+
 @pytest.mark.parametrize("method", SENTENCE_METHODS)
-def test_a_silo_that_joins_late(method: str) -> None:
-    study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, fraction=0.75, seed=1, batch=16)
-    cohorts = [select(study.settings, t, range(4)) for t in range(3)]
-    assert len(set(cohorts)) > 1  # somebody's first round is not the first
-    got, _ = run(study)
+def test_a_silo_that_joins_late(method: str, tmp_path: Path) -> None:
+    """It comes in the second round, without the memory that others have of the first, and counts from then on."""
+    (tmp_path / "late").mkdir()
+    (tmp_path / "never").mkdir()
+    got, rounds = _joined_late(method, tmp_path / "late", first=1)
+    assert ["silo-003" in r["survivors"] for r in rounds] == [False, True, True]
     assert all(np.isfinite(v).all() for v in got.values())
+    without, _ = _joined_late(method, tmp_path / "never", first=99)
+    assert any(not np.array_equal(got[k], without[k]) for k in got)
+
+
+@pytest.mark.parametrize("method", ["local", "centralised", "public_only"])
+def test_references_with_odd_silos(method: str) -> None:
+    silos = odd_silos() if method != "centralised" else [sum(odd_silos(), [])]
+    _, folder = run(tiny_study(method, silos, rounds=2, batch=8, secagg=False))
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert 0.0 <= summary["value"] <= 1.0
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedcmc", "moon", "fedrs", "fedlc", "fedprox", "scaffold"])
