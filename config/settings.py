@@ -52,7 +52,7 @@ class Settings:
 
 #: What a task wants where the user said nothing.
 TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "distant": {"rounds": 20, "epochs": 3, "batch": 32, "lr": 0.4, "decay": 0.01},
+    "distant": {"rounds": 20, "epochs": 3, "batch": 16, "lr": 0.2, "decay": 0.01},
     # For the small built-in BART; a full-size one wants 3e-5.
     "ner": {"rounds": 25, "epochs": 1, "batch": 8, "lr": 5e-3, "decay": 0.0, "partition": "domain"},
     # For the small built-in encoder; a full-size one wants 2.5e-5 (FedED) to 5e-5 (FedCMC).

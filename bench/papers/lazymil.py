@@ -11,6 +11,7 @@ _FRACTIONS = {f"C={c}": (f"FRACTION={c}",) for c in ("0.1", "0.2", "0.5", "1.0")
 COMPARISON = Comparison(
     title="Lazy MIL and its baselines, by the share C of silos in a round (the paper's Tables 2 to 5)",
     methods=("lazymil", "one", "ave", "att", "att_ra", "fedavg"),
+    variants={"lazymil, no warm start (as printed)": ("METHOD=lazymil", "SET=warmup=0")},
     columns=_FRACTIONS,
     references={"centralised": ("METHOD=centralised",), "local": ("METHOD=local",)},
     metrics={"AUC": "value", "P@100": "figures.p@100", "P@200": "figures.p@200", "P@300": "figures.p@300"},
