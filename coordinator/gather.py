@@ -80,7 +80,7 @@ class Gather:
                 broadcast=broadcast,
                 alive=tuple(sorted(self._index)),
                 encoding=self._encoding,
-                weight_cap=1.0,
+                weight_cap=float(call.exchange.weight_cap),
             )
             self._sum = OpenSum(self._header, setup)
         elif self._encoding is not None:

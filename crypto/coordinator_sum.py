@@ -133,24 +133,27 @@ class OpenSum:
     def add_frame(self, silo: str, index: int, words: np.ndarray) -> None:
         """Take one masked frame into the silo's staging buffer. Frames come in order."""
         self._may("add_frame")
-        if silo not in self._uploads:
-            raise Refusal("undeclared-upload", f"a frame of {silo} without an upload", silo)
+        self._check_frame(silo, index, words)
         buffer, due = self._uploads[silo]
-        encoding = self.header.encoding
-        if index != due or due >= encoding.frames:
-            raise Refusal("wrong-shape", f"frame {index} of {silo} where {due} of {encoding.frames} is due", silo)
-        if words.dtype != np.dtype("<u8") or words.shape != (encoding.frame_words(index),):
-            raise Refusal("wrong-shape", f"frame {index} of {silo} does not have the declared words", silo)
         part = slice(index * FRAME_WORDS, index * FRAME_WORDS + len(words))
         if silo == self._ahead:
             assert self._total is not None
             # The C version writes past the cache, which pays where the sum does not fit into it.
-            large = encoding.words >= _BEYOND_CACHE and words.flags.aligned
+            large = self.header.encoding.words >= _BEYOND_CACHE and words.flags.aligned
             add = lanes.add_words if large else lanes.add_words_numpy
             add(self._total[part], words, buffer[part])
         else:
             np.copyto(buffer[part], words)
         self._uploads[silo] = (buffer, due + 1)
+
+    def _check_frame(self, silo: str, index: int, words: np.ndarray) -> None:
+        if silo not in self._uploads:
+            raise Refusal("undeclared-upload", f"a frame of {silo} without an upload", silo)
+        due, encoding = self._uploads[silo][1], self.header.encoding
+        if index != due or due >= encoding.frames:
+            raise Refusal("wrong-shape", f"frame {index} of {silo} where {due} of {encoding.frames} is due", silo)
+        if words.dtype != np.dtype("<u8") or words.shape != (encoding.frame_words(index),):
+            raise Refusal("wrong-shape", f"frame {index} of {silo} does not have the declared words", silo)
 
     def finish_upload(self, silo: str) -> None:
         """Fold a complete upload into the running sum, and free its buffer."""

@@ -45,7 +45,6 @@ class Limits:
     max_range: float = 8.0  #: the widest clip range, where the method declares none of its own
     lane_bits: frozenset[int] = frozenset({32, 21, 16})
     max_words: int = 1 << 28  #: 2 GiB
-    max_weight_cap: float = 1e9  #: the largest "n_u / cap" cap: above it, small silos vanish beside a large one
     min_roster_share: float = 0.5  #: least share of the roster in a session: nobody's friends are left out
     min_alive_share: float = 0.0  #: least share of the session's members in a sum
     drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
@@ -58,7 +57,9 @@ class Limits:
     def floor(self) -> int:
         return max(3, self.min_survivors)
 
-    def check_header(self, header: SumHeader, expected: Sequence[int], caps: Sequence[float] | None) -> None:
+    def check_header(
+        self, header: SumHeader, expected: Sequence[int], caps: Sequence[float] | None, weight_cap: float = 1.0
+    ) -> None:
         """Refuse an encoding, range or weight cap that this silo does not agree to."""
         encoding = header.encoding
         if tuple(expected) != encoding.sizes:
@@ -78,7 +79,6 @@ class Limits:
         for index, (asked, allowed) in enumerate(zip(encoding.ranges, most)):
             if not 0 < asked <= allowed:
                 raise Refusal("range-widening", f"tensor {index} with range {asked:g}, above the cap of {allowed:g}")
-        if not 0 < header.weight_cap <= self.max_weight_cap:
-            raise Refusal(
-                "weight-hog", f"a weight cap of {header.weight_cap:g}, above the limit of {self.max_weight_cap:g}"
-            )
+        # Above the one that was agreed, small silos vanish beside a large one; below it, sizes no longer count.
+        if header.weight_cap != weight_cap:
+            raise Refusal("weight-hog", f"a weight cap of {header.weight_cap:g}, where {weight_cap:g} was agreed")

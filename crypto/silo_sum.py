@@ -139,11 +139,8 @@ class SiloSum:
         self._commitments = {name: offer.commitment for name, offer in offers.items()}
         self._key = None  # a key stolen later must open nothing earlier
         self.state = after
-        return NonceReveal(
-            self.silo,
-            self._nonce,
-            self._identity.sign(Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce)),
-        )
+        signature = self._identity.sign(Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce))
+        return NonceReveal(self.silo, self._nonce, signature)
 
     def receive_nonces(self, nonces: NonceList) -> None:
         """Step 3: everybody agreed on the session id, and nobody chose a nonce after seeing another's."""
@@ -169,10 +166,15 @@ class SiloSum:
     # Each sum
 
     def begin(
-        self, header: SumHeader, broadcast: bytes, expected: Sequence[int], caps: Sequence[float] | None = None
+        self,
+        header: SumHeader,
+        broadcast: bytes,
+        expected: Sequence[int],
+        caps: Sequence[float] | None = None,
+        weight_cap: float = 1.0,
     ) -> None:
-        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected` and `caps` are the
-        tensor sizes and clip caps that the method declares. Abandons a sum that is still open.
+        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected`, `caps` and `weight_cap`
+        are the tensor sizes, clip caps and cap on weights that the method declares. Abandons a sum that is still open.
         """
         after = self._may(Call.BEGIN)
         last_number, last_round = self._last()
@@ -189,7 +191,7 @@ class SiloSum:
             raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
         if header.broadcast != broadcast:
             raise Refusal("model-inconsistency", "the header's broadcast is not the one that arrived here")
-        self.limits.check_header(header, expected, caps)
+        self.limits.check_header(header, expected, caps, weight_cap)
         try:
             made = topology(self._beacon, self.members, header.alive, self.limits.policy, len(self._roster))
         except ValueError as error:
@@ -237,9 +239,7 @@ class SiloSum:
             header.h, self.silo, seeds, made.holders, made.parameters.threshold, wanted, self._random
         )
         parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
-        record = UploadRecord(
-            header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts)
-        )
+        record = UploadRecord(header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts))
         signs = [1, *(1 if self.silo < v else -1 for v in neighbours)]
         masks = [Mask(seed, sign) for seed, sign in zip(seeds, signs)]
         self._uploaded = True

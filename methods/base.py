@@ -154,6 +154,9 @@ class Exchange:
     fold: Callable[[State, Folded], State]
     masked: Mapping[str, ArraySpec] = field(default_factory=dict)
     sealed: Mapping[str, ArraySpec] = field(default_factory=dict)
+    #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The masked array `weight` is
+    #: then a silo's size divided by it, at most one, and the silo refuses to send more or to be summed under another.
+    weight_cap: float = 1.0
 
 
 @dataclass(frozen=True)

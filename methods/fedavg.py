@@ -63,9 +63,13 @@ def weight_disclosure() -> Disclosure:
     )
 
 
+def _cap(settings: Settings) -> int:
+    return int(settings.options.get("weight_cap", Options.weight_cap))
+
+
 def answer(silo: SiloView, heard: Heard) -> Answer:
     """The silo's half: E epochs over everything it has."""
-    n, cap = silo.task.size(silo.data), int(silo.settings.options.get("weight_cap", Options.weight_cap))
+    n, cap = silo.task.size(silo.data), _cap(silo.settings)
     p = min(n, cap) / cap
     model = load(silo.task.new_model(0), heard.common)
     notes = train(silo, model, heard.round) if n else {"examples": 0.0}
@@ -97,5 +101,6 @@ def build(task: Any, settings: Settings) -> Method:
         answer=answer,
         fold=weighted_mean,
         masked={"weight": ArraySpec((1,), "float32", 1.0), **specs(shapes)},
+        weight_cap=_cap(settings),
     )
     return Method("fedavg", CITATION, (exchange,), init)

@@ -170,6 +170,7 @@ def build(task: Any, settings: Settings) -> Method:
         answer=learn,
         fold=choose,
         masked={"weight": ArraySpec((1,), "float32", 1.0), **specs(shapes)},
+        weight_cap=o.weight_cap,
         sealed={"similarities": ArraySpec((classes,), "float32")},
     )
     second = Exchange(

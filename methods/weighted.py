@@ -64,5 +64,6 @@ def build_weighted(
         answer=answer,
         fold=weighted_mean,
         masked={"weight": ArraySpec((1,), "float32", 1.0), **specs(shapes)},
+        weight_cap=cap,
     )
     return Method(name, citation, (exchange,), init)

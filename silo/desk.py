@@ -93,3 +93,5 @@ def _check(exchange: Exchange, answer: Answer) -> None:
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} is {got}, declared {want}")
             if channel == "masked" and not np.isfinite(array).all():
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} holds NaN or infinity; training diverged")
+            if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
+                raise Refusal("weight-hog", f"{exchange.name}: a weight that is not between nothing and the agreed cap")

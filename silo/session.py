@@ -173,15 +173,12 @@ class Session:
                 if not self._told.header:
                     raise Refusal("channel-downgrade", f"{exchange.name} is masked and was asked for in the clear")
                 self._header = SumHeader.from_record(self._told.header)
-                if (self._header.round, self._header.exchange) != (self._told.round, exchange.name):
-                    raise Refusal("round-regression", "the sum's header names another exchange")
-                if sorted(map(silo_name, self._told.cohort)) != list(self._header.alive):
-                    raise Refusal("model-inconsistency", "the cohort told is not the one that the sum is over")
+                _check_told(self._told, self._header, exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
                 caps = [s.cap for s in exchange.masked.values()]
                 now = (self._told.round, self._inboxes[0][1].bundle().digest)
                 heard = broadcast_digest({**self._answered, self._told.exchange: now})
-                self._sum.begin(self._header, heard, sizes, caps)
+                self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
             self.state = State.TOLD
         yield from ()
 
@@ -267,3 +264,11 @@ class Session:
     def _forget(self) -> None:
         self._told = self._header = self._answer = None
         self._inboxes = []
+
+
+def _check_told(told: m.Broadcast, header: SumHeader, exchange: str) -> None:
+    """The sum is of the exchange that was told, and over the silos that were."""
+    if (header.round, header.exchange) != (told.round, exchange):
+        raise Refusal("round-regression", "the sum's header names another exchange")
+    if sorted(map(silo_name, told.cohort)) != list(header.alive):
+        raise Refusal("model-inconsistency", "the cohort told is not the one that the sum is over")

@@ -8,7 +8,7 @@ from typing import Any
 import zmq
 
 from wire.keys import CurveKeys
-from wire.messages import FRAME_BYTES, HEADER_BYTES, BadMessage, Message, decode, encode
+from wire.messages import HANG_UP_BYTES, BadMessage, Message, decode, encode
 from wire.router import HEARTBEAT_MS, PATIENCE_MS
 
 __all__ = ["Dealer"]
@@ -23,7 +23,7 @@ class Dealer:
         s.curve_serverkey = coordinator
         s.curve_secretkey, s.curve_publickey = keys.secret, keys.public
         s.linger = 1000
-        s.setsockopt(zmq.MAXMSGSIZE, max(FRAME_BYTES, HEADER_BYTES))
+        s.setsockopt(zmq.MAXMSGSIZE, HANG_UP_BYTES)
         s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
         s.setsockopt(zmq.RECONNECT_IVL, 100)

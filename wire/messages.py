@@ -14,6 +14,7 @@ import msgpack
 
 __all__ = [
     "FRAME_BYTES",
+    "HANG_UP_BYTES",
     "HEADER_BYTES",
     "BadMessage",
     "Broadcast",
@@ -39,6 +40,9 @@ __all__ = [
 
 FRAME_BYTES = 1 << 20  #: the most a payload frame holds
 HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 silos address to one holder fit)
+#: Where libzmq hangs up before it keeps a byte, without a word on why. Twice what is allowed: whoever sends one that
+#: is merely too large is refused by name, and the memory that one frame may cost stays bounded.
+HANG_UP_BYTES = 1 << 22
 
 
 class BadMessage(Exception):

@@ -21,7 +21,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
-from wire.messages import FRAME_BYTES, HEADER_BYTES, BadMessage, Message, Ping, decode, encode
+from wire.messages import FRAME_BYTES, HANG_UP_BYTES, BadMessage, Message, Oversize, Ping, decode, encode
 
 __all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "Gone", "Received", "Router"]
 
@@ -78,7 +78,7 @@ class Router:
         s.zap_domain = _DOMAIN.encode()
         s.linger = 500
         s.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        s.setsockopt(zmq.MAXMSGSIZE, max(FRAME_BYTES, HEADER_BYTES))
+        s.setsockopt(zmq.MAXMSGSIZE, HANG_UP_BYTES)
         s.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
         s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
@@ -159,6 +159,9 @@ class Router:
             if not 1 <= len(sizes) <= 2:
                 raise BadMessage(f"a message of {len(sizes)} frames")
             message = decode(frames[1].buffer)
+            # Whoever reads the pieces of a stream refuses such a piece, and with it the sender's upload.
+            if len(sizes) == 2 and sizes[1] > FRAME_BYTES and message.kind != "chunk":
+                raise Oversize(f"{sizes[1]} bytes beside a {message.kind} message")
         except BadMessage as e:
             log.warning("refused (%s): %s sent %s", e.attack, silo, e)
             self.counter.count(silo, "bad", "control", "up", sizes)
@@ -183,6 +186,9 @@ class Router:
 
     def _lose(self, silo: str) -> None:
         if self._route.pop(silo, None) is not None:
+            # libzmq says that a connection ended, and not why.
+            why = f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
+            log.warning("lost %s: %s", silo, why)
             self._gone.append(silo)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from crypto.prg import Mask, add_masks
 from crypto.records import (
     Endorsement,
     KeyOffer,
+    NonceList,
     NonceReveal,
     Proposal,
     ShareRelease,
@@ -27,13 +28,15 @@ from crypto.records import (
     UnmaskRequest,
     UploadRecord,
 )
+from crypto.shamir import rebuild
 from tests.conftest import wait_for
+from tests.system.puppets import Puppet
 from tests.system.stage import ONES, PATIENCE, RUN, SIZE, TRAIN, Outgoing, Stage
 from wire import messages as m
 from wire.bundle import broadcast_digest, pack, pieces
 from wire.router import Received
 
-__all__ = ["Held", "Liar", "Turned", "refused", "same"]
+__all__ = ["Held", "Liar", "Turned", "bare", "refused", "same", "seed_of"]
 
 
 class Turned(Exception):
@@ -65,9 +68,21 @@ class Liar:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.names = stage, stage.names
+        self.puppets: dict[str, Puppet] = {}  #: silos in the liar's own hands
         self.round, self._number = 0, time.time_ns() // 1_000_000
         self.told: dict[str, m.Broadcast] = {}  #: what each silo was told last
         self._heard: dict[str, deque[Outgoing]] = defaultdict(deque)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Those at the other end of a socket."""
+        return tuple(name for name in self.names if name not in self.puppets)
+
+    def pull(self, *puppets: Puppet) -> Liar:
+        """These take part too, and do as the liar says; where they bear the name of another, in its place."""
+        self.puppets |= {puppet.name: puppet for puppet in puppets}
+        self.names = tuple(sorted({*self.names, *self.puppets}))
+        return self
 
     # Speaking
 
@@ -92,7 +107,7 @@ class Liar:
 
     def settle(self, *silos: str) -> None:
         """Until each has answered all it was told: it refuses a step that does not exist, and says so last."""
-        for name in silos or self.names:
+        for name in silos or self.others:
             self._number += 1
             self.say(name, m.SumStep(f"mark-{self._number}", {}))
             while f"mark-{self._number} " not in getattr(self.hear(name, m.Message)[0], "detail", ""):
@@ -100,6 +115,8 @@ class Liar:
 
     def step(self, silo: str, step: str, record: Any) -> dict[str, Any]:
         """One question of the secure sum, and the silo's answer."""
+        if silo in self.puppets:
+            return self.puppets[silo].step(step, record)
         self.say(silo, m.SumStep(step, record.to_record()))
         return self.hear(silo, m.SumStep)[0].record
 
@@ -108,13 +125,15 @@ class Liar:
     def offers(self, run: bytes = RUN) -> CoordinatorSetup:
         """Everybody is welcomed and has offered a key."""
         connected = self.stage.router
-        wait_for(lambda: connected.receive(0.05) and False or set(self.names) <= connected.connected, PATIENCE)
+        wait_for(lambda: connected.receive(0.05) and False or set(self.others) <= connected.connected, PATIENCE)
         self.settle()
         setup = CoordinatorSetup(self.stage.roster, run, self.stage.policy)
-        for name in self.names:
+        for name in self.others:
             self.say(name, m.Welcome(run, 0))
-        for name in self.names:
+        for name in self.others:
             setup.receive_offer(KeyOffer.from_record(self.hear(name, m.SumStep)[0].record))
+        for puppet in self.puppets.values():
+            setup.receive_offer(puppet.begin(run))
         return setup
 
     def enrol(self, run: bytes = RUN) -> Liar:
@@ -122,9 +141,15 @@ class Liar:
         for name in self.names:
             reveal = self.step(name, "keys", self.setup.key_list())
             self.setup.receive_reveal(NonceReveal.from_record(reveal))
-        for name in self.names:
-            self.say(name, m.SumStep("nonces", self.setup.nonce_list().to_record()))
+        self.show(self.setup.nonce_list())
         return self
+
+    def show(self, nonces: NonceList) -> None:
+        """All nonces, to everybody; nobody answers."""
+        for name in self.others:
+            self.say(name, m.SumStep("nonces", nonces.to_record()))
+        for name in self.puppets:
+            self.step(name, "nonces", nonces)
 
     # One exchange
 
@@ -151,7 +176,7 @@ class Liar:
             "number": self._number,
             "round": asked.round if asked is not None else self.round,
             "exchange": TRAIN,
-            "cohort": [self.names.index(n) for n in (asked.alive if asked else self.names) if n in self.names],
+            "cohort": [int(n.rpartition("-")[2]) for n in (asked.alive if asked else self.names)],
             "common": bundle.layout,
             "private": [],
             "header": asked.to_record() if asked is not None else {},
@@ -184,13 +209,19 @@ class Liar:
         graph = topology(self.setup.beacon, self.setup.members, header.alive, self.stage.policy, len(self.stage.roster))
         return Held(header, graph)
 
-    def gather(self, header: SumHeader | None = None, models: dict[str, np.ndarray] | None = None) -> Held:
-        """Everybody alive has uploaded; nothing is open."""
+    def gather(
+        self, header: SumHeader | None = None, models: dict[str, np.ndarray] | None = None, **changes: Any
+    ) -> Held:
+        """Everybody alive has uploaded; nothing is open. Puppets upload zeros."""
         header = header or self.header()
         held = self.held(header)
-        told = {name: self.tell(name, header, (models or {}).get(name, ONES)) for name in header.alive}
+        asked = [name for name in header.alive if name not in self.puppets]
+        told = {name: self.tell(name, header, (models or {}).get(name, ONES), **changes) for name in asked}
         for name in header.alive:
-            record, held.words[name] = self.collect(name, told[name])
+            if name in self.puppets:
+                record, held.words[name] = self.puppets[name].upload(header)
+            else:
+                record, held.words[name] = self.collect(name, told[name])
             held.records[name] = UploadRecord.from_record(record)
         return held
 
@@ -208,18 +239,24 @@ class Liar:
         blobs = [(d, blob) for d in survivors for to, blob in held.records[d].blobs if to == holder]
         return UnmaskRequest(held.header.h, tuple(survivors), signed, tuple(blobs))
 
-    def open(self, held: Held, survivors: Sequence[str], signed: tuple[Endorsement, ...]) -> Opening:
+    def open(
+        self, held: Held, survivors: Sequence[str], signed: tuple[Endorsement, ...], holders: Sequence[str] = ()
+    ) -> Opening:
         """What the holders release for a certified set."""
         opening = Opening(held.header.h, held.topology, tuple(survivors), held.records)
-        for holder in held.header.alive:
+        for holder in holders or held.header.alive:
             released = self.step(holder, "unmask", self.request(held, holder, survivors, signed))
             opening.receive(ShareRelease.from_record(released))
         return opening
 
-    def unmasked(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
+    def stripped(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
+        """The sum of these uploads, without these masks, as words."""
         total = np.sum([held.words[name] for name in survivors], axis=0, dtype=np.uint64)
         add_masks(total, [Mask(seed, -sign) for seed, sign in seeds])
-        return held.header.encoding.decode(total, len(survivors))[0]
+        return total
+
+    def unmasked(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
+        return held.header.encoding.decode(self.stripped(held, survivors, seeds), len(survivors))[-1]
 
     def sum(self, held: Held, survivors: Sequence[str] = ()) -> np.ndarray:
         """From the uploads to the sum, the way it is meant."""
@@ -234,6 +271,20 @@ class Liar:
         held = self.gather()
         assert np.array_equal(self.sum(held), self.stage.plain(held.header.encoding, self.names))
         assert not self.stage.crashes
+
+
+def seed_of(opening: Opening, dealer: str, other: str | None = None) -> bytes:
+    """b of a survivor, or r of its edge to one that is said to have dropped, from the shares released."""
+    shares = dict(list(opening._shares[dealer, other].items())[: opening._threshold])
+    (seed,) = rebuild({point: [share] for point, share in shares.items()})
+    assert seed is not None
+    return seed
+
+
+def bare(liar: Liar, held: Held, victim: str, own: bytes, edges: Mapping[str, bytes]) -> np.ndarray:
+    """What one silo uploaded, once its own seed and the seeds of its edges are known."""
+    masks = [(own, 1), *((seed, 1 if victim < other else -1) for other, seed in edges.items())]
+    return liar.unmasked(held, [victim], masks)
 
 
 def same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -31,6 +31,7 @@ from wire.keys import CurveKeys
 from wire.router import Router
 
 __all__ = [
+    "AGREED_CAP",
     "BOTH",
     "CARRIED",
     "METHOD",
@@ -40,13 +41,14 @@ __all__ = [
     "RUN",
     "SIZE",
     "TRAIN",
+    "WEIGHED",
     "Lie",
     "Outgoing",
     "Stage",
 ]
 
 SIZE = 6
-TRAIN, REPORT, BOTH, CARRIED = 0, 1, 2, 3
+TRAIN, REPORT, BOTH, CARRIED, WEIGHED = 0, 1, 2, 3, 4
 ONES = np.ones(SIZE, np.float32)
 RUN = b"r" * 32
 PATIENCE = 20.0  #: seconds until something that must happen has not happened
@@ -78,6 +80,31 @@ def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> E
     )
 
 
+#: Examples of each silo, where they are weighed: the first is a hundred thousand times as large as the others.
+EXAMPLES = (1_000_000, *[10] * 11)
+AGREED_CAP = 10.0  #: whoever has ten or more has a weight of one
+
+
+def weight_of(silo: SiloView) -> float:
+    """p = n / cap, at most one. The cap is the study's, and nobody else's."""
+    return min(EXAMPLES[silo.index], AGREED_CAP) / AGREED_CAP
+
+
+def _weighed(silo: SiloView, heard: Heard) -> Answer:
+    p = np.float32(weight_of(silo))
+    return Answer({"weight": np.array([p]), "update": p * silo.data * heard.common["model"]})
+
+
+_WEIGHED = Exchange(
+    name="weighed",
+    disclosures=tuple(Disclosure(name, "masked", "numbers", "their sum", "none") for name in ("weight", "update")),
+    broadcast=lambda state, round, cohort: Broadcast(state.model),
+    answer=_weighed,
+    fold=lambda state, folded: state,
+    masked={"weight": ArraySpec((1,), cap=1.0), "update": ArraySpec((SIZE,))},
+    weight_cap=AGREED_CAP,
+)
+
 METHOD = Method(
     "toy",
     "nobody",
@@ -86,6 +113,7 @@ METHOD = Method(
         _exchange("report", False, True),
         _exchange("both", True, True),
         _exchange("carried", True, False, carried=True),
+        _WEIGHED,
     ),
     lambda seed: State({"model": ONES}),
 )
@@ -157,9 +185,8 @@ class Stage:
         home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
         try:
             silo.process.serve(home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD)
-        except BaseException as e:
+        except BaseException as e:  # whoever put up the stage looks at these at the end
             self.crashes.append(e)
-            raise
 
     def stop(self, *names: str) -> None:
         """Ends silos in good order, as a restart does; their folders stay."""
