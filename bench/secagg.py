@@ -112,14 +112,17 @@ def main(arguments: list[str] | None = None) -> int:
         f"(ours from {SAMPLE} silos, the peer's from smaller vectors)"
     )
     print(_HEAD + (_PEER_HEAD if peer else ""))
-    consortium, wrong = None, False
+    consortia: dict[float, Consortium] = {}  # of the number of silos that is measured now, by share killed
+    wrong = False
     for at, case in enumerate(cases, start=1):
         row = kept.get(json.dumps(asdict(case)))
         if row is None:
             _say(f"[{at}/{len(cases)}] {case.n} silos, {case.d} parameters, {case.dropout:.0%} killed …")
-            if consortium is None or (consortium.n, consortium.dropout) != (case.n, case.dropout):
-                consortium = Consortium(case.n, case.dropout, case.threads)
-            measured = run_case(consortium, case, asked.budget, max(asked.repeat, 1))
+            if any(consortium.n != case.n for consortium in consortia.values()):
+                consortia.clear()
+            if case.dropout not in consortia:
+                consortia[case.dropout] = Consortium(case.n, case.dropout, case.threads)
+            measured = run_case(consortia[case.dropout], case, asked.budget, max(asked.repeat, 1))
             row = asdict(measured)
         fresh = json.dumps(asdict(case)) not in kept
         if peer is not None and "peer" not in row:

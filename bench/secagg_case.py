@@ -45,7 +45,7 @@ SAMPLE = 4  #: silos whose uploads are measured where not all are
 _WARM = 2  #: and how many go before them: the coordinator's first buffers are fresh memory, once per sum
 SMALL = 100_000
 MOST_REMOVED = 256
-_PATIENCE = 20.0  #: CPU seconds after which a case is not repeated
+_PATIENCE = 5.0  #: CPU seconds after which a case is not repeated
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ __all__ = ["Peer", "PeerFailed"]
 
 WHOLE = 2.5e9
 LARGEST = 10_000_000
-_BASES = (10_000_000, 1_000_000, 100_000, 50_000)
+_BASES = (10_000_000, 1_000_000, 100_000, 25_000)
 _STAGES = ("setup", "share keys", "mask", "unmask")
 _GROW = ("clients: mask", "server")  #: stages that touch vectors
-_PATIENCE = 5.0  #: CPU seconds from which on a sum is not repeated
+_PATIENCE = 2.0  #: CPU seconds from which on a sum is not repeated
 _SAMPLED_FROM = 100  #: silos
 
 
