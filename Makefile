@@ -40,6 +40,7 @@ bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PE
 bench: $(READY)  ## speed, as ratios measured in one run
 	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.distant_speed
+	@$(BIN)/python -m bench.document_speed $(MAKEOVERRIDES)
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml

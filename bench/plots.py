@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from coordinator.runlog import read_lines
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_rounds"]
 
 
 def draw(run: Path) -> dict[str, str]:
@@ -66,5 +67,27 @@ def _partition(p: dict[str, Any], path: Path, pyplot: Any) -> None:
                 if n:
                     axes.text(c, i, n, ha="center", va="center", fontsize=6, color="w" if 4 * n > most else "k")
     figure.colorbar(image, ax=axes, label="examples")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def draw_rounds(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> None:
+    """One panel beside another, a line per name, by round from 1."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "sottovoce"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.2 * len(panels), 3.2), sharey=True, layout="constrained", squeeze=False
+    )
+    for one, (title, rows) in zip(axes[0], panels.items()):
+        for name, values in rows.items():
+            one.plot(range(1, len(values) + 1), values, marker="o", markersize=2, linewidth=1, label=name)
+        one.set(title=title, xlabel="round")
+        one.grid(alpha=0.3)
+        one.legend(fontsize=7)
+    axes[0][0].set(ylabel=metric, ylim=(0, None))
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)

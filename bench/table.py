@@ -23,7 +23,8 @@ from typing import Any
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
-from bench.table_page import Done, Results, page
+from bench.plots import draw_rounds
+from bench.table_page import CONVERGENCE, Done, Results, first_metric, page, panels
 from config.errors import UserError, nearest
 from coordinator.runlog import RunLog, read_lines
 
@@ -110,6 +111,8 @@ def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str
             raise
     results = Results({(j.row, j.column, j.seed): done[j.key] for j in wanted}, seeds)
     path = folder / "table.md"
+    if comparison.convergence:
+        draw_rounds(folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}")
     path.write_text(page(comparison, common, results, corpus), "utf-8")
     return path
 

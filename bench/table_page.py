@@ -12,9 +12,10 @@ from bench.papers import Comparison
 from bench.progress import human_bytes
 from coordinator.summary import rounds_to
 
-__all__ = ["Done", "Results", "page"]
+__all__ = ["CONVERGENCE", "Done", "Results", "first_metric", "page", "panels"]
 
 NOT_REACHED = "–"
+CONVERGENCE = "rounds.svg"  #: the picture beside the page
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
         *_metrics(comparison, results),
         *(_against(comparison, results) if comparison.against else _first_row(comparison, results)),
     ]
+    if comparison.convergence:
+        parts += [f"![dev metric by round, mean over seeds]({CONVERGENCE})", ""]
     if comparison.target:
         parts += _rounds(comparison, results, str(first["metric"]))
     if comparison.messages:
@@ -61,6 +64,23 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
             head = f"## Printed in the paper, not run by us: {table.source}"
             parts += [head, "", *_rows(list(table.head), [list(r) for r in table.rows]), ""]
     return "\n".join(parts)
+
+
+def first_metric(results: Results) -> str:
+    return str(next(iter(results.runs.values())).summary["metric"])
+
+
+def panels(comparison: Comparison, results: Results) -> dict[str, dict[str, list[float]]]:
+    """What the picture shows: per column every method, and the paper's own method with its variants in the last."""
+
+    def mean(row: str, column: str) -> list[float]:
+        return [statistics.fmean(values) for values in zip(*(d.dev for d in results.of(row, column)))]
+
+    shown = {c: {m: mean(m, c) for m in comparison.methods} for c in comparison.columns}
+    if comparison.variants:
+        last, own = list(comparison.columns)[-1], comparison.methods[0]
+        shown[f"variants, {last}"] = {r: mean(r, last) for r in (own, *comparison.variants)}
+    return shown
 
 
 def _names(comparison: Comparison) -> list[str]:

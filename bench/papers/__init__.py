@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.papers import bits, fedcmc, feded, lazymil
+from bench.papers import bits, fedcmc, feded, fedlcc, lazymil
 from bench.papers.base import Comparison, Published
 
 __all__ = ["PAPERS", "Comparison", "Published"]
@@ -13,5 +13,6 @@ PAPERS: Mapping[str, Comparison] = {
     "lazymil": lazymil.COMPARISON,
     "feded": feded.COMPARISON,
     "fedcmc": fedcmc.COMPARISON,
+    "fedlcc": fedlcc.COMPARISON,
     "bits": bits.COMPARISON,
 }
