@@ -169,7 +169,7 @@ def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
 
 def score_nothing(silo: SiloView, heard: Heard) -> Answer:
     """First exchange of a warm-up round: the model is kept for the second, no bag is named or scored."""
-    nothing = {"names": np.zeros((0, NAME_BYTES), np.uint8), "values": np.zeros(0, np.uint16)}
+    nothing: dict[str, np.ndarray] = {"names": np.zeros((0, NAME_BYTES), np.uint8), "values": np.zeros(0, np.uint16)}
     return Answer(sealed=nothing, carry={"model": heard.common})
 
 
