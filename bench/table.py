@@ -3,6 +3,7 @@
 Runs use the in-process runner (the same model as real processes, bit for bit), as many at once as cores; with
 RUNNER=processes one at a time, and the page then has the bytes on the wire too. Every finished run is a line in
 runs.jsonl; started again, the command runs only what is missing, so another TARGET costs nothing.
+METHODS="a b" and COLUMNS="x,y" cut the comparison down.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bench.table_page import CONVERGENCE, Done, Results, first_metric, page, pan
 from config.errors import UserError, nearest
 from coordinator.runlog import RunLog, read_lines
 
-__all__ = ["main", "merged", "run_table", "seed_list"]
+__all__ = ["main", "merged", "run_table", "seed_list", "with_columns"]
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,14 @@ def _with_target(comparison: Comparison, text: str) -> Comparison:
         raise UserError(f'TARGET must be a value of the dev metric, such as 0.6, not "{text}".') from None
 
 
+def with_columns(comparison: Comparison, wanted: list[str]) -> Comparison:
+    known = {**comparison.columns, **comparison.more_columns}
+    for name in wanted:
+        if name not in known:
+            raise UserError(f'This table has no column "{name}".{nearest(name, known)}')
+    return replace(comparison, columns={name: known[name] for name in wanted}, more_columns={})
+
+
 def main(words: list[str]) -> None:
     say = Console()
     table = {
@@ -142,6 +151,7 @@ def main(words: list[str]) -> None:
         "SEEDS": "3",
         "TABLES": "tables",
         "METHODS": "",
+        "COLUMNS": "",
         "TARGET": "",
     }
     extra = []
@@ -157,6 +167,8 @@ def main(words: list[str]) -> None:
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
         if table["METHODS"]:
             comparison = replace(comparison, methods=tuple(table["METHODS"].split()), variants={})
+        if table["COLUMNS"]:
+            comparison = with_columns(comparison, table["COLUMNS"].split(","))
         path = run_table(comparison, table, tuple(extra), say)
     except UserError as e:
         print(e, file=sys.stderr)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison, Published
-from bench.table import jobs, merged, run_table, seed_list
+from bench.table import jobs, merged, run_table, seed_list, with_columns
 from bench.table_page import Done, Results, page
 from config.errors import UserError
 from config.load import load
@@ -94,6 +94,14 @@ def test_seeds_are_a_number_or_a_range() -> None:
     for wrong in ("0", "", "3-1", "a", "-2"):
         with pytest.raises(UserError, match="SEEDS"):
             seed_list(wrong)
+
+
+def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
+    lazymil = PAPERS["lazymil"]
+    some = with_columns(lazymil, ["C=1.0", "C=0.5"])
+    assert some.columns == {"C=1.0": ("FRACTION=1.0",), "C=0.5": ("FRACTION=0.5",)}
+    with pytest.raises(UserError, match='no column "C=0.7"'):
+        with_columns(lazymil, ["C=0.7"])
 
 
 @pytest.mark.parametrize("paper", PAPERS)
