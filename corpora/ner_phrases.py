@@ -154,7 +154,9 @@ CLAUSES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 OPENINGS: dict[str, tuple[str, ...]] = {
-    "report": ("in this case ,", "two weeks later ,", "on examination ,", "a 54 year old man was seen ;", "of note ,"),
+    "report": (
+        "in this case ,", "two weeks later ,", "on examination ,", "a 54 year old woman was seen ;", "of note ,",
+    ),
     "forum": ("hi all ,", "ok so", "just wondering ,", "long story short ,", "update :", "ugh ,"),
     "note": ("a/p :", "hd 3 :", "pt seen ,", "82 yo f ,", "o/n :", "plan :"),
 }  # fmt: skip

@@ -18,14 +18,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 import numpy as np
 
-from config.errors import UserError, nearest
 from corpora import ner_phrases as say
 from corpora.ner_table import Content, NerCorpus, Sentence, cached
+from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence_phrases import CONDITIONS, DRUG_ENDINGS, SITES
 
 __all__ = ["SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
@@ -53,26 +53,9 @@ SETTINGS = {"ner": Recipe()}
 
 def parse(spec: str, seed: int) -> Recipe:
     """`ner`, or with options: `ner:sentences=3000,sloppy=0`."""
-    name, _, options = spec.partition(":")
-    if name not in SETTINGS:
-        raise UserError(f'Unknown built-in corpus "{name}".{nearest(name, SETTINGS)}')
-    recipe = replace(SETTINGS[name], seed=seed)
-    kinds = {f.name: type(getattr(recipe, f.name)) for f in fields(recipe)}
-    for option in filter(None, options.split(",")):
-        key, _, value = option.partition("=")
-        if key not in kinds:
-            raise UserError(f'The corpus "{name}" has no option "{key}".{nearest(key, kinds)}')
-        try:
-            recipe = replace(recipe, **{key: kinds[key](value)})
-        except ValueError:
-            wanted = "a whole number" if kinds[key] is int else "a number"
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".') from None
-    for key in ("shared", "complaint", "plain", "sloppy"):
-        if not 0.0 <= getattr(recipe, key) <= 1.0:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be between 0 and 1.')
-    for key in ("sentences", "dev", "test"):
-        if getattr(recipe, key) < 12:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be at least 12.')
+    recipe = parse_recipe(spec, SETTINGS, seed)
+    shares(spec, recipe, ("shared", "complaint", "plain", "sloppy"))
+    at_least(spec, recipe, 12, ("sentences", "dev", "test"))
     return recipe
 
 

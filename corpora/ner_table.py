@@ -3,19 +3,14 @@
 A sentence is a list of words; an entity is a run of words with a type. Every sentence belongs to a domain (a genre, a
 writing style, a corpus), and a corpus says for each domain which types its annotation covers: where a type is not
 covered, its absence means nothing, neither in training nor in scoring. Spans are half-open and count words.
-
-The folder stands in the same cache as the other corpora and is written beside its place and renamed.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from corpora.table import cache_root
+from corpora.cache import array_bytes, kept, load_arrays, load_table, save_arrays, save_table
 
 __all__ = ["SPLITS", "Content", "Entity", "NerCorpus", "Rows", "Sentence", "cached", "pack"]
 
@@ -121,9 +116,7 @@ class NerCorpus:
 
     def table(self, split: str) -> Any:
         """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
-        import datasets
-
-        return datasets.load_from_disk(str(self.folder / "table" / split))
+        return load_table(self.folder / "table" / split)
 
 
 def pack(sentences: Sequence[Sentence], types: Sequence[str], domains: Sequence[str]) -> Rows:
@@ -154,68 +147,35 @@ def meta_of(content: Content, digest: str) -> dict[str, Any]:
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> NerCorpus:
     """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    described = json.dumps({"ner format": _FORMAT, **source}, sort_keys=True).encode()
-    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
-    corpus = _open(place)
-    if corpus is None:
-        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
-        _write(place, build())
-        corpus = _open(place)
-    if corpus is None:
-        raise OSError(f"the corpus cache at {place} cannot be read back")
-    return corpus
+    return kept({"ner format": _FORMAT, **source}, _open, lambda folder: _write(folder, build()))
 
 
-def _open(place: Path) -> NerCorpus | None:
-    try:
-        meta = json.loads((place / "meta.json").read_text("utf-8"))
-        splits = {s: Rows(**{f.name: np.load(place / f"{s}.{f.name}.npy") for f in fields(Rows)}) for s in SPLITS}
-    except (OSError, ValueError, EOFError):
-        return None
-    return NerCorpus(place, meta, splits)
+def _open(place: Path) -> NerCorpus:
+    meta = json.loads((place / "meta.json").read_text("utf-8"))
+    return NerCorpus(place, meta, {s: load_arrays(place, s, Rows) for s in SPLITS})
 
 
-def _write(place: Path, content: Content) -> None:
+def _write(folder: Path, content: Content) -> None:
     for split in SPLITS:
         if not content.splits[split]:
             raise UserError(f'The corpus "{content.name}" has no {split} sentences.')
         for s in content.splits[split]:
             if s.problem():
                 raise UserError(f'The corpus "{content.name}", {split}: {s.problem()}: "{" ".join(s.words)[:60]}".')
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     digest = hashlib.sha256(json.dumps([content.types, content.domains, meta_of(content, "")["covered"]]).encode())
-    try:
-        for split in SPLITS:
-            rows = pack(content.splits[split], content.types, content.domains)
-            for f in fields(Rows):
-                array = np.ascontiguousarray(getattr(rows, f.name))
-                digest.update(array.tobytes())
-                np.save(temporary / f"{split}.{f.name}.npy", array)
-            _write_table(temporary / "table" / split, content.splits[split])
-        (temporary / "meta.json").write_text(json.dumps(meta_of(content, digest.hexdigest()), indent=1), "utf-8")
-        try:
-            temporary.rename(place)
-        except OSError as error:  # another process was first: its folder is as good as ours
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    for split in SPLITS:
+        rows = pack(content.splits[split], content.types, content.domains)
+        digest.update(array_bytes(rows))
+        save_arrays(folder, split, rows)
+        save_table(folder / "table" / split, _columns(content.splits[split]))
+    (folder / "meta.json").write_text(json.dumps(meta_of(content, digest.hexdigest()), indent=1), "utf-8")
 
 
-def _write_table(folder: Path, sentences: Sequence[Sentence]) -> None:
-    import datasets
-
-    was = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bar()
-    try:
-        columns = {
-            "words": [list(s.words) for s in sentences],
-            "starts": [[e[0] for e in s.entities] for s in sentences],
-            "ends": [[e[1] for e in s.entities] for s in sentences],
-            "types": [[e[2] for e in s.entities] for s in sentences],
-            "domain": [s.domain for s in sentences],
-        }
-        datasets.Dataset.from_dict(columns).save_to_disk(str(folder))
-    finally:
-        if was:
-            datasets.enable_progress_bar()
+def _columns(sentences: Sequence[Sentence]) -> dict[str, list[Any]]:
+    return {
+        "words": [list(s.words) for s in sentences],
+        "starts": [[e[0] for e in s.entities] for s in sentences],
+        "ends": [[e[1] for e in s.entities] for s in sentences],
+        "types": [[e[2] for e in s.entities] for s in sentences],
+        "domain": [s.domain for s in sentences],
+    }

@@ -55,6 +55,11 @@ METHODS: Mapping[str, str] = {
     "fedlc": "methods.fedlc",
     "public_only": "methods.public_only",
     "fedlcc": "methods.fedlcc",
+    "fedner": "methods.fedner",
+    "fadv_ganin": "methods.fadv_ganin",
+    "fadv_peng": "methods.fadv_peng",
+    "fadv_hong": "methods.fadv_hong",
+    "tagger": "methods.tagger",
 }
 
 #: The built-in corpus of each task, and where the task's own knobs (`Knobs`) stand.

@@ -42,7 +42,7 @@ def test_all_styles_have_all_types_and_some_sentences_have_none() -> None:
 
 def test_the_same_words_are_different_types_in_different_contexts() -> None:
     kinds: dict[str, set[str]] = {}
-    for s in generate(Recipe(sentences=900, dev=30, test=30)).splits["train"]:
+    for s in generate(Recipe(sentences=3000, dev=30, test=30)).splits["train"]:
         for a, b, kind in s.entities:
             kinds.setdefault(" ".join(s.words[a:b]), set()).add(kind)
     assert kinds["headache"] == {"Symptom", "Effect", "Disease"}

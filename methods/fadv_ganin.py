@@ -1,0 +1,38 @@
+"""Adversarial baseline of FedNER: discriminators on every encoder layer, a reversed gradient, nothing else.
+
+Ganin et al. 2016, "Domain-Adversarial Training of Neural Networks", JMLR, as Wang et al. 2023 (appendix A) put it on
+the pointer model: L = L_ner + lambda L_domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from config.settings import Settings
+from methods import options
+from methods.adversarial import Step, build_adversarial, domain_loss
+from methods.base import Method
+
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
+
+CITATION = "Ganin et al. 2016, Domain-Adversarial Training of Neural Networks, JMLR (as in Wang et al. 2023)"
+TASKS = ("ner",)
+NETWORK = "pointer"
+
+
+@dataclass(frozen=True)
+class Options:
+    adversary: float = 0.1  #: lambda, weight of the domain loss; no paper gives it
+    distill: bool = True  #: train on pseudo-complete annotation
+
+
+def build(task: Any, settings: Settings) -> Method:
+    o: Options = options("fadv_ganin", task.name, settings.options)
+
+    def extra(step: Step) -> torch.Tensor:
+        return o.adversary * domain_loss(step)
+
+    return build_adversarial("fadv_ganin", CITATION, task, settings, o.distill, extra)

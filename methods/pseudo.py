@@ -1,0 +1,42 @@
+"""The pseudo-complete annotation: what a silo annotated, and what the global model finds of the types it did not.
+
+Wang et al. 2023, section 3.2, equations 4 and 5. Shared by fedner and by the adversarial baselines that it is
+compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from models.pointer_targets import Span
+
+__all__ = ["pseudo_complete", "transferred"]
+
+
+def transferred(predicted: Sequence[Span], gold: Sequence[Span], known: np.ndarray) -> list[Span]:
+    """Of what the global model predicts: entities of types outside the tag set that overlap neither a gold span (the
+    annotator is right) nor a prediction kept before (the first the model wrote stays).
+    """
+    kept: list[Span] = []
+    for start, end, kind in predicted:
+        if known[kind]:
+            continue
+        if all(end <= a or b <= start for a, b, _ in (*gold, *kept)):
+            kept.append((start, end, kind))
+    return kept
+
+
+def pseudo_complete(task: Any, model: nn.Module, data: Any) -> Any:
+    """`data` with the model's predictions for the types that are not annotated. Where all types are, nothing is
+    decoded.
+    """
+    if not len(data.indices) or data.known[data.indices].all():
+        return data
+    predicted = task.predict(model, data)
+    pseudo = tuple(transferred(p, data.gold(i), data.known_types(i)) for i, p in enumerate(predicted))
+    return replace(data, pseudo=pseudo)
