@@ -51,8 +51,8 @@ def disentanglement(step: Step) -> torch.Tensor:
     wanted = torch.full((int(told.sum()),), step.domain)
     domain = F.cross_entropy(step.adversary.domain(specific[told]), wanted)
     scores = step.ner.score(step.batch.inputs, specific, step.source)[told]
-    rest = losses_of(step.ner.score(step.batch.inputs, step.states - specific, step.source), step.batch.tokens)[told].mean()
-    return domain - entropy(scores).mean() + rest
+    rest = step.ner.score(step.batch.inputs, step.states - specific, step.source)
+    return domain - entropy(scores).mean() + losses_of(rest, step.batch.tokens)[told].mean()
 
 
 def entropy(scores: torch.Tensor) -> torch.Tensor:
