@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from bench.inprocess import run_inprocess
 from bench.prepare import prepare
 from config.load import load
+from methods import METHODS, module
 from models.checkpoint import load_checkpoint
 from models.marking import MARKERS
 from tests.conftest import ROOT, command, lines, sottovoce, wait_for
@@ -97,3 +98,15 @@ def test_the_encoders_hash_is_of_weights_and_vocabulary(tmp_path: Path) -> None:
     words[first], words[second] = words[second], words[first]  # same weights, but two pieces are swapped
     vocabulary.write_text(json.dumps(table), "utf-8")
     assert hash_of(folder) != tiny_checkpoint().sha256
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if "sentence" in module(m).TASKS])
+def test_every_method_runs_from_its_name(method: str, tmp_path: Path) -> None:
+    """Settings as `make simulate METHOD=…` makes them, defaults and all, but for a small corpus and encoder."""
+    words = {"method": method, "corpus": "sentence:sentences=100,dev=20,test=20", "encoder": str(tiny_folder())}
+    words |= {"rounds": "1", "silos": "4", "out": str(tmp_path), "options.max_length": "64"}
+    study = prepare(load(None, words))
+    assert run_inprocess(tmp_path, study) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    assert summary["method"] == method
+    assert summary["task"] == "sentence"
