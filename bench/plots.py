@@ -42,8 +42,12 @@ def draw(run: Path) -> dict[str, str]:
         pyplot.close(figure)
     partition = run / "partition.json"
     if partition.is_file():
-        _partition(json.loads(partition.read_text("utf-8")), run / "partition.svg", pyplot)
+        p = json.loads(partition.read_text("utf-8"))
+        _partition(p, run / "partition.svg", pyplot)
         pictures["partition.svg"] = "which silo holds how many examples of which class"
+        if "histogram" in p:
+            _histograms(p["histogram"], run / "histogram.svg", pyplot)
+            pictures["histogram.svg"] = f"{p['histogram']['of']} of each silo's examples"
     return pictures
 
 
@@ -67,6 +71,21 @@ def _partition(p: dict[str, Any], path: Path, pyplot: Any) -> None:
                 if n:
                     axes.text(c, i, n, ha="center", va="center", fontsize=6, color="w" if 4 * n > most else "k")
     figure.colorbar(image, ax=axes, label="examples")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _histograms(h: dict[str, Any], path: Path, pyplot: Any) -> None:
+    """A small histogram per silo, one above the other over the same axis; of many silos the first forty."""
+    counts, edges = h["counts"][:40], h["edges"]
+    figure, axes = pyplot.subplots(
+        len(counts), 1, figsize=(6, 0.8 + 0.45 * len(counts)), sharex=True, layout="constrained", squeeze=False
+    )
+    for silo, (one, row) in enumerate(zip(axes[:, 0], counts)):
+        one.stairs(row, edges, fill=True)
+        one.set_ylabel(f"{silo:03d}\n({sum(row)})", rotation=0, ha="right", va="center", fontsize=6)
+        one.set_yticks([])
+    axes[-1, 0].set_xlabel(h["of"])
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from methods.task import Task
 from methods.tasks import load_task
 
 __all__ = ["Study", "prepare", "warm", "write_partition"]
+
+
+_BINS = 20  #: of the histogram by silo
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def warm(study: Study) -> None:
 def write_partition(run: Path, study: Study) -> None:
     """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's coordinator does not."""
     counts = [study.task.label_counts(indices).tolist() for indices in study.partition.indices]
-    content = {
+    content: dict[str, Any] = {
         "spec": study.partition.spec,
         "seed": study.partition.seed,
         "note": study.partition.note,
@@ -63,4 +67,9 @@ def write_partition(run: Path, study: Study) -> None:
         "sizes": [len(ix) for ix in study.partition.indices],
         "label_counts": counts,
     }
+    measure = study.task.unit_measure()
+    if measure is not None:
+        edges = np.histogram_bin_edges(measure[1], bins=_BINS)
+        bars = [np.histogram(measure[1][ix], bins=edges)[0].tolist() for ix in study.partition.indices]
+        content["histogram"] = {"of": measure[0], "edges": edges.round(4).tolist(), "counts": bars}
     (run / "partition.json").write_text(json.dumps(content) + "\n", "utf-8")

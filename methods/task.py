@@ -61,6 +61,10 @@ class Task(ABC):
         """How often each label occurs in these units: for the picture of a simulation's partition, and nothing else."""
         return np.bincount(np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels))
 
+    def unit_measure(self) -> tuple[str, np.ndarray] | None:
+        """A name and a number per training unit whose histogram a simulation's report shows by silo; None: nothing."""
+        return None
+
     def natural_silos(self) -> int:
         """How many silos the corpus suggests where the user names no number."""
         return 10

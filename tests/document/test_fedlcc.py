@@ -219,7 +219,11 @@ def test_silos_killed_and_started_again_find_their_previous_models_and_give_the_
     assert done.returncode == 0, done.stdout + done.stderr
     plain = _undisturbed(tmp_path / "plain", words)
     assert _by_round(running.run) == plain and len(set(plain)) == 3
-    assert json.loads((running.run / "partition.json").read_text())["note"].startswith("released from")
+    partition = json.loads((running.run / "partition.json").read_text())
+    assert partition["note"].startswith("released from")
+    bars = partition["histogram"]
+    assert bars["of"] == "structural entropy (released)" and [sum(row) for row in bars["counts"]] == partition["sizes"]
+    assert "(histogram.svg)" in (running.run / "report.md").read_text()
     # Without the previous models rounds 1 and 2 would have ended elsewhere.
     without = _undisturbed(tmp_path / "without", {**words, "options.mu": "0.0"})
     assert [a == b for a, b in zip(plain, without)] == [True, False, False]
