@@ -34,7 +34,6 @@ __all__ = ["MAKERS", "PLANS", "SOURCES", "Plan", "check", "make", "text_of"]
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _LONGEST_PART = 8
-_REACHED = 32  #: positions that every length of sentence has trained well
 Say = Callable[[str], None]
 
 
@@ -53,7 +52,6 @@ class Plan:
     lr: float = 1e-3
     masked: float = 0.15  #: share of pieces to be guessed
     seed: int = 20_201_116
-    start: str = ""  #: the shipped checkpoint that vocabulary and weights are taken from; empty: from nothing
 
 
 #: Where pretraining text comes from: (how many, seed) -> sentences.
@@ -65,8 +63,6 @@ SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
 PLANS: Mapping[str, Plan] = {
     "bert": Plan("bert", sentences={"sentence": 50_000}),
     "bart": Plan("bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3),
-    # Documents are longer than any sentence: positions that no sentence reaches would otherwise never be trained.
-    "document": Plan("bert", sentences={"document": 4_000}, epochs=3, batch=16, lr=5e-4, start="bert"),
 }
 
 
@@ -81,7 +77,7 @@ def make(plan: Plan, folder: Path, say: Say = lambda line: None) -> str:
     torch.set_num_threads(1)  # the order in which floats are added is part of the result
     lines = text_of(plan)
     say(f"{len(lines)} sentences")
-    tokenizer = _shipped_tokenizer(plan.start) if plan.start else _wordpiece(plan, lines)
+    tokenizer = _wordpiece(plan, lines)
     say(f"vocabulary of {len(tokenizer)} pieces")
     network = MAKERS[plan.kind](plan, tokenizer, lines, say)
     folder.mkdir(parents=True, exist_ok=True)
@@ -189,12 +185,6 @@ def _wordpiece(plan: Plan, lines: list[str]) -> Any:
     )
 
 
-def _shipped_tokenizer(kind: str) -> Any:
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast.from_pretrained(PRETRAINED / kind)
-
-
 def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
     """Masked-language modelling: of the chosen pieces 80 % are hidden, 10 % replaced, 10 % left."""
     from transformers import BertConfig, BertForMaskedLM
@@ -209,8 +199,6 @@ def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
         max_position_embeddings=plan.positions,
     )
     model = BertForMaskedLM(config)
-    if plan.start:
-        _continue(model.bert, PRETRAINED / plan.start)
     rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
 
     def loss(batch: list[np.ndarray], rng: np.random.Generator) -> torch.Tensor:
@@ -243,16 +231,6 @@ def _bart(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
     rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
     _train(plan, model, rows, pretrain_bart.reconstruction(model, pad, mask, plan.masked), say)
     return model.model
-
-
-def _continue(bert: Any, folder: Path) -> None:
-    """Take over trained weights. Positions that no sentence of theirs reached begin as the first ones, again."""
-    from safetensors.torch import load_file
-
-    bert.load_state_dict({k: v.float() for k, v in load_file(folder / "model.safetensors").items()}, strict=False)
-    positions = bert.embeddings.position_embeddings.weight
-    with torch.no_grad():
-        positions.copy_(positions[torch.arange(len(positions)) % _REACHED])
 
 
 def _train(plan: Plan, model: Any, rows: list[np.ndarray], loss: Any, say: Say) -> None:

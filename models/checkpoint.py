@@ -23,6 +23,7 @@ __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
 PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrain`
 _SETTING = {"bert": "ENCODER", "bart": "SEQ2SEQ"}  #: what the user names a checkpoint of that kind with
+_REACHED = 32  #: positions that sentences of every length have trained
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -37,11 +38,14 @@ class Checkpoint:
     note: str  #: what a report must say of it; empty when there is nothing to say
 
 
-def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()) -> Checkpoint:
+def load_checkpoint(
+    name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = (), long: bool = False
+) -> Checkpoint:
     """`name` empty: the shipped checkpoint of that kind. "random": the same network without its training.
 
     Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart from each
-    other by a little fixed noise.
+    other by a little fixed noise. `long`: for texts longer than a sentence; the shipped encoder was pretrained on
+    sentences, so its later positions begin as repetitions of the first.
     """
     source, note = _source(name, kind)
     from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -63,6 +67,8 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
+    if long and not name:
+        _repeat_positions(backbone)
     return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone, tokenizer), note)
 
 
@@ -94,6 +100,12 @@ def _add_tokens(backbone: Any, tokenizer: Any, tokens: tuple[str, ...]) -> None:
     noise = torch.randn(len(weight) - before, weight.shape[1], generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         weight[before:] = weight[:before].mean(dim=0) + 0.02 * noise
+
+
+def _repeat_positions(backbone: Any) -> None:
+    positions = backbone.embeddings.position_embeddings.weight
+    with torch.no_grad():
+        positions.copy_(positions[torch.arange(len(positions)) % _REACHED])
 
 
 def _fingerprint(backbone: nn.Module, tokenizer: Any) -> str:

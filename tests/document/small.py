@@ -41,7 +41,7 @@ def tiny_folder() -> Path:
 
 @functools.cache
 def tiny_checkpoint() -> Checkpoint:
-    return load_checkpoint(str(tiny_folder()), "document", (STAR,))
+    return load_checkpoint(str(tiny_folder()), "bert", (STAR,))
 
 
 class InMemory(DocumentCorpus):
