@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from config.errors import UserError
 from models import document_heads as heads
+from models.checkpoint import load_checkpoint
 from models.document_encoder import DocumentEncoder, open_model
-from models.document_pieces import assemble, tokenise
+from models.document_pieces import STAR, assemble, tokenise
 from tests.document.reference import read_document
 from tests.document.small import run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
 
@@ -164,3 +165,12 @@ def test_wrong_options_are_refused_by_name(knobs: dict[str, object], says: str) 
 def test_softmax2_is_for_one_relation(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has 3"):
         tiny_task(tiny_content(3), head="softmax2")
+
+
+def test_the_shipped_encoder_has_positions_for_documents() -> None:
+    short, long = (load_checkpoint("", "bert", (STAR,), long=x) for x in (False, True))
+    places = [c.backbone.embeddings.position_embeddings.weight.detach() for c in (short, long)]
+    assert torch.equal(places[0][:32], places[1][:32]) and torch.equal(places[1][:32], places[1][480:])
+    assert not torch.equal(places[0][32:64], places[1][32:64])
+    assert short.sha256 != long.sha256
+    assert long.tokenizer.convert_tokens_to_ids(STAR) == short.tokenizer.get_vocab()[STAR] < 8000  # in the vocabulary
