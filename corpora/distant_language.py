@@ -43,8 +43,9 @@ class Drawn:
 class Language:
     """Words, entity names and phrases as numbers. A phrase is a run of `flat` from `at[p]` to `at[p + 1]`."""
 
-    def __init__(self, entities: int, filler: int) -> None:
+    def __init__(self, entities: int, filler: int, ways: int = 0) -> None:
         rng = np.random.default_rng(LEXICON_SEED)
+        self.ways = ways
         self.per_type = entities
         self._number: dict[str, int] = {}
         self._phrases: list[tuple[int, ...]] = []
@@ -97,7 +98,9 @@ class Language:
     def _patterns(self, patterns: Sequence[str]) -> np.ndarray:
         """(spellings, 4): phrase before, between, after, and 1 where the tail comes first."""
         spelled = [s for p in patterns for s in say.expand(p)]
-        return np.array([[self.phrase(a), self.phrase(b), self.phrase(c), int(f)] for a, b, c, f in spelled])
+        table = np.array([[self.phrase(a), self.phrase(b), self.phrase(c), int(f)] for a, b, c, f in spelled])
+        # Some of each pattern, not all of the first ones.
+        return table[np.random.default_rng(len(table)).permutation(len(table))[: self.ways]] if self.ways else table
 
 
 def _invent(count: int, rng: np.random.Generator) -> list[str]:

@@ -46,6 +46,7 @@ class Recipe:
     topic: float = 0.3  #: how often a mention of a fact's pair is in the relation's own topic
     entities: int = 160  #: per type
     filler: int = 1_500  #: words without meaning
+    ways: int = 0  #: spellings of each relation and topic that are used; 0: all. Fewer are learned from fewer rows
     dev: int = 1_000  #: rows
     test: int = 3_000
     auc_points: int = 0  #: points of the curve that count; 0: all
@@ -73,6 +74,7 @@ def parse(spec: str, seed: int) -> Recipe:
     shares(spec, recipe, ("noise", "positive", "missing", "double", "denial", "other", "topic"))
     at_least(spec, recipe, 20, ("sentences", "dev", "test", "entities", "filler"))
     at_least(spec, recipe, 1, ("bag", "na_bag"))
+    at_least(spec, recipe, 0, ("ways",))
     return recipe
 
 
@@ -85,7 +87,7 @@ def load(spec: str, seed: int) -> Corpus:
 
 def generate(recipe: Recipe, name: str = "distant") -> Content:
     rng = np.random.default_rng([recipe.seed, 0xD157])
-    language = Language(recipe.entities, recipe.filler)
+    language = Language(recipe.entities, recipe.filler, recipe.ways)
     kb = _knowledge(recipe, rng)
     splits, gold = {}, {}
     for split, rows in (("train", recipe.sentences), ("dev", recipe.dev), ("test", recipe.test)):

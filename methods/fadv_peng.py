@@ -1,5 +1,4 @@
-"""Adversarial baseline of FedNER: discriminators, and the decoder's states taken apart into what is the domain's and
-what is the task's.
+"""Adversarial baseline of FedNER: discriminators, and decoder states split into the domain's part and the task's.
 
 Peng et al. 2019, "Federated Adversarial Domain Adaptation", arXiv 1911.02054 (ICLR 2020), as Wang et al. 2023
 (appendix A) use it: beside the discriminators a disentanglement loss on the decoder's last layer. The appendix says no

@@ -14,7 +14,7 @@ Where this file departs from the paper or its released code:
   positions of the entries that won; it hears nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all winners, that is,
   other silos' text (methods.md, section 5).
-* The first fifth of the rounds is a **warm start** (`warmup`): silos train on all their sentences, and nothing is
+* The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their sentences, and nothing is
   scored or sent in the first exchange. The paper selects from round 0 on, with a model that knows nothing. Its
   winners are then drawn at random, the model is trained on them alone, and next round it prefers what it was
   trained on: the choice confirms itself (on the built-in corpus with all silos active, a fifth of the winners stay
@@ -64,7 +64,7 @@ STEPS = 65535
 
 @dataclass(frozen=True)
 class Options:
-    warmup: float = 0.2  #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
+    warmup: float = 0.4  #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
 
 
 _SCORES = Disclosure(

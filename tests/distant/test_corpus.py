@@ -137,3 +137,20 @@ def test_a_home_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path, monkeyp
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     assert cache_root().is_dir()
+
+
+def test_fewer_ways_to_say_it():
+    """`ways=1`: every relation is said in one way, so all sentences that express it share that spelling's words."""
+    from corpora.distant_language import Language
+
+    one, every = Language(50, 50, 1), Language(50, 50)
+    assert all(len(t) == 1 for t in one.says) and all(len(t) > 3 for t in every.says)
+    spelled = {tuple(one.words[w] for w in one.flat[one.at[p] : one.at[p + 1]]) for p in one.says[0][0][:3]}
+    other = {
+        tuple(every.words[w] for w in every.flat[every.at[p] : every.at[p + 1]])
+        for row in every.says[0]
+        for p in row[:3]
+    }
+    assert spelled <= other
+    with pytest.raises(UserError, match="ways"):
+        made.parse("distant:ways=-1", 0)
