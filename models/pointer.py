@@ -12,18 +12,23 @@ a position cannot begin a word (begin, end, padding, and the later pieces of a w
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from config.errors import UserError
 from models import prompted_bart as bart
+from models.checkpoint import load_checkpoint
+from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
 from models.prompts import Projected, Prompts
 
-__all__ = ["Inputs", "PointerNer", "trainable_share"]
+__all__ = ["Inputs", "PointerNer", "losses_of", "open_model", "split_losses", "trainable_share"]
 
 
 @dataclass(frozen=True)
@@ -187,3 +192,22 @@ def trainable_share(model: nn.Module) -> tuple[int, int]:
     """(parameters that are trained, and so travel; all parameters)."""
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return sum(n for n, trained in sizes if trained), sum(n for n, _ in sizes)
+
+
+def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and the types. The frozen
+    language model is not among a run's files: it is loaded by its name, and refused if it is another.
+    """
+    from safetensors.torch import load_file
+
+    about = json.loads((Path(folder) / "config.json").read_text("utf-8"))
+    built_in = about["seq2seq"] == "built-in bart"
+    checkpoint = load_checkpoint("" if built_in else about["seq2seq"], "bart")
+    if checkpoint.sha256 != about["seq2seq_sha256"]:
+        raise UserError(f'{folder}: the model was trained on another language model than "{about["seq2seq"]}" is now.')
+    types = tuple(about["types"])
+    labels = label_pieces(types, checkpoint.tokenizer)
+    full = about["tune"] == "full"
+    model = PointerNer(checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, full)
+    model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+    return model.eval(), checkpoint.tokenizer, types

@@ -1,9 +1,9 @@
 """NER with heterogeneous tag sets: every silo annotates some types, and the model must find all of them everywhere.
 
-A training unit is a sentence. Who annotates what is a tag set per platform: a platform is a domain where every silo
-holds sentences of one domain only (several silos of a domain share its tag set), else it is a silo. Of a training
-sentence a silo sees the entities of its own tag set and nothing else. Dev and test are scored with the union, as far as
-their annotation covers it.
+A training unit is a sentence. Who annotates what is a tag set per platform: a platform is a domain where there are
+several and every silo holds sentences of one only (silos of a domain share its tag set), else it is a silo. Of a
+training sentence a silo sees the entities of its own tag set and nothing else. Dev and test are scored with the union,
+as far as their annotation covers it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ class NerTask(Task):
         cut = self._pieces_now("train").shortened  # before silos are forked, so that they share it
         long = f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut" if cut else ""
         self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
-        self.divided((np.arange(self.train_size()),))
+        # Until a partition is cut there is one platform, which annotates all that the corpus does.
+        domain = np.asarray(corpus.splits["train"].domain)
+        self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
+        self.tag_sets = corpus.covered.any(axis=0, keepdims=True)
 
     def _pieces_now(self, split: str) -> Pieces:
         if split not in self._pieces:
@@ -115,7 +118,8 @@ class NerTask(Task):
         """Fix who annotates what. Called when the partition is known, before any silo asks for its data."""
         domain = np.asarray(self.corpus.splits["train"].domain)
         covered = self.corpus.covered
-        natural = len(indices) >= len(covered) and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
+        several = 1 < len(covered) <= len(indices)
+        natural = several and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
         self.platform = np.zeros(len(domain), dtype=np.int64)
         if natural:
             self.platform, platforms = domain.astype(np.int64), covered
@@ -157,7 +161,7 @@ class NerTask(Task):
     def agreement(self) -> Mapping[str, str]:
         """The language model by its content, and the union of the tag sets by its names."""
         types = hashlib.sha256(json.dumps(self.labels).encode())
-        return {"checkpoint": self.checkpoint.sha256, "entity types": types.hexdigest()}
+        return {"language model": self.checkpoint.sha256, "entity types": types.hexdigest()}
 
     def label_counts(self, indices: np.ndarray) -> np.ndarray:
         """Entities of each type that are annotated in these sentences."""
