@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import PublicFormat
 
 import silo.process
 from crypto.derive import Label, digest
-from crypto.graph import Topology, beacon, topology
+from crypto.graph import Topology, beacon, draw_cohort, topology
 from crypto.keys import Identity
 from crypto.limits import Limits
 from crypto.params import Policy
@@ -265,3 +265,23 @@ def test_graph_steering_by_as_many_setups_as_one_likes(make: Make) -> None:
         if set(CORRUPT) < set(_around(liar.enrol().setup.beacon, liar, victim)):
             break
     assert same(_read(liar, victim), liar.stage.data[victim])
+
+
+@refuses("graph-steering")
+@gains("graph-steering")
+def test_graph_steering_by_a_chosen_cohort(make: Make, monkeypatch: Patch, caplog: Log) -> None:
+    """Where a round's silos are drawn and not chosen: three friends and a victim are not the ones that were drawn.
+
+    Under a policy that counts the corrupt in each cohort, nothing but the draw stands in the way.
+    """
+    policy, drawn = Policy(corrupt_among="cohort"), [True]
+    monkeypatch.setattr(silo.process, "Limits", lambda **named: Limits(drawn_cohorts=drawn[0], **named))
+    liar = make(8, policy=policy).enrol()
+    order = [draw_cohort(liar.setup.beacon, liar.names, 0, size) for size in (5, 8)]
+    victim, *friends = sorted(set(order[1]) - set(order[0])) + [order[0][0]]  # three who were not drawn, one who was
+    alive = tuple(sorted((victim, *friends)))
+    with refused("graph-steering", caplog):
+        liar.ask(victim, liar.header(alive=alive))
+    drawn[0] = False
+    total = liar.enrol().sum(liar.gather(liar.header(alive=alive)))
+    assert same(total - sum(liar.stage.data[friend] for friend in friends), liar.stage.data[victim])
