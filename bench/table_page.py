@@ -55,6 +55,8 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
         parts += [f"![dev metric by round, mean over seeds]({CONVERGENCE})", ""]
     if comparison.target:
         parts += _rounds(comparison, results, str(first["metric"]))
+    if comparison.steady:
+        parts += _steady(comparison, results, str(first["metric"]))
     if comparison.messages:
         parts += _messages(comparison, results)
     if comparison.per_class:
@@ -146,6 +148,18 @@ def _rounds(comparison: Comparison, results: Results, metric: str) -> list[str]:
         f"{NOT_REACHED}: not reached in {longest} rounds. TARGET=… asks for another value without new runs.",
         "",
     ]
+
+
+def _steady(comparison: Comparison, results: Results, metric: str) -> list[str]:
+    """A round chosen on dev flatters a model that jumps about; the mean over late rounds does not."""
+
+    def cell(row: str, column: str) -> str:
+        late = [d.dev[-comparison.steady :] for d in results.of(row, column)]
+        return _spread([statistics.fmean(x) for x in late]) if all(late) else ""
+
+    rows = [[r, *(cell(r, c) for c in comparison.columns)] for r in _names(comparison)]
+    title = f"## dev {metric}, mean over the last {comparison.steady} rounds (no round chosen)"
+    return [title, "", *_rows(["", *comparison.columns], rows), ""]
 
 
 def _messages(comparison: Comparison, results: Results) -> list[str]:

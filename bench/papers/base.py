@@ -35,5 +35,6 @@ class Comparison:
     more_columns: Mapping[str, Settings] = field(default_factory=dict)  #: added by SIZE=hours
     messages: bool = False  #: a table of what one silo sends and receives in a round
     target: float = 0.0  #: rounds until dev reaches this value get a table; TARGET= changes it; 0: no such table
+    steady: int = 0  #: the dev metric, mean over this many last rounds, gets a table; 0: no such table
     per_class: bool = False  #: a table of every class's F1, in the first column's setting
     convergence: bool = False  #: pictures of the dev metric by round: the methods by column, and the variants

@@ -27,6 +27,7 @@ TOY = Comparison(
     published=(Published("gad", "Somebody 2020", ("", "F1"), (("Theirs", "81.11"),)),),
     messages=True,
     target=0.5,
+    steady=2,
     per_class=True,
 )
 
@@ -72,6 +73,7 @@ def test_page_has_spread_pairs_rounds_and_messages() -> None:
     assert "| fedavg | +0.0500 (1 of 2) | -0.0500 (0 of 2) |" in text
     assert "| feded | 2, 1 | –, 3 |" in text  # one seed never reached it, and the page says so
     assert "not reached in 3 rounds" in text
+    assert "| feded | 0.3500 ± 0.2828 | 0.4725 ± 0.0389 |" in text  # (0.5+0.6)/2 and (0.1+0.2)/2; 0.445 and 0.5
     assert "| feded | 10 B | 1/2000 | 5.0 kB | not measured |" in text
     assert "| x | 0.6000 ± 0.1414 | 0.5500 ± 0.0000 | 0.9000 ± 0.0000 |" in text
 
