@@ -116,7 +116,7 @@ def score(silo: SiloView, heard: Heard) -> Answer:
     values = quantise(p)
     bags = task.bags(data)
     best = best_of_bags(values, bags.rows, bags.starts)
-    names = keyed_names(silo.secret, heard.round, [task.triple(data, row) for row in best])
+    names = keyed_names(silo.secret, heard.round, task.triples(data, best))
     order = np.lexsort(names.T[::-1])
     return Answer(
         sealed={"names": names[order], "values": values[best][order]},

@@ -265,11 +265,12 @@ class DistantTask(Task):
             changed[0] = True
         return Bags(order, np.append(np.flatnonzero(changed), len(i)))
 
-    def triple(self, data: Rows, row: int) -> bytes:
-        """The public names of a row's head, relation and tail: what every silo calls the same bag."""
-        s, i = data.sentences, data.indices[row]
-        names = (self.corpus.entities[s.head[i]], self.labels[s.relation[i]], self.corpus.entities[s.tail[i]])
-        return "\x1f".join(names).encode()
+    def triples(self, data: Rows, rows: np.ndarray) -> list[bytes]:
+        """The public names of each row's head, relation and tail: what every silo calls the same bag."""
+        s, i = data.sentences, data.indices[rows]
+        names = self.corpus.entities
+        columns = (s.head[i].tolist(), s.relation[i].tolist(), s.tail[i].tolist())
+        return [f"{names[h]}\x1f{self.labels[r]}\x1f{names[t]}".encode() for h, r, t in zip(*columns)]
 
     def probabilities(self, model: nn.Module, data: Rows) -> np.ndarray:
         """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations) float32."""

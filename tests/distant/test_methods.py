@@ -143,7 +143,7 @@ def test_the_task_cuts_pads_and_groups():
     data = task.subset(np.arange(12))
     batch = task.batch(data, np.array([0, 3]))
     assert batch.words.shape == (2, 4) and batch.lengths.tolist() == [4, 4] and batch.relation.tolist() == [1, 0]
-    assert task.triple(data, 0) == b"aspra\x1ftreats\x1ffebra"
+    assert task.triples(data, np.array([0])) == [b"aspra\x1ftreats\x1ffebra"]
     bags = task.bags(data)
     assert sorted(bags.sizes.tolist()) == [2, 3, 3, 4] and len(task.bags(data, by_label=False)) == 4
     seen = [r for b in task.batches(data, 5, np.random.default_rng(0)) for r in b.relation.tolist()]
