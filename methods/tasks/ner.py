@@ -93,7 +93,7 @@ class NerTask(Task):
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
-        self.tag_sets = corpus.covered.any(axis=0, keepdims=True)
+        self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
 
     def _pieces_now(self, split: str) -> Pieces:
         if split not in self._pieces:
