@@ -91,7 +91,11 @@ def _names(comparison: Comparison) -> list[str]:
 
 def _metrics(comparison: Comparison, results: Results) -> list[str]:
     text, columns = [], list(comparison.columns)
+    some = next(iter(results.runs.values())).summary
     for label, key in comparison.metrics.items():
+        group, _, name = key.rpartition(".")
+        if group and name not in some[group]:
+            continue  # a figure of the built-in corpus (one of its domains) that this corpus does not have
         rows = [[r, *(_spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)]
         text += [f"## {label}", "", *_rows(["", *columns], rows), ""]
         references = [[r, _spread(results.values(r, "", key))] for r in comparison.references]

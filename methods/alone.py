@@ -34,7 +34,7 @@ from methods.task import Evaluation, Split
 __all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
 
 CITATION = "a reference of this project: the method named by `of` at every silo alone"
-TASKS = ("distant", "sentence", "document")
+TASKS = ("distant", "sentence", "document", "ner")
 REFERENCE = "A reference, not a federation: every silo trained alone, and the figures are the mean over the silos."
 
 

@@ -17,7 +17,7 @@ from methods.base import Method
 __all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
 
 CITATION = "a reference of this project: the method named by `of` on pooled data"
-TASKS = ("distant", "sentence", "document")
+TASKS = ("distant", "sentence", "document", "ner")
 REFERENCE = "A reference, not a federation: all sentences were pooled in one place."
 
 

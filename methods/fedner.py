@@ -30,6 +30,7 @@ from config.settings import Settings
 from methods import options
 from methods.base import (
     Answer,
+    Arrays,
     ArraySpec,
     Broadcast,
     Disclosure,
@@ -42,6 +43,7 @@ from methods.base import (
 )
 from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
+from methods.previous import previous_model, remembered
 from methods.pseudo import pseudo_complete
 
 __all__ = ["ABLATIONS", "CITATION", "NETWORK", "TASKS", "Options", "build", "new_weights", "prompt_gradients"]
@@ -120,9 +122,9 @@ def new_weights(w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: fl
     return new.astype(np.float32)
 
 
-def _remembered(silo: SiloView, count: int) -> np.ndarray:
-    """The silo's instance weights of the round before; ones at first, or if its data have changed since."""
-    kept = silo.memory.get("instance_weights")
+def _remembered(silo: SiloView, count: int, round: int) -> np.ndarray:
+    """The silo's instance weights before this round; ones at first, or if its data have changed since."""
+    kept = previous_model(silo.memory, round).get("instance_weights")
     return np.ones(count, np.float32) if kept is None or len(kept) != count else np.asarray(kept)
 
 
@@ -178,11 +180,12 @@ def build(task: Any, settings: Settings) -> Method:
         data = silo.carry["data"] if weighted else annotated(silo, model, heard.round)
         n = task.size(data)
         notes: dict[str, float] = {"examples": float(n)}
-        memory = None
+        memory: Arrays | None = None
         if weighted and n:
             others = np.asarray(heard.common["target"], np.float32) - silo.carry["own"]
-            w = new_weights(_remembered(silo, n), silo.carry["source"], others, o.alpha, o.weights)
-            data, memory = replace(data, weights=w), {"instance_weights": w}
+            w = new_weights(_remembered(silo, n, heard.round), silo.carry["source"], others, o.alpha, o.weights)
+            data = replace(data, weights=w)
+            memory = remembered(silo.memory, heard.round, {"instance_weights": w})
             notes |= {"weight_min": float(w.min()), "weight_mean": float(w.mean()), "weight_max": float(w.max())}
         if n:
             notes |= train(silo, model, heard.round, data)

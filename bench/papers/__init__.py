@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.papers import bits, fedcmc, feded, fedlcc, lazymil
+from bench.papers import bits, fedcmc, feded, fedlcc, fedner, lazymil
 from bench.papers.base import Comparison, Published
 
 __all__ = ["PAPERS", "Comparison", "Published"]
@@ -14,5 +14,6 @@ PAPERS: Mapping[str, Comparison] = {
     "feded": feded.COMPARISON,
     "fedcmc": fedcmc.COMPARISON,
     "fedlcc": fedlcc.COMPARISON,
+    "fedner": fedner.COMPARISON,
     "bits": bits.COMPARISON,
 }

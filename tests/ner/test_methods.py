@@ -182,11 +182,30 @@ def test_one_round_of_fedner_by_its_steps() -> None:
     total = np.sum(sent, axis=0)
     answers = [second.answer(v, Heard(1, (0, 1, 2), {"target": total})) for v in views]
     for v, a, own in zip(views, answers, sent):
-        w = a.memory["instance_weights"]  # type: ignore[index]
+        w = a.memory["last/instance_weights"]  # type: ignore[index]
         expected = new_weights(np.ones(len(w)), v.carry["source"], total - own, 0.9, "paper")
         np.testing.assert_array_equal(w, expected)
         assert set(a.masked) == {f"update/{n}" for n in parameters(task.new_model(0))}
         assert {"weight_min", "weight_mean", "weight_max"} <= set(a.notes)
+
+
+def test_a_round_that_is_asked_for_again_gives_the_same_weights() -> None:
+    """After a crash of the coordinator: the silo has finished the round, and its memory says so."""
+    task = tiny_task()
+    study = tiny_study("fedner", task, natural(task), rounds=2)
+    first, second = study.method.exchanges
+    told = Heard(4, (0, 1, 2), first.broadcast(study.method.init(7), 4, (0, 1, 2)).common)
+    others = Heard(4, (0, 1, 2), {"target": np.ones((3, 16), np.float32)})
+    kept = {"last/instance_weights": np.linspace(0.2, 1.0, 12, dtype=np.float32), "round": np.array([3])}
+    view = SiloView(0, task, task.subset(study.partition.indices[0]), study.settings, b"", memory=kept)
+    view = replace(view, carry=first.answer(view, told).carry)
+    once = second.answer(view, others)
+    again = second.answer(replace(view, memory=once.memory or {}), others)
+    assert (once.memory["last/instance_weights"] != kept["last/instance_weights"]).any()  # type: ignore[index]
+    for name, value in (once.memory or {}).items():
+        np.testing.assert_array_equal(value, again.memory[name])  # type: ignore[index]
+    for name, value in once.masked.items():
+        np.testing.assert_array_equal(value, again.masked[name])
 
 
 @pytest.mark.parametrize("channel", ["masked", "sealed"])
@@ -197,7 +216,8 @@ def test_sealed_and_masked_target_gradients_train_the_same(channel: str) -> None
     for name, value in model.items():
         np.testing.assert_allclose(value, other[name], atol=2e-4, err_msg=name)
     kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
-    assert list(kept) == ["instance_weights"] and kept["instance_weights"].shape == (12,)
+    assert set(kept) == {"last/instance_weights", "before/instance_weights", "round"}
+    assert kept["last/instance_weights"].shape == (12,)
     told = json.loads((folder / "disclosures.json").read_text("utf-8"))["each_silo_sends"]
     assert {(d["name"], d["channel"]) for d in told} == {("target", channel), ("update", "masked")}
 
