@@ -60,8 +60,10 @@ class InProcessChorus:
             if self._stop():
                 raise Interrupted
             self._runlog.event("computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+            since = time.monotonic()
             heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
             answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode())
+            self.phases.add_silo("computing", time.monotonic() - since)
             if plain is not None and encoding is not None:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))

@@ -1,57 +1,45 @@
-"""report.md and its pictures: the run for people. Reads only the files of the run directory; adds up, no more."""
+"""report.html and report.md: the run for people, in a browser and in a terminal.
+
+Reads only the files of the run directory; adds up, no more. The page is made in bench/pages.
+"""
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.plots import draw
+from bench.pages.run import run_page, warnings
 from bench.progress import human_bytes
-from coordinator.runlog import read_lines
+from bench.runfiles import RunFiles, read_run
 
 __all__ = ["write_report"]
 
 
 def write_report(run: Path) -> Path:
-    s = json.loads((run / "summary.json").read_text("utf-8"))
-    rounds, traffic = read_lines(run / "rounds.jsonl"), read_lines(run / "traffic.jsonl")
-    disclosures = json.loads((run / "disclosures.json").read_text("utf-8"))
-    config = tomllib.loads((run / "config.toml").read_text("utf-8"))
-    partition_file = run / "partition.json"
-    partition = json.loads(partition_file.read_text("utf-8")) if partition_file.exists() else None
-    pictures = "\n".join(f"![{caption}]({file})\n" for file, caption in draw(run).items())
-    parts = [
-        _head(s),
-        _answer(s),
-        pictures,
-        _rounds(s, rounds),
-        _missed(s),
-        _bytes(s, traffic),
-        _privacy(s, disclosures),
-        _partition(partition),
-        _again(run, config, s),
-    ]
-    path = run / "report.md"
-    path.write_text("\n".join(p for p in parts if p), "utf-8")
+    """Both files; returns the page's path."""
+    files = read_run(run)
+    (run / "report.md").write_text(_markdown(files), "utf-8")
+    path = run / "report.html"
+    path.write_text(run_page(files), "utf-8")
     return path
 
 
-def _head(s: dict[str, Any]) -> str:
-    text = f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n\n"
-    if s["reference"]:
-        text += f"> **{s['reference']}**\n\n"
-    elif not s["masked"]:
-        text += (
-            "> **NOTHING WAS MASKED.** This run was made with SECAGG=off: the coordinator could read every silo's "
-            "update. Such a run is a study, not a federation to put real data into.\n\n"
-        )
-    if s["runner"] == "inprocess":
-        text += "> Everything ran in one process: nothing crossed a network, and byte counts are zero.\n\n"
-    return text
+def _markdown(run: RunFiles) -> str:
+    s = run.summary
+    parts = [
+        f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
+        *(f"> **{w}**\n" for w in warnings(s)),
+        _answer(s),
+        _rounds(s, run.rounds),
+        _missed(s),
+        _bytes(s, run.traffic),
+        _privacy(s, run.disclosures),
+        _partition(run.partition),
+        _again(run.path, run.config, s),
+    ]
+    return "\n".join(p for p in parts if p)
 
 
 def _answer(s: dict[str, Any]) -> str:

@@ -92,7 +92,7 @@ def resume(run: Path, console: Console) -> int:
     if not (run / "config.toml").is_file():
         raise UserError(f'"{run}" is not a run folder: it has no config.toml.')
     if (run / "summary.json").is_file():
-        raise UserError(f'The run in "{run}" is already finished; its report is {run / "report.md"}.')
+        raise UserError(f'The run in "{run}" is already finished; its report is {run / "report.html"}.')
     run = run.resolve()
     settings = load(run / "config.toml", {})
     return simulate(replace(settings, out=str(run.parent)), console, run)

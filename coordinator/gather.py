@@ -63,6 +63,7 @@ class Gather:
         self._until = time.monotonic() + deadline
         self._index = {silo_name(i): i for i in cohort}
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
+        self._since = dict.fromkeys(self._index, time.monotonic())
         self._sealed: dict[str, Inbox] = {}
         self._spent: set[str] = set()
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
@@ -149,6 +150,14 @@ class Gather:
                 return
             self._next(min(left, 1.0))
 
+    def _to(self, silo: str, stage: Stage) -> Stage:
+        """Into the next stage; the time spent in the last one is added up over the silos. Returns the last one."""
+        was, now = self._stage[silo], time.monotonic()
+        if was is not Stage.DONE:
+            self._phases.add_silo(was.value, now - self._since[silo])
+        self._stage[silo], self._since[silo] = stage, now
+        return was
+
     def _in(self, *stages: Stage) -> list[str]:
         return [s for s, stage in self._stage.items() if stage in stages]
 
@@ -159,12 +168,12 @@ class Gather:
                 break
             if len(self._in(Stage.UPLOADING)) >= 2:  # one arrives while the other is folded
                 break
-            self._stage[silo] = Stage.UPLOADING
+            self._to(silo, Stage.UPLOADING)
             self._router.send(silo, m.Send(self._number))
         for silo in self._in(Stage.WAITING):
             if len(self._in(Stage.COMPUTING, Stage.READY, Stage.UPLOADING)) >= self._slots:
                 break
-            self._stage[silo] = Stage.COMPUTING
+            self._to(silo, Stage.COMPUTING)
             self._runlog.event("computing", silo=silo, round=self._call.round, exchange=self._call.exchange.name)
             self._router.send(silo, m.Go(self._number))
 
@@ -209,7 +218,7 @@ class Gather:
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
             owes = self._call.exchange.masked or self._call.exchange.sealed
-            self._stage[silo] = Stage.READY if owes else Stage.DONE
+            self._to(silo, Stage.READY if owes else Stage.DONE)
         elif isinstance(message, m.SealedStart) and stage is Stage.UPLOADING and silo not in self._sealed:
             self._sealed[silo] = self._sealed_inbox(message.arrays)
             self._finish_if_complete(silo)
@@ -260,7 +269,7 @@ class Gather:
 
     def _finish_if_complete(self, silo: str) -> None:
         if self._has_sealed(silo) and (self._sum is None or silo in self._sum.uploaded):
-            self._stage[silo] = Stage.DONE
+            self._to(silo, Stage.DONE)
 
     def _has_sealed(self, silo: str) -> bool:
         return not self._call.exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)
@@ -268,7 +277,7 @@ class Gather:
     def _out(self, silo: str, why: str) -> None:
         if self._stage.get(silo) in (None, Stage.OUT):
             return
-        was, self._stage[silo] = self._stage[silo], Stage.OUT
+        was = self._to(silo, Stage.OUT)
         log.warning("round %d, %s: %s is out: %s", self._call.round, self._call.exchange.name, silo, why)
         self._runlog.event("out", silo=silo, round=self._call.round, why=why, stage=was.value)
         if self._sum is not None:

@@ -70,16 +70,21 @@ class Call:
 
 @dataclass
 class Phases:
-    """Seconds of one round by what they were spent on."""
+    """Seconds of one round by what they were spent on: the coordinator's own, and all silos' added up."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    silo_seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, phase: str, since: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - since
 
-    def drain(self) -> dict[str, float]:
-        taken, self.seconds = {k: round(v, 4) for k, v in self.seconds.items()}, {}
-        return taken
+    def add_silo(self, stage: str, seconds: float) -> None:
+        self.silo_seconds[stage] = self.silo_seconds.get(stage, 0.0) + seconds
+
+    def drain(self) -> dict[str, dict[str, float]]:
+        taken = {"phases": self.seconds, "silo_seconds": self.silo_seconds}
+        self.seconds, self.silo_seconds = {}, {}
+        return {name: {k: round(v, 4) for k, v in table.items()} for name, table in taken.items()}
 
 
 class Chorus(Protocol):
@@ -219,7 +224,7 @@ class _Loop:
             "dev": evaluation.value,
             "figures": dict(evaluation.figures),
             "seconds": time.monotonic() - began,
-            "phases": self.chorus.phases.drain(),
+            **self.chorus.phases.drain(),
             "bytes_up": up,
             "bytes_down": down,
             "arrays_up": pending["arrays"]["up"],

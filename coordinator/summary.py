@@ -38,9 +38,12 @@ def write_summary(
             missed.setdefault(silo, []).append(line["round"])
     participations = max(1, sum(len(r["participants"]) for r in rounds))
     up_in_rounds = sum(t["wire_bytes"] for t in up if t["round"] >= 0)
+    about = describe(method.name)
     summary: dict[str, Any] = {
         "method": method.name,
-        "reference": describe(method.name).reference,
+        "method_summary": about.summary,
+        "citation": about.citation,
+        "reference": about.reference,
         "task": task.name,
         "corpus": task.corpus_name,
         "corpus_sha256": task.corpus_hash,
@@ -66,6 +69,8 @@ def write_summary(
         # The arrays alone, as they were coded; measured in both runners.
         "arrays_up_per_silo_round": sum(r["arrays_up"] for r in rounds) / participations,
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
+        # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte pictures.
+        "model_float32_bytes": 4 * sum(int(a.size) for a in model.values()),
         "epsilon": "inf",  # no noise was added, so every release is a non-private one (privacy.jsonl)
         "delta": 0.0,
         "missed": missed,

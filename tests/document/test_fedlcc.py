@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import math
 import os
 import signal
@@ -223,7 +224,10 @@ def test_silos_killed_and_started_again_find_their_previous_models_and_give_the_
     assert partition["note"].startswith("released from")
     bars = partition["histogram"]
     assert bars["of"] == "structural entropy (released)" and [sum(row) for row in bars["counts"]] == partition["sizes"]
-    assert "(histogram.svg)" in (running.run / "report.md").read_text()
+    drawn = re.search(r'id="histogram".*?</table>', (running.run / "report.html").read_text("utf-8"))
+    assert drawn is not None
+    rows = [[int(n or 0) for n in re.findall(r"<td.*?>(.*?)</td>", r)] for r in drawn.group().split("<tr>")[2:]]
+    assert rows == [[*counts, sum(counts)] for counts in bars["counts"]]
     # Without the previous models rounds 1 and 2 would have ended elsewhere.
     without = _undisturbed(tmp_path / "without", {**words, "options.mu": "0.0"})
     assert [a == b for a, b in zip(plain, without)] == [True, False, False]

@@ -25,7 +25,8 @@ def reported(study: Study, simulation: bool = True) -> tuple[Path, str, dict[str
         write_partition(folder, study)
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     (folder / "summary.json").write_text(json.dumps(summary | {"peak_rss_mb": 1.0}), "utf-8")
-    return folder, write_report(folder).read_text("utf-8"), summary
+    write_report(folder)
+    return folder, (folder / "report.md").read_text("utf-8"), summary
 
 
 @pytest.mark.parametrize("task", ["sentence", "distant"])
@@ -39,17 +40,20 @@ def test_partition_is_drawn_from_recorded_counts(task: str) -> None:
     labels = study.task.partition_keys()["label"]
     for row, indices in zip(kept["label_counts"], study.partition.indices, strict=True):
         assert row == [sum(int(labels[i]) == c for i in indices) for c in range(len(study.task.labels))]
-    assert "(partition.svg)" in text
-    drawn = (folder / "partition.svg").read_text("utf-8")
-    for label in study.task.labels[:3]:
-        assert f"<!-- {label} -->" in drawn  # matplotlib notes every text that it draws as a path
+    assert f"{min(kept['sizes'])} to {max(kept['sizes'])} examples" in text
+    drawn = re.search(r'<table class="heat".*?</table>', (folder / "report.html").read_text("utf-8"))
+    assert drawn is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", drawn.group())
+    assert re.findall(r"<span>(.*?)</span>", rows[0]) == list(study.task.labels)
+    for row, counts, size in zip(rows[1:], kept["label_counts"], kept["sizes"], strict=True):
+        assert [int(n or 0) for n in re.findall(r"<td.*?>(.*?)</td>", row)] == [*counts, size]
 
 
 def test_a_real_coordinators_report_has_no_partition() -> None:
     """Only the launcher of a simulation writes partition.json; without it there is nothing to draw."""
     folder, text, _ = reported(tiny_study("fedavg", SILOS), simulation=False)
     assert "artition" not in text
-    assert not (folder / "partition.svg").exists()
+    assert 'class="heat"' not in (folder / "report.html").read_text("utf-8")
 
 
 def test_target_is_in_summary_and_report_also_when_it_is_not_reached() -> None:

@@ -42,6 +42,7 @@ DESIGN_FILES = [
     "summary.json",
     "model/model.safetensors",
     "checkpoint/state.safetensors",
+    "report.html",
     "report.md",
 ]
 

@@ -1,0 +1,105 @@
+// Turns the JSON in each figure into an Apache ECharts chart, in the page's own colours.
+"use strict";
+(() => {
+  const UNITS = ["B", "kB", "MB", "GB", "TB"];
+  const bytes = (n) => {
+    let i = 0;
+    while (Math.abs(n) >= 1000 && i < UNITS.length - 1) { n /= 1000; i += 1; }
+    return (i ? n.toFixed(n < 10 ? 2 : 1).replace(/\.?0+$/, "") : String(Math.round(n))) + " " + UNITS[i];
+  };
+  const format = (unit, n) => {
+    if (n === null || n === undefined || Number.isNaN(n)) return "–";
+    if (unit === "bytes") return bytes(n);
+    if (unit === "seconds") return (n < 10 ? n.toFixed(2) : n.toFixed(1)) + " s";
+    if (unit === "count") return n.toLocaleString("en");
+    return Number(n.toFixed(4)).toString();
+  };
+  const escape = (t) => t.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const axis = (name, unit, c, more) => ({
+    name, nameLocation: "middle", nameTextStyle: { color: c.dim },
+    axisLabel: { color: c.dim, formatter: unit ? (n) => format(unit, n) : undefined, hideOverlap: true },
+    axisLine: { lineStyle: { color: c.line } }, splitLine: { lineStyle: { color: c.line } }, ...more,
+  });
+
+  const series = (spec, s, k, c) => {
+    const hue = s.dashed ? c.ink : c.series[k % c.series.length];
+    return {
+      name: s.name, type: s.kind, data: s.values, stack: s.stack ? "all" : undefined,
+      color: hue, itemStyle: { color: hue }, symbolSize: s.kind === "scatter" ? 10 : 5,
+      showSymbol: s.marks && s.values.length <= 60, barMaxWidth: 36,
+      lineStyle: { width: 2, color: hue, type: s.dashed ? "dashed" : "solid" },
+      label: s.kind === "bar" && spec.lying
+        ? { show: true, position: "right", color: c.dim, formatter: (p) => format(spec.y_unit, p.value) }
+        : undefined,
+      emphasis: { focus: spec.series.length > 1 ? "series" : "none" },
+    };
+  };
+
+  const option = (spec) => {
+    const c = {
+      ink: colour("--ink"), dim: colour("--dim"), line: colour("--line"), card: colour("--card"),
+      series: [0, 1, 2, 3, 4, 5, 6, 7].map((i) => colour("--c" + i)),
+    };
+    const points = spec.x === null;
+    const x = points
+      ? axis(spec.x_name, spec.x_unit, c, { type: spec.x_log ? "log" : "value", max: spec.x_max ?? undefined, nameGap: 28, scale: spec.x_log })
+      : axis(spec.x_name, "", c, { type: "category", data: spec.x, nameGap: 28, splitLine: { show: false }, inverse: spec.lying });
+    const y = axis(spec.y_name, spec.y_unit, c, { type: "value", max: spec.y_max ?? undefined, nameGap: 10, min: 0 });
+    if (spec.lying) { x.name = ""; y.nameGap = 28; x.axisLabel.hideOverlap = false; x.axisLabel.interval = 0; }
+    const many = spec.series.length > 1;
+    return {
+      animation: false, aria: { enabled: false }, textStyle: { fontFamily: "inherit" },
+      grid: { left: 8, right: spec.lying ? 52 : 18, top: many ? 60 : 34, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "all" },
+      legend: many ? { type: "scroll", top: 28, left: 0, textStyle: { color: c.ink }, pageTextStyle: { color: c.dim }, inactiveColor: c.dim } : undefined,
+      tooltip: {
+        trigger: points ? "item" : "axis", confine: true, backgroundColor: c.card, borderColor: c.line, textStyle: { color: c.ink },
+        axisPointer: { type: spec.series.some((s) => s.kind === "bar") ? "shadow" : "line" },
+        ...(points
+          ? { formatter: (p) => {
+              const s = spec.series[p.seriesIndex];
+              const name = s.labels.length ? s.labels[p.dataIndex] : s.name;
+              return `${escape(name)}<br>${escape(spec.x_name)} ${format(spec.x_unit, p.value[0])}<br>${escape(spec.y_name)} ${format(spec.y_unit, p.value[1])}`;
+            } }
+          : { valueFormatter: (n) => format(spec.y_unit, n) }),
+      },
+      toolbox: {
+        right: 0, top: 0, itemSize: 14, iconStyle: { borderColor: c.dim },
+        feature: {
+          ...(spec.lying ? {} : {
+            dataZoom: { yAxisIndex: false, title: { zoom: "zoom: draw a box", back: "one zoom back" } },
+            restore: { title: "whole picture" },
+          }),
+          saveAsImage: { title: "save as a picture", name: spec.id, type: "svg" },
+        },
+      },
+      // The wheel scrolls the page; with Ctrl it zooms the chart.
+      dataZoom: spec.lying ? [] : [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: false }],
+      xAxis: spec.lying ? y : x, yAxis: spec.lying ? x : y,
+      series: spec.series.map((s, k) => series(spec, s, k, c)),
+    };
+  };
+
+  const charts = [];
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
+    const chart = echarts.init(figure.querySelector(".plot"), null, { renderer: "svg" });
+    chart.setOption(option(spec));
+    charts.push([chart, spec]);
+  }
+  const again = () => { for (const [chart, spec] of charts) { chart.resize(); chart.setOption(option(spec), true); } };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  let waiting = 0;
+  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(again, 120); });
+
+  // Paper shows what is folded on the screen, in ink on white.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")].filter((d) => !d.closest("figure"));
+    for (const d of folded) d.open = true;
+    again();
+  });
+  addEventListener("afterprint", () => { for (const d of folded) d.open = false; again(); });
+  document.documentElement.dataset.drawn = String(charts.length);
+})();

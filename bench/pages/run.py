@@ -1,0 +1,225 @@
+"""report.html: a run for people. Every figure is in one of the run's files; here they are added up, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.pages import run_bytes, run_privacy, run_silos
+from bench.pages.charts import Chart, Series, draw, trend
+from bench.pages.elements import Html, data, details, duration, exact, node, page, section, table
+from bench.progress import human_bytes
+from bench.runfiles import RunFiles
+
+__all__ = ["run_page"]
+
+
+def run_page(run: RunFiles) -> str:
+    s = run.summary
+    parts = [
+        _head(s),
+        _answer(run),
+        _contents(run),
+        _quality(run),
+        run_bytes.traffic(run),
+        run_bytes.seconds(run),
+        run_privacy.left(run),
+        run_silos.silos(run),
+        *([run_bytes.plan(run)] if run.plan else []),
+        _again(run),
+    ]
+    return page(f"{s['method']} on {s['corpus']}, seed {s['seed']}", *parts)
+
+
+def _head(s: dict[str, Any]) -> Html:
+    silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
+    how = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
+    lead = (
+        f"A model for {_TASKS.get(s['task'], s['task'])} was trained by {silos} in {s['rounds']} rounds, "
+        f"{how.get(s['runner'], s['runner'])}; the examples stayed where they were. The method is {s['method']}: "
+        f"{s.get('method_summary', '').rstrip('.') or 'see its file'}."
+    )
+    parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead, class_="lead")]
+    if s.get("citation"):
+        parts.append(node("p", s["citation"], class_="dim"))
+    parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
+    return node("header", *parts)
+
+
+_TASKS = {
+    "distant": "relations from distant supervision",
+    "sentence": "relations in sentences",
+    "document": "relations in documents",
+    "ner": "named entities",
+}
+
+
+def warnings(s: dict[str, Any]) -> list[str]:
+    """What must be read before any figure."""
+    found = []
+    if s["reference"]:
+        found.append(s["reference"])
+    elif not s["masked"]:
+        found.append(
+            "NOTHING WAS MASKED. This run was made with SECAGG=off: the coordinator could read every silo's update. "
+            "Such a run is a study, not a federation to put real data into."
+        )
+    if s["runner"] == "inprocess":
+        found.append(
+            "Everything ran in one process: nothing crossed a network; bytes are those of the arrays as coded."
+        )
+    return found
+
+
+def _tile(name: str, value: Html, note: str, id_: str) -> Html:
+    return node("div", node("dt", name), node("dd", node("span", value, class_="big"), node("small", note)), id=id_)
+
+
+def _answer(run: RunFiles) -> Html:
+    s = run.summary
+    asked, came = sum(len(r["participants"]) for r in run.rounds), sum(len(r["survivors"]) for r in run.rounds)
+    up_key = "bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"
+    fedavg = s.get("model_float32_bytes", 0)
+    ratio = f"{s[up_key] / fedavg:.2f} times plain FedAvg in float32" if fedavg and s[up_key] else ""
+    private = s["epsilon"] != "inf"
+    tiles = [
+        _tile(
+            f"test {s['metric']}",
+            data(s["value"], f"{s['value']:.4f}"),
+            f"model of round {s['selected_round'] + 1}, chosen on dev ({s['dev_value']:.4f})",
+            "answer-metric",
+        ),
+        _tile(
+            "uploaded per silo and round",
+            data(s[up_key], human_bytes(s[up_key])),
+            ratio if run.on_the_wire else "the arrays alone; nothing crossed a wire",
+            "answer-bytes",
+        ),
+        _tile(
+            "epsilon",
+            data(s["epsilon"], exact(s["epsilon"], "epsilon") if private else "infinite"),
+            f"at delta {s['delta']:g}" if private else "no noise was added: not differentially private",
+            "answer-epsilon",
+        ),
+        _tile(
+            "survivors",
+            data(came, f"{came} of {asked}"),
+            "answers asked for in all rounds; " + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
+            "answer-survivors",
+        ),
+        _tile(
+            "wall time",
+            data(s["wall_seconds"], duration(s["wall_seconds"])),
+            f"{s['peak_rss_mb']:.0f} MB of memory at most" if s["peak_rss_mb"] else "memory was not measured",
+            "answer-wall",
+        ),
+    ]
+    note = (
+        f"The corpus is {s['corpus_note'] or s['corpus']}. Its figures are not comparable with any paper's unless it "
+        "is that paper's corpus."
+    )
+    return node(
+        "section",
+        node("dl", *tiles, class_="tiles"),
+        node("p", note, class_="dim"),
+        id="answer",
+        aria_label="The answer",
+    )
+
+
+def _contents(run: RunFiles) -> Html:
+    names = {"quality": "quality", "bytes": "bytes", "time": "time", "privacy": "what left a silo", "silos": "silos"}
+    names |= {"plan": "plan and fact"} if run.plan else {}
+    links = [node("a", name, href=f"#{id_}") for id_, name in (names | {"again": "run it again"}).items()]
+    return node("nav", *links, aria_label="Contents")
+
+
+def _quality(run: RunFiles) -> Html:
+    s, rounds = run.summary, run.rounds
+    dev = [r["dev"] for r in rounds]
+    series = [Series(f"dev {s['metric']}", dev)]
+    if s["target"] is not None:
+        series.append(Series("target", [s["target"]] * len(rounds), dashed=True, marks=False))
+    target = ""
+    if s["target"] is not None:
+        reached = s["rounds_to_target"]
+        target = f" The target of {s['target']:g} was " + (
+            f"first reached in round {reached}." if reached else f"not reached in {s['rounds']} rounds."
+        )
+    parts = [
+        draw(
+            Chart(
+                "metric-by-round",
+                f"{s['metric']} on the development split, by round",
+                trend("It went", dev) + target,
+                "round",
+                f"dev {s['metric']}",
+                series,
+                x=[str(r["round"] + 1) for r in rounds],
+            )
+        ),
+    ]
+    if run.curve["points"]:
+        parts.append(
+            draw(
+                Chart(
+                    "curve",
+                    "Precision and recall on the test split",
+                    f"From the most certain fact down, {len(run.curve['points'])} points; the area under it is "
+                    f"{s['value']:.4f}."
+                    if s["metric"] == "auc"
+                    else "From the most certain fact down.",
+                    "recall",
+                    "precision",
+                    [Series("test", [(p[0], p[1]) for p in run.curve["points"]], marks=False)],
+                    x_max=1.0,
+                    y_max=1.0,
+                )
+            )
+        )
+    if s["per_class"]:
+        parts.append(_classes(s))
+    if s["figures"]:
+        rows = [(name, data(v, exact(v, "score"))) for name, v in s["figures"].items()]
+        parts.append(
+            details("all figures on the test split", table(("figure", "value"), rows, "Test split", id_="figures"))
+        )
+    return section("quality", "How good it is", *parts)
+
+
+def _classes(s: dict[str, Any]) -> Html:
+    classes = s["per_class"]
+    best, worst = max(classes, key=classes.get), min(classes, key=classes.get)
+    says = (
+        f"Best is {best} with {classes[best]:.4f}, weakest {worst} with {classes[worst]:.4f}."
+        if len(classes) > 1
+        else f"The only class is {best} with {classes[best]:.4f}."
+    )
+    return draw(
+        Chart(
+            "per-class",
+            "By class, on the test split",
+            says,
+            "class",
+            "area under the curve" if s["metric"] == "auc" else "F1",
+            [Series("test", list(classes.values()), kind="bar")],
+            x=list(classes),
+            lying=True,
+            height=90 + 20 * len(classes),
+        )
+    )
+
+
+def _again(run: RunFiles) -> Html:
+    s, about = run.summary, run.config.get("run", {})
+    rows = [(k, v) for k, v in about.items() if k != "command"]
+    rows += [("seed", str(s["seed"])), ("model sha256", s["model_sha256"]), ("corpus sha256", s["corpus_sha256"])]
+    return section(
+        "again",
+        "Run it again",
+        node("pre", about.get("command", "")),
+        node("p", "or, with everything that was settled by default written out,"),
+        node("pre", f"sottovoce simulate --config {run.path}/config.toml"),
+        node("p", "With the same seed and versions it ends with the same model, bit for bit."),
+        table(("", "value"), rows, "Versions, seed and hashes", numbers=False, id_="versions"),
+        details("config.toml", node("pre", run.config_text)),
+    )
