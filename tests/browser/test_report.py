@@ -193,7 +193,7 @@ def test_words_and_tables_of_the_page_are_those_of_the_logs(tab: Tab, run: Path)
 
 
 def test_page_can_be_used(tab: Tab, run: Path) -> None:
-    """A table unfolds, a series is hidden by its legend, a box zooms in, and the reader's colours are taken up."""
+    """A table unfolds, the legend hides a series, Ctrl and the wheel zoom in, the colours are the reader's."""
     opened(tab, run / "report.html")
     assert tab.run("document.querySelector('#metric-by-round table').checkVisibility()") is False
     tab.click("#metric-by-round summary")
@@ -205,7 +205,12 @@ def test_page_can_be_used(tab: Tab, run: Path) -> None:
         ".find(t => t.textContent === 'masked update').getBoundingClientRect())"
     )
     tab.click_at(*at)
-    assert tab.run(f"{chart}.getOption().legend[0].selected") == {"masked update": False}
+    hidden = "(chosen => Object.keys(chosen).filter(n => !chosen[n]))"
+    assert tab.run(f"{hidden}({chart}.getOption().legend[0].selected)") == ["masked update"]
+    box = "document.querySelector('#bytes-up svg').getBoundingClientRect()"
+    where = tab.run(f"(b => ({{x: b.x + b.width / 2, y: b.y + 150}}))({box})")
+    tab.call("Input.dispatchMouseEvent", type="mouseWheel", **where, deltaX=0, deltaY=-240, modifiers=2)
+    tab.until(f"(z => z.end - z.start < 100)({chart}.getOption().dataZoom[0])")
     light = tab.run("getComputedStyle(document.body).backgroundColor")
     ink = "document.querySelector('#metric-by-round svg text').getAttribute('fill')"
     before = tab.run(ink)
