@@ -75,8 +75,8 @@ def read_document(
     pairs: list[tuple[int, int]],
     window: int,
     limit: int,
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """c and the logits of every pair."""
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """c and the logits of every pair, and the attention of every entity."""
     body, opened = _marked(text, entities, tokenizer)
     body = body[: limit - 2]
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
@@ -109,4 +109,4 @@ def read_document(
             features.append(torch.outer(z_s[g : g + model.block], z_o[g : g + model.block]).flatten())
         contexts.append(c)
         logits.append(model.bilinear.weight @ torch.cat(features) + model.bilinear.bias)
-    return contexts, logits
+    return contexts, logits, looks
