@@ -136,6 +136,34 @@ def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/lat
     console.print(f"report: {write_report(Path(run))}", highlight=False, soft_wrap=True)
 
 
+@app.command()
+def extract(
+    model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
+    sources: Annotated[list[str] | None, typer.Argument(help="Files or folders; - or nothing: standard input.")] = None,
+    output: Annotated[str, typer.Option(help="Write JSON lines to this file.")] = "",
+    format: Annotated[str, typer.Option(help="jsonl or terminal; auto: terminal where there is one.")] = "auto",
+    least: Annotated[float, typer.Option(help="Leave out what scores below this.")] = 0.0,
+    none: Annotated[bool, typer.Option("--none", help="Also pairs that the model says have no relation.")] = False,
+) -> None:
+    """Find relations in new text with a trained model: a sentence a line, <e1:drug>A</e1> treats <e2:illness>B</e2>."""
+    from bench.extract import run_extract
+
+    raise typer.Exit(run_extract(Path(model), sources or ["-"], output, format, least, none))
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
+    corpus: Annotated[str, typer.Argument(help="A built-in corpus or a folder; nothing: the run's own.")] = "",
+    split: Annotated[str, typer.Option(help="dev or test.")] = "test",
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Score a trained model on a corpus with the same classes."""
+    from bench.evaluate import run_evaluate
+
+    raise typer.Exit(run_evaluate(Path(model), corpus, split, json, console))
+
+
 def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
     settings = load(config, overrides)
     if settings.method not in METHODS:

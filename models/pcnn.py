@@ -7,6 +7,7 @@ one linear layer give the logits (Lazy MIL, section 3.2 and equation 1).
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["MAX_LENGTH", "PAD", "PCNN", "UNKNOWN", "PiecewiseMax", "pieces", "positions"]
+__all__ = ["MAX_LENGTH", "PAD", "PCNN", "UNKNOWN", "PiecewiseMax", "hashed_word", "pieces", "positions"]
 
 MAX_LENGTH = 128  #: longer sentences are cut
 PAD, UNKNOWN = 0, 1  #: the first two entries of every vocabulary
@@ -25,6 +26,12 @@ def positions(length: int, start: torch.Tensor) -> torch.Tensor:
     """Entry of the position table for each of `length` tokens, given where the entity starts: (batch, length)."""
     index = torch.arange(length) - start.unsqueeze(1) + MAX_LENGTH
     return index.clamp_(max=_POSITIONS - 1)
+
+
+def hashed_word(word: str, slots: int) -> int:
+    """A word's place where the vocabulary is hashed: the same everywhere, and nobody has to collect words."""
+    digest = hashlib.blake2b(word.lower().encode(), digest_size=8).digest()
+    return 2 + int.from_bytes(digest, "little") % slots
 
 
 def pieces(length: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,6 @@ accuracy).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -29,7 +28,7 @@ from corpora.metrics import curve
 from corpora.table import Corpus, Sentences
 from methods.task import Evaluation, Split, Task
 from models.bags import bag_logits, bag_scores
-from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN
+from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN, hashed_word
 
 __all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
 
@@ -133,11 +132,15 @@ class DistantTask(Task):
 
     def word_number(self, word: str) -> int:
         """A word's place in the model's vocabulary."""
-        word = word.lower()
         if self.vocabulary_kind == "hashed":
-            digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
-            return 2 + int.from_bytes(digest, "little") % self.knobs.hash_words
-        return self._known.get(word, UNKNOWN)
+            return hashed_word(word, self.knobs.hash_words)
+        return self._known.get(word.lower(), UNKNOWN)
+
+    def use_vocabulary(self, words: tuple[str, ...]) -> None:
+        """That of a trained model, to score it on a corpus whose public words are others."""
+        self._known = {w: i for i, w in enumerate(words, start=2)}
+        self._vocabulary_size = len(words) + 2
+        self.__dict__.pop("_lookup", None)
 
     @cached_property
     def _lookup(self) -> np.ndarray:
