@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from bench.prepare import Study
 from bench.rundir import shared_secret
@@ -20,7 +21,8 @@ from crypto.params import policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
-from silo.process import rounding_seed
+from silo.ledger import BudgetSpent
+from silo.process import open_ledger, rounding_seed
 from wire.counter import ByteCounter
 
 __all__ = ["InProcessChorus", "run_inprocess"]
@@ -37,12 +39,15 @@ class InProcessChorus:
         self.counter, self.phases = ByteCounter(), Phases()
         self._settings, self._runlog, self._absent, self._stop = study.settings, runlog, absent or {}, should_stop
         self._gone: set[int] = set()
+        self.spent: set[int] = set()
+        self.charged: list[dict[str, Any]] = []
         self._desks: list[Desk] = []
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
             view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
-            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors")))
+            ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
+            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors"), ledger))
 
     def present(self) -> tuple[int, ...]:
         return tuple(i for i in range(self._settings.silos) if i not in self._gone)
@@ -62,12 +67,23 @@ class InProcessChorus:
             self._runlog.event("computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
             since = time.monotonic()
             heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
-            answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode())
+            try:
+                answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode())
+            except BudgetSpent as e:
+                who = silo_name(i)
+                self._runlog.event("refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail)
+                self.spent.add(i)
+                continue
             self.phases.add_silo("computing", time.monotonic() - since)
+            self.charged += [{"silo": silo_name(i), **line} for line in self._desks[i].charged()]
             if plain is not None and encoding is not None:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
             sealed[i] = answer.sealed
+        self._gone |= self.spent
+        here = [i for i in here if i not in self._gone]
+        if not here:
+            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
         total = call.total(plain.result(len(here))) if plain is not None else {}
         self.phases.add("collecting", began)
         return Folded(call.round, tuple(here), total, sealed)

@@ -83,7 +83,9 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             def take_part(i: int = i) -> int:
                 home = silo_process.Home(silo_home(run, i))
                 data = study.task.subset(study.partition.indices[i])
-                return silo_process.serve(home, i, silo_name(i), address, settings, study.task, data, study.method)
+                return silo_process.serve(
+                    home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
+                )
 
             silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
         table = {"launcher": parent, "coordinator": coordinator, "silos": {silo_name(i): p for p, i in silos.items()}}

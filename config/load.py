@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def _check(s: Settings) -> None:
         if not ok:
             raise UserError(sentence)
 
-    for key in ("fraction", "lr", "decay", "range", "deadline", "target"):
+    for key in ("fraction", "lr", "decay", "range", "deadline", "target", "epsilon", "delta", "clip", "noise"):
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
     need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
     need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
@@ -134,8 +134,24 @@ def _check(s: Settings) -> None:
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
     runners = ("processes", "inprocess")
     need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')
+    _check_privacy(s, need)
     if s.silos:
         _check_cohort(s)
+
+
+def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
+    kinds = ("off", "record", "silo")
+    need(s.dp in kinds, f'DP must be off, record or silo, not "{s.dp}".{nearest(s.dp, kinds)}')
+    need(s.epsilon >= 0, f"EPSILON must be above 0, or 0 for no budget, not {s.epsilon:g}.")
+    need(0 < s.delta < 1, f"DELTA must be above 0 and below 1, not {s.delta:g}.")
+    need(s.clip > 0, f"CLIP must be above 0, not {s.clip:g}.")
+    need(s.noise >= 0, f"NOISE must be above 0, or 0 to have it solved from EPSILON, not {s.noise:g}.")
+    need(s.physical >= 1, f"PHYSICAL must be 1 or more, not {s.physical}.")
+    if s.dp == "off":
+        need(not s.epsilon and not s.noise, "EPSILON and NOISE need DP=record or DP=silo: without noise, no budget.")
+    else:
+        need(bool(s.epsilon or s.noise), f"DP={s.dp} needs EPSILON (and solves the noise) or NOISE, or both.")
+    need(s.dp != "silo" or s.secagg, "DP=silo needs SECAGG=on: a silo's share of the noise hides only in a sum.")
 
 
 def _check_cohort(s: Settings) -> None:

@@ -31,6 +31,15 @@ class Settings:
     lr: float = 0.0
     decay: float = -1.0  # learning-rate decay per round; -1 means the task's own
 
+    # Privacy
+    dp: str = "off"  # off, record (DP-SGD: one record hides) or silo (noisy sums: one whole silo hides)
+    epsilon: float = 0.0  # a silo's budget, over all it ever sent about its data; 0 means none
+    delta: float = 1e-5
+    clip: float = 1.0  # the most that one record's gradient, or one silo's update, may weigh (L2 norm)
+    noise: float = 0.0  # standard deviation in clips; 0 means solved from epsilon
+    physical: int = 64  # DP=record: records whose gradients are in memory at once; changes no result
+    ledger: str = ""  # folder of the silos' privacy ledgers, to go on with; empty: in each silo's own folder
+
     # How it runs
     runner: str = "processes"  # processes (real ones, over ZeroMQ) or inprocess (a plain loop)
     secagg: bool = True  # off exists for studies a sum cannot protect; the run then says so, loudly

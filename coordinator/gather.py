@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.clear import ClearSum
-from coordinator.runlog import RunLog
+from coordinator.runlog import RunLog, checked_charges
 from coordinator.study import Call, Interrupted, Phases, RoundSpent
 from crypto.coordinator_sum import CoordinatorSetup, OpenSum, SumFailed
 from crypto.errors import Refusal
@@ -66,6 +66,8 @@ class Gather:
         self._since = dict.fromkeys(self._index, time.monotonic())
         self._sealed: dict[str, Inbox] = {}
         self._spent: set[str] = set()
+        self.exhausted: set[str] = set()  #: silos whose privacy budget does not allow another answer
+        self.charged: list[dict[str, Any]] = []  #: what silos say their ledgers were charged
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
         self.blamed: tuple[str, Refusal] | None = None
         self._sum: OpenSum | ClearSum | None = None
@@ -214,9 +216,12 @@ class Gather:
         if isinstance(message, m.Refused):
             if message.attack == "second-sum":
                 self._spent.add(silo)
+            if message.attack == "budget-spent":
+                self.exhausted.add(silo)
             self._runlog.event("refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300])
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
+            self.charged += [{"silo": silo, **line} for line in checked_charges(message.charged)]
             owes = self._call.exchange.masked or self._call.exchange.sealed
             self._to(silo, Stage.READY if owes else Stage.DONE)
         elif isinstance(message, m.SealedStart) and stage is Stage.UPLOADING and silo not in self._sealed:

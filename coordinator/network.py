@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from config.settings import Settings
 from coordinator.gather import Gather
@@ -45,6 +46,8 @@ class NetworkChorus:
         self._content = content
         self._names = {silo_name(i): i for i in range(settings.silos)}
         self._members: set[str] = set()
+        self.spent: set[int] = set()
+        self.charged: list[dict[str, Any]] = []
         # Above every number of an earlier process of this run: silos refuse any that is not above the last.
         self._number = time.time_ns() // 1_000_000
         self._setup: CoordinatorSetup | None = None
@@ -160,7 +163,8 @@ class NetworkChorus:
     # Exchanges -------------------------------------------------------------------------------------------------
 
     def present(self) -> tuple[int, ...]:
-        return tuple(sorted(self._names[s] for s in self._members & self._router.connected))
+        here = {self._names[s] for s in self._members & self._router.connected}
+        return tuple(sorted(here - self.spent))
 
     def perform(self, call: Call) -> Folded:
         common = pack(call.broadcast.common)
@@ -194,7 +198,11 @@ class NetworkChorus:
                 reason = str(e)
                 break
             try:
-                folded = gather.run()
+                try:
+                    folded = gather.run()
+                finally:
+                    self.spent |= {self._names[s] for s in gather.exhausted}
+                    self.charged += gather.charged
             except RoundSpent:
                 gather.close(ok=False)
                 if gather.blamed is not None:

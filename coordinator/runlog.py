@@ -9,16 +9,47 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from crypto.errors import Refusal
 from methods.base import Method
 from wire.counter import ByteCounter
 
-__all__ = ["RunLog", "read_lines"]
+__all__ = ["RunLog", "checked_charges", "read_lines"]
 
 _CLEAR = "the coordinator: nothing was masked"
+
+
+_UNSAID: Mapping[str, Any] = {
+    "event": "non-private release, of which the silo's ledger said nothing",
+    "epsilon_after": "inf",
+    "rdp_epsilon_after": "inf",
+    "delta": 0.0,
+    "unit": "record",
+}
+_SAID = {"disclosure", "exchange", *_UNSAID}
+_MOST_CHARGES = 64
+
+
+def checked_charges(said: list) -> list[dict[str, Any]]:
+    """What a silo says of its ledger, if it has the shape of such a thing."""
+    if len(said) > _MOST_CHARGES:
+        raise Refusal("oversize", f"{len(said)} charges for one answer")
+    for line in said:
+        if not isinstance(line, dict) or set(line) != _SAID:
+            raise Refusal("wrong-shape", "a charge without the declared fields")
+        for key, value in line.items():
+            text = key in ("disclosure", "exchange", "event", "unit") or value == "inf"
+            good = isinstance(value, str) and len(value) <= 300 if text else _figure(value)
+            if not good:
+                raise Refusal("wrong-shape", f"a charge whose {key} is not what it should be")
+    return said
+
+
+def _figure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 class RunLog:
@@ -63,24 +94,23 @@ class RunLog:
             {"method": method.name, "masked": masked, "masks_hold_if": assumption, "each_silo_sends": table},
         )
 
-    def privacy(self, method: Method, round: int, sent: Iterable[tuple[str, str]]) -> None:
-        """A line per silo and disclosure that left it in this round. Without noise each is a non-private release."""
+    def privacy(
+        self, method: Method, round: int, sent: Iterable[Sequence[str]], charged: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A line per event that a silo's ledger was charged, as the silo says; asked again, it says the same again.
+
+        A disclosure that arrived and of which its silo said nothing is taken for what it then is: non-private.
+        """
+        lines = {json.dumps(line, sort_keys=True): line for line in charged}.values()
+        said = {(line["silo"], line["exchange"], line["disclosure"]) for line in lines}
         names = {e.name: [d.name for d in e.disclosures] for e in method.exchanges}
-        self.append(
-            "privacy.jsonl",
-            *(
-                {
-                    "silo": silo,
-                    "round": round,
-                    "disclosure": name,
-                    "event": "non-private release",
-                    "epsilon_after": "inf",
-                    "delta": 0.0,
-                }
-                for silo, exchange in sent
-                for name in names[exchange]
-            ),
-        )
+        unsaid = [
+            {"silo": silo, "exchange": exchange, "disclosure": name, **_UNSAID}
+            for silo, exchange in sent
+            for name in names[exchange]
+            if (silo, exchange, name) not in said
+        ]
+        self.append("privacy.jsonl", *({"round": round, **line} for line in [*lines, *unsaid]))
 
     def write_json(self, file: str, content: Any) -> None:
         beside = self.path / (file + ".new")

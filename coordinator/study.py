@@ -40,6 +40,10 @@ class RoundSpent(Exception):
     """
 
 
+class BudgetsSpent(Exception):
+    """So few silos have privacy budget left that no round is possible. The run ends here, in good order."""
+
+
 class Interrupted(Exception):
     """The operator asked to stop. What is finished is kept."""
 
@@ -92,6 +96,8 @@ class Chorus(Protocol):
 
     counter: ByteCounter
     phases: Phases
+    spent: set[int]  #: silos whose privacy budget is spent; not among the present
+    charged: list[dict[str, Any]]  #: what silos said of their ledgers, until the loop takes it
 
     def present(self) -> tuple[int, ...]: ...
     def perform(self, call: Call) -> Folded: ...
@@ -177,6 +183,7 @@ class _Loop:
         asked = select(self.settings, round, self.chorus.present())
         self.runlog.event("round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked])
         sent: list[tuple[str, str]] = []
+        before = self.state
         self._arrays = {"up": 0, "down": 0}
         cohort = asked
         try:
@@ -186,8 +193,23 @@ class _Loop:
         except RoundSpent as e:
             self.runlog.event("round-spent", round=round, why=str(e))
             cohort = ()
+        except RoundFailed as e:
+            if not self.chorus.spent:
+                raise
+            # Too few silos can still pay for a round. What they paid for is whole; it is the run's result.
+            self.state = before
+            self.runlog.event("budgets-spent", round=round, silos=sorted(map(silo_name, self.chorus.spent)), why=str(e))
+            self.runlog.privacy(self.method, round, sent, self.chorus.charged)
+            raise BudgetsSpent from None
         self.chorus.end_round(round)
-        self.progress.pending = {"asked": list(asked), "survivors": list(cohort), "sent": sent, "arrays": self._arrays}
+        charged, self.chorus.charged = self.chorus.charged, []
+        self.progress.pending = {
+            "asked": list(asked),
+            "survivors": list(cohort),
+            "sent": sent,
+            "charged": charged,
+            "arrays": self._arrays,
+        }
         self._keep(round + 1)  # before it is scored: once shares are out, this sum can never be had again
         self._score(round, began)
 
@@ -213,7 +235,7 @@ class _Loop:
             self.progress.best_value, self.progress.best_round = evaluation.value, round
             self.best = self.state.model
         up, down = self.runlog.traffic(self.chorus.counter)
-        self.runlog.privacy(self.method, round, pending["sent"])
+        self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
         wanted = set(select(self.settings, round, range(self.settings.silos))) | set(pending["asked"])
         line = {
             "round": round,
@@ -240,6 +262,10 @@ class _Loop:
         self.progress.wall = self._earlier + time.monotonic() - self._began
         kept = Checkpoint(finished, self.state, self.best, vars(self.progress))
         checkpoint.write(self.runlog.path / "checkpoint", kept)
+
+    @property
+    def finished_any(self) -> bool:
+        return self.progress.best_round >= 0
 
     def evaluate(self, model: Arrays, split: Split) -> Evaluation:
         if self.method.evaluate is not None:
@@ -274,5 +300,10 @@ def run_study(
     for round in range(loop.finished, settings.rounds):
         if should_stop():
             raise Interrupted
-        loop.round(round)
+        try:
+            loop.round(round)
+        except BudgetsSpent:
+            if not loop.finished_any:
+                raise RoundFailed("No round could be made: the silos' privacy budgets are spent.") from None
+            break
     return loop.finish()

@@ -20,6 +20,27 @@ def rounds_to(target: float, dev: Sequence[float]) -> int | None:
     return next((t for t, value in enumerate(dev, 1) if value >= target), None)
 
 
+def _privacy(settings: Settings, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said counts as infinite."""
+    last: dict[str, Any] = {}
+    rdp: dict[str, Any] = {}
+    for line in lines:
+        last[line["silo"]], rdp[line["silo"]] = line["epsilon_after"], line["rdp_epsilon_after"]
+
+    def worst(by_silo: Mapping[str, Any]) -> float | str:
+        return "inf" if not by_silo or "inf" in by_silo.values() else max(by_silo.values())
+
+    epsilon = worst(last)
+    return {
+        "dp": settings.dp,
+        "epsilon": epsilon,
+        "delta": 0.0 if epsilon == "inf" else settings.delta,
+        "epsilon_rdp": worst(rdp),
+        "epsilon_by_silo": dict(sorted(last.items())),
+        "epsilon_budget": settings.epsilon or None,
+    }
+
+
 def write_summary(
     runlog: RunLog,
     method: Method,
@@ -71,8 +92,7 @@ def write_summary(
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
         # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte pictures.
         "model_float32_bytes": 4 * sum(int(a.size) for a in model.values()),
-        "epsilon": "inf",  # no noise was added, so every release is a non-private one (privacy.jsonl)
-        "delta": 0.0,
+        **_privacy(settings, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
         "wall_seconds": round(progress["wall"], 2),
         # Of the whole process tree: only the launcher of a simulation can measure these.

@@ -177,4 +177,6 @@ def build(name: str, task: Task, settings: Settings) -> Method:
     if task.name not in m.TASKS:
         raise UserError(f'The method "{name}" is for {" and ".join(m.TASKS)}, not for {task.name}.')
     check_options(name, task.name, settings.options)
-    return m.build(task, settings)
+    from methods.private import check
+
+    return check(m.build(task, settings), task, settings)

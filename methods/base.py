@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from config.settings import Settings
+from privacy.events import Event
 
 __all__ = [
     "Answer",
@@ -39,6 +40,8 @@ __all__ = [
 
 Arrays = Mapping[str, np.ndarray]
 Channel = Literal["masked", "sealed"]
+#: (what is paid for, event): charged to the silo's ledger before it returns, or refused.
+Spend = Callable[[str, Event], None]
 _NOTHING: Arrays = {}
 
 READABLE_BY = {
@@ -126,6 +129,10 @@ class Folded:
     sealed: Mapping[int, Arrays] = field(default_factory=dict)
 
 
+def _uncharged(what: str, event: Event) -> None:
+    """Outside a desk there is no ledger, and nothing leaves."""
+
+
 @dataclass(frozen=True)
 class SiloView:
     """What the silo half of a method may use: its own data, its own memory, and nobody else's."""
@@ -137,6 +144,16 @@ class SiloView:
     secret: bytes  #: shared by the silos, unknown to the coordinator (keyed names)
     memory: Arrays = field(default_factory=dict)
     carry: Mapping[str, Any] = field(default_factory=dict)
+    spend: Spend = _uncharged
+    #: (round, purpose) -> 32 bytes for privacy noise and secret sampling. None: from the run's seed, which is right in
+    #: a simulation and nowhere else, because whoever knows the seed can subtract the noise.
+    secret_bytes: Callable[[int, str], bytes] | None = None
+
+    def noise_key(self, round: int, purpose: str) -> bytes:
+        if self.secret_bytes is not None:
+            return self.secret_bytes(round, purpose)
+        parts = (self.settings.seed, "noise", self.index, round, purpose)
+        return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
 
     def seed(self, round: int, purpose: str) -> int:
         return derived_seed(self.settings.seed, "silo", self.index, round, purpose)

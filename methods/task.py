@@ -37,6 +37,8 @@ class Task(ABC):
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
     corpus_note: str  #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
     labels: tuple[str, ...]
+    #: What one record is, in words ("sentence"), where `record_losses` tells records apart; empty: it does not.
+    record_unit: str = ""
 
     @abstractmethod
     def new_model(self, seed: int) -> nn.Module:
@@ -88,6 +90,10 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The task's plain loss, mean over the batch."""
+
+    def record_losses(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        """The same loss for each record of the batch by itself, (records,): what DP-SGD clips one by one."""
+        raise NotImplementedError(f"{self.name} has no losses by record")
 
     @abstractmethod
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer: ...

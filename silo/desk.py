@@ -17,6 +17,9 @@ from safetensors.numpy import load_file
 from crypto.errors import Refusal
 from methods.arrays import save_arrays
 from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
+from methods.private import why_free
+from privacy.events import Event, Free, NonPrivate
+from silo.ledger import Ledger, budget_of
 
 __all__ = ["Desk", "MemoryFile"]
 
@@ -38,11 +41,13 @@ class MemoryFile:
 
 
 class Desk:
-    def __init__(self, view: SiloView, method: Method, memory: MemoryFile) -> None:
+    def __init__(self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None) -> None:
         self._memory = memory
+        self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
         self._view = replace(view, memory=dict(memory.read()))
         self._method = method
         self._last: tuple[Any, Answer] | None = None
+        self._charged: list[dict[str, Any]] = []
 
     def exchange(self, index: int) -> Exchange:
         if not 0 <= index < len(self._method.exchanges):
@@ -55,8 +60,15 @@ class Desk:
         if self._last is not None and self._last[0] == key:
             return self._last[1]
         exchange = self.exchange(index)
-        answer = exchange.answer(self._view, heard)
+
+        def spend(what: str, event: Event) -> None:
+            self._ledger.charge(heard.round, exchange.name, what, event)
+
+        answer = exchange.answer(replace(self._view, spend=spend), heard)
         _check(exchange, answer)
+        for disclosure in exchange.disclosures:
+            why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
+            spend(disclosure.name, Free(why) if why else NonPrivate())
         memory = self._view.memory if answer.memory is None else answer.memory
         self._view = replace(self._view, carry={**self._view.carry, **answer.carry}, memory=memory)
         if answer.memory is not None:
@@ -64,8 +76,12 @@ class Desk:
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
-        self._last = (key, answer)
+        self._last, self._charged = (key, answer), self._ledger.drain()
         return answer
+
+    def charged(self) -> list[dict[str, Any]]:
+        """What the ledger was charged for the last answer; the same again when it is asked for again."""
+        return self._charged
 
     def end_round(self) -> None:
         self._view = replace(self._view, carry={})

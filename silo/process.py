@@ -6,10 +6,13 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from config.errors import UserError
 from config.settings import Settings
@@ -20,12 +23,13 @@ from crypto.silo_sum import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
 from silo.desk import Desk, MemoryFile
 from silo.journal import FileJournal
+from silo.ledger import Ledger, budget_of
 from silo.session import Session, State
 from wire.dealer import Dealer
 from wire.keys import CurveKeys
 from wire.messages import Hello
 
-__all__ = ["VERSION", "Home", "rounding_seed", "serve", "study_hash"]
+__all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
 VERSION = "0.1.0"
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
@@ -60,7 +64,10 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     `content` (methods.task.Task.agreement) stands for what the settings only name: the encoder is compared by its
     weights, wherever its folder is.
     """
-    private = ("out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target")
+    private = ["out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target", "ledger"]
+    private += ["physical"]
+    if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
+        private += ["epsilon", "noise"]
     agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 
@@ -68,6 +75,18 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
 def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
     """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks never are."""
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
+
+
+def open_ledger(home: Path, name: str, settings: Settings, task: Any, data: Any) -> Ledger:
+    """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo there.
+
+    A LEDGER folder serves simulations, whose partition may change from run to run: there it must be the same records.
+    """
+    held = hashlib.sha256(task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes())
+    path, shared = home / "ledger.jsonl", bool(settings.ledger)
+    if shared:
+        path = Path(settings.ledger) / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
+    return Ledger(path, budget_of(settings), held.hexdigest()[:32], same_data=shared)
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -85,9 +104,21 @@ def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
 
 
 def serve(
-    home: Home, index: int, name: str, address: str, settings: Settings, task: Any, data: Any, method: Method
+    home: Home,
+    index: int,
+    name: str,
+    address: str,
+    settings: Settings,
+    task: Any,
+    data: Any,
+    method: Method,
+    simulated: bool = False,
 ) -> int:
-    """Take part until the coordinator says stop. Returns an exit status."""
+    """Take part until the coordinator says stop. Returns an exit status.
+
+    `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
+    comes from the operating system, and nobody can subtract it.
+    """
     roster = home.roster
     identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
     journal = FileJournal(home.path / "journal.jsonl")
@@ -104,10 +135,12 @@ def serve(
         limits = Limits(lane_bits=frozenset({settings.bits}), policy=policy_for(settings.fraction))
         return SiloSum(name, identity, identities, run, limits, journal)
 
-    view = SiloView(index, task, data, settings, home.secret)
+    secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
+    view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
+    ledger = open_ledger(home.path, name, settings, task, data)
     session = Session(
         name=name,
-        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors")),
+        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors"), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
@@ -132,3 +165,4 @@ def serve(
     finally:
         dealer.close()
         journal.close()
+        ledger.close()

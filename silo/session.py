@@ -18,6 +18,7 @@ from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskReques
 from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
+from silo.ledger import BudgetSpent
 from wire import messages as m
 from wire.bundle import Inbox, broadcast_digest, pack, pieces
 
@@ -111,6 +112,8 @@ class Session:
             if kind not in ("broadcast", "closed") and number is not None and number != self._number:
                 raise Refusal("replay", f"a {kind} message of exchange {number} during {self._number}")
             yield from self._steps[kind](message, payload)
+        except BudgetSpent as e:
+            yield m.Refused(self._number, e.attack, e.detail), None
         except (Refusal, m.BadMessage) as e:
             detail = e.detail if isinstance(e, Refusal) else str(e)
             log.error("refused (%s): %s", e.attack, detail)
@@ -194,14 +197,14 @@ class Session:
         payload_hash = b"".join(box.bundle().digest for _, box in self._inboxes)
         try:
             self._answer = self._desk.answer(told.exchange, heard, payload_hash)
-        except Refusal:
+        except (Refusal, BudgetSpent):
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.round)
             raise Refusal("wrong-shape", f"no answer could be computed from it ({type(e).__name__})") from None
         self._answered[told.exchange] = (told.round, self._inboxes[0][1].bundle().digest)
         self.state = State.READY
-        yield m.Ready(self._number), None
+        yield m.Ready(self._number, self._desk.charged()), None
 
     def _send(self, message: m.Send, _: Any) -> Iterator[Outgoing]:
         told, answer = self._told, self._answer

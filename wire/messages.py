@@ -125,10 +125,11 @@ class Go(Message):
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """Silo: the answer is computed."""
+    """Silo: the answer is computed, and paid for: what its privacy ledger was charged, in words and figures."""
 
     kind: ClassVar[str] = "ready"
     number: int
+    charged: list = field(default_factory=list)
 
 
 @dataclass(frozen=True)

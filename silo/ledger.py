@@ -1,0 +1,166 @@
+"""What this silo's records were charged, on the silo's own disk: append-only, and synced before anything is sent.
+
+One JSON line per event. `charge` returns only when the disk has the line, and only then may what it pays for leave; so
+a kill at any point leaves the ledger at or above what left, never below. A last line cut short was never acted on and
+is dropped; any other line that cannot be read stops the silo, because what cannot be read cannot be charged.
+
+Events stay in the file, and count, for as long as the file is there: a second run on the same data starts where the
+first one ended. An operator whose silo has entirely new records gives it a new file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.errors import UserError
+from config.settings import Settings
+from privacy.accountant import Total, total
+from privacy.events import Event, NonPrivate, Unit, UnknownEvent, from_record, to_record
+
+__all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
+
+log = logging.getLogger("silo")
+
+
+class BudgetSpent(Exception):
+    """The next release would take this silo over its budget: it refuses, and stays out."""
+
+    attack = "budget-spent"  #: the name the refusal travels under; nobody need have attacked anybody
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Budget:
+    epsilon: float = math.inf
+    delta: float = 1e-5
+    unit: Unit = "record"
+
+
+def budget_of(settings: Settings) -> Budget:
+    unit: Unit = "silo" if settings.dp == "silo" else "record"
+    return Budget(settings.epsilon or math.inf, settings.delta, unit)
+
+
+def shown(epsilon: float) -> float | str:
+    """JSON has no infinity; a reader must not miss it."""
+    return "inf" if math.isinf(epsilon) else epsilon
+
+
+class Ledger:
+    """`path` None: kept in memory only, for a desk without a disk (tests)."""
+
+    def __init__(self, path: Path | None, budget: Budget, data: str = "", same_data: bool = False) -> None:
+        """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of counting on."""
+        self._budget, self._data, self._path = budget, data, path
+        self._events: list[Event] = []
+        self._file: int | None = None
+        self._stopped = ""  #: why this silo stays out, once it does
+        self._charged: list[dict[str, Any]] = []
+        if path is not None:
+            try:
+                self._open(path, same_data)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, path: Path, same_data: bool) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"The privacy ledger {path} is in use by another process; end that one first.") from None
+        except OSError as e:
+            raise UserError(f"The privacy ledger {path} cannot be opened ({e.strerror}); without it, no run.") from None
+        text, good = path.read_bytes(), 0
+        for number, line in enumerate(text.splitlines(keepends=True), 1):
+            if not line.endswith(b"\n"):  # cut short by a crash: `charge` had not returned
+                break
+            try:
+                entry = json.loads(line)
+                self._events.append(from_record(entry["event"]))
+                other = entry["data"] != self._data
+            except (ValueError, KeyError, TypeError) as e:
+                what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
+                raise UserError(f"{path}, line {number}: {what}; what cannot be read cannot be charged.") from None
+            if other and same_data:
+                raise UserError(
+                    f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
+                    "begun with, or another LEDGER."
+                )
+            good += len(line)
+        os.ftruncate(self._file, good)
+        os.lseek(self._file, 0, os.SEEK_END)
+        os.fsync(self._file)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)  # the name itself must survive, not only what stands under it
+        os.close(folder)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(self._events)
+
+    def total(self, more: Sequence[Event] = ()) -> Total:
+        return total([*self._events, *more], self._budget.delta, self._budget.unit)
+
+    def charge(self, round: int, exchange: str, disclosure: str, event: Event) -> None:
+        """Write it down, or refuse. Nothing that this pays for may leave before this returns."""
+        if self._stopped:
+            raise BudgetSpent(self._stopped)
+        after = self.total([event])
+        if after.epsilon > self._budget.epsilon:
+            self._stopped = self._why(disclosure, event, after)
+            log.error("refused (%s): %s", BudgetSpent.attack, self._stopped)
+            raise BudgetSpent(self._stopped)
+        entry = {"data": self._data, "round": round, "exchange": exchange, "disclosure": disclosure}
+        entry |= {"event": to_record(event), "epsilon_after": shown(after.epsilon), "delta": after.delta}
+        if self._file is not None:
+            line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+            at = os.lseek(self._file, 0, os.SEEK_CUR)
+            if os.write(self._file, line) != len(line):
+                os.ftruncate(self._file, at)
+                os.lseek(self._file, at, os.SEEK_SET)
+                raise OSError(f"the privacy ledger {self._path} could not be written; is the disk full?")
+            os.fsync(self._file)
+        self._events.append(event)
+        self._charged.append(
+            {
+                "disclosure": disclosure,
+                "exchange": exchange,
+                "event": event.words,
+                "epsilon_after": shown(after.epsilon),
+                "rdp_epsilon_after": shown(after.rdp),
+                "delta": after.delta,
+                "unit": self._budget.unit,
+            }
+        )
+
+    def _why(self, disclosure: str, event: Event, after: Total) -> str:
+        budget = f"its budget of epsilon {self._budget.epsilon:g} at delta {self._budget.delta:g}"
+        if isinstance(event, NonPrivate):
+            return f"{disclosure} would leave without noise, and {budget} does not allow it"
+        before = self.total()
+        if math.isinf(before.epsilon):
+            return f"its records were released without noise before, as its ledger says; {budget} cannot be kept"
+        return f"with {disclosure} epsilon would be {after.epsilon:.4g}, above {budget} (now {before.epsilon:.4g})"
+
+    def drain(self) -> list[dict[str, Any]]:
+        """What was charged since the last call, for the coordinator's privacy.jsonl and the operator."""
+        taken, self._charged = self._charged, []
+        return taken
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
