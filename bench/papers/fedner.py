@@ -30,7 +30,7 @@ COMPARISON = Comparison(
     metrics={
         "F1, mean over domains": "value",
         **{f"F1 in {d}": f"figures.f1 {d}" for d in _DOMAINS},
-        "parameters trained, and so sent": "figures.parameters_trained",
+        "parameters of the model that are trained": "figures.parameters_trained",
         "their share of the model": "figures.share_trained",
     },
     sizes={"minutes": ("CORPUS=ner",), "hours": ("CORPUS=ner:sentences=3000", "ROUNDS=50")},
