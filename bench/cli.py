@@ -137,6 +137,20 @@ def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/lat
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(help="Run folders; those of one method are its seeds.")],
+    output: Annotated[str, typer.Option(help="The page to write.")] = "compare.html",
+    target: Annotated[float, typer.Option(help="A dev metric: rounds and bytes until it is reached.")] = 0.0,
+    bandwidth: Annotated[float, typer.Option(help="Bytes per second of a silo's upload.")] = 1e6,
+) -> None:
+    """Put finished runs beside each other on one page. `make compare METHODS="…" SEEDS=3` also runs what is missing."""
+    from bench.compare import compare_runs
+
+    page = compare_runs([Path(r) for r in runs], Path(output), target, bandwidth)
+    console.print(f"comparison: {page}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def extract(
     model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
     sources: Annotated[list[str] | None, typer.Argument(help="Files or folders; - or nothing: standard input.")] = None,

@@ -95,8 +95,9 @@ def trend(what: str, values: Sequence[float], unit: Unit = "score") -> str:
     """A series in words: where it began, where it ended, where it was highest."""
     if len(values) == 1:
         return f"{what} {short(values[0], unit)} in the only round."
-    if len(set(values)) == 1:
-        return f"{what} {short(values[0], unit)} in every round."
+    shown = {short(v, unit) for v in values}
+    if len(shown) == 1:
+        return f"{what} {shown.pop()} in every round."
     top = max(range(len(values)), key=values.__getitem__)
     return (
         f"{what} from {short(values[0], unit)} in round 1 to {short(values[-1], unit)} in round {len(values)}, "

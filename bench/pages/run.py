@@ -33,10 +33,10 @@ def run_page(run: RunFiles) -> str:
 def _head(s: dict[str, Any]) -> Html:
     silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
     how = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
+    kept = "" if s["reference"] else "; the examples stayed where they were"  # a reference is no federation
     lead = (
         f"A model for {_TASKS.get(s['task'], s['task'])} was trained by {silos} in {s['rounds']} rounds, "
-        f"{how.get(s['runner'], s['runner'])}; the examples stayed where they were. The method is {s['method']}: "
-        f"{s.get('method_summary', '').rstrip('.') or 'see its file'}."
+        f"{how.get(s['runner'], s['runner'])}{kept}. The method: {s.get('method_summary', s['method']).rstrip('.')}."
     )
     parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead, class_="lead")]
     if s.get("citation"):

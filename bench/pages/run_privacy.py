@@ -21,7 +21,9 @@ def left(run: RunFiles) -> Html:
         for x in d["each_silo_sends"]
     ]
     parts: list[Html] = [
-        node(
+        node("p", s["reference"])
+        if s["reference"]
+        else node(
             "p",
             "Sentences, words and labels never leave a silo. In each round each silo that took part sent the "
             "following, and would have refused to send anything else:",

@@ -59,4 +59,8 @@ def test_page_of_every_method_opens_and_has_its_answer(tab: Tab, method: str) ->
     assert shown == [d["name"] for d in sent]
     warned = tab.run("document.querySelector('header').textContent")
     assert figures["reference"] in warned and "in one process" in warned
+    # A reference is no federation, and its page must not say what only a federation can.
+    claims = tab.run("document.body.innerText.includes('never leave a silo')")
+    assert claims is not bool(figures["reference"])
+    assert ("stayed where they were" in warned) is not bool(figures["reference"])
     quiet(tab, page)

@@ -10,7 +10,7 @@
   const format = (unit, n) => {
     if (n === null || n === undefined || Number.isNaN(n)) return "–";
     if (unit === "bytes") return bytes(n);
-    if (unit === "seconds") return (n < 10 ? n.toFixed(2) : n.toFixed(1)) + " s";
+    if (unit === "seconds") return Number(n.toFixed(n < 10 ? 2 : 1)) + " s";
     if (unit === "count") return n.toLocaleString("en");
     return Number(n.toFixed(4)).toString();
   };

@@ -1,0 +1,96 @@
+"""`sottovoce compare RUN RUN…` and `make compare METHODS="…" SEEDS=3`: one page over many runs.
+
+`make compare` keeps the runs it makes in COMPARE/<hash of their settings>, so that started again it runs only what is
+missing, and another TARGET or BANDWIDTH costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.pages.compare import compare_page, grouped
+from bench.runfiles import read_run
+from bench.table import merged, seed_list
+from config.errors import UserError, nearest
+from methods import METHODS
+
+__all__ = ["compare_runs", "main"]
+
+
+def compare_runs(runs: Sequence[Path], output: Path, target: float = 0.0, bandwidth: float = 1e6) -> Path:
+    """The page over these run folders; those of one method are its seeds."""
+    if bandwidth <= 0:
+        raise UserError("The bandwidth must be above 0 bytes per second.")
+    unique = list(dict.fromkeys(r.resolve() for r in runs))
+    if len(unique) < 2:
+        raise UserError("A comparison needs at least two runs; name their folders.")
+    files = [read_run(r) for r in unique]
+    metrics = {(f.summary["task"], f.summary["metric"]) for f in files}
+    if len(metrics) > 1:
+        found = ", ".join(sorted(f"{task}: {metric}" for task, metric in metrics))
+        raise UserError(f"These runs were not measured alike ({found}); compare runs of one task and metric.")
+    try:
+        output.write_text(compare_page(grouped(files), target, bandwidth), "utf-8")
+    except OSError as e:
+        raise UserError(f'"{output}" cannot be written ({e.strerror}).') from None
+    return output
+
+
+def _ensured(folder: Path, words: tuple[str, ...]) -> Path:
+    """The finished run with these settings: found, or made now."""
+    out = folder / hashlib.sha256(" ".join(sorted(words)).encode()).hexdigest()[:16]
+    if not (out / "latest" / "summary.json").is_file():
+        command = [sys.executable, "-m", "bench.cli", "simulate", *words, f"OUT={out}"]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise UserError(f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return out / "latest"
+
+
+def run_missing(
+    methods: Sequence[str], seeds: Sequence[int], extra: tuple[str, ...], folder: Path, say: Console
+) -> list[Path]:
+    for method in methods:
+        if method not in METHODS:
+            raise UserError(f'Unknown method "{method}".{nearest(method, METHODS)}')
+    common = merged(("RUNNER=processes",), extra)
+    at_once = 1 if "RUNNER=processes" in common else os.cpu_count() or 1
+    wanted = [merged(common, (f"METHOD={m}", f"SEED={s}")) for m in methods for s in seeds]
+    say.print(f"{len(wanted)} runs", highlight=False)
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(lambda words: _ensured(folder, words), wanted))
+
+
+def main(words: list[str]) -> None:
+    say = Console()
+    table = {"METHODS": "", "SEEDS": "3", "TARGET": "0", "BANDWIDTH": "1e6", "COMPARE": "runs/compare"}
+    extra = [w for w in words if w.partition("=")[0] not in table]
+    table |= {n: v for n, _, v in (w.partition("=") for w in words) if n in table}
+    try:
+        methods = table["METHODS"].split()
+        if not methods:
+            raise UserError('METHODS is empty; say which, as in METHODS="fedavg fedatt feded".')
+        try:
+            target, bandwidth = float(table["TARGET"]), float(table["BANDWIDTH"])
+        except ValueError:
+            raise UserError("TARGET and BANDWIDTH must be numbers (a dev metric; bytes per second).") from None
+        folder = Path(table["COMPARE"])
+        folder.mkdir(parents=True, exist_ok=True)
+        runs = run_missing(methods, seed_list(table["SEEDS"]), tuple(extra), folder, say)
+        path = compare_runs(runs, folder / "compare.html", target, bandwidth)
+    except UserError as e:
+        print(e, file=sys.stderr)
+        raise SystemExit(2) from None
+    say.print(f"comparison: {path}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,135 @@
+"""The comparison page: figures worked out by hand from runs whose values are known, and the page in a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import cli
+from bench.compare import compare_runs, main
+from bench.inprocess import run_inprocess
+from bench.pages.compare import MODELS, paired
+from config.errors import UserError
+from config.load import dump
+from tests.browser.chromium import chromium, needs_chromium
+from tests.browser.test_report import opened, plotted, quiet, table
+from tests.distant.small import twelve
+from tests.sentence.small import tiny_study
+
+ONES, OTHERS = {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.4, 1: 0.5, 2: 0.6}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """One real run, and copies of it with other names, seeds and figures."""
+    root = tmp_path_factory.mktemp("runs")
+    study = tiny_study("fedavg", [range(5), range(5, 8), range(8, 12)], twelve(), rounds=3)
+    real = root / "real"
+    real.mkdir()
+    assert run_inprocess(real, study) == 0
+    (real / "config.toml").write_text(dump(study.settings, {"command": "by hand"}), "utf-8")
+    first = json.loads((real / "summary.json").read_text("utf-8"))
+    line = json.loads((real / "rounds.jsonl").read_text("utf-8").splitlines()[0])
+    made = []
+    for method, values, up in (("feded", ONES, 1000), ("fedavg", OTHERS, 500_000)):
+        for seed, value in values.items():
+            folder = root / f"{method}-{seed}"
+            shutil.copytree(real, folder)
+            own = {"method": method, "seed": seed, "value": value, "arrays_up_per_silo_round": up, "wall_seconds": 2.0}
+            (folder / "summary.json").write_text(json.dumps(first | own))
+            rounds = [line | {"round": t, "dev": value * (t + 1) / 3, "arrays_up": 3 * up} for t in range(3)]
+            (folder / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+            made.append(folder)
+    return made
+
+
+def test_pairs_by_seed_and_students_t_by_hand() -> None:
+    """Differences 0.1, 0.2, 0.3: mean 0.2, deviation 0.1, t = 0.2 / (0.1 / sqrt 3) = 3.4641, p = 0.0742 (2 d.f.)."""
+    mean, above, of, p = paired(ONES, OTHERS)  # type: ignore[misc]
+    assert (mean, above, of) == (pytest.approx(0.2), 3, 3)
+    assert p == pytest.approx(0.07418, abs=1e-5)
+    assert paired({0: 1.0, 5: 3.0}, {0: 0.5, 6: 9.0}) == (0.5, 1, 1, None)  # a seed that one of them lacks is no pair
+    assert paired({0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.5}) == (0.5, 2, 2, None)
+    assert paired({0: 1.0}, {1: 1.0}) is None
+
+
+@needs_chromium
+def test_page_has_the_figures_and_opens(runs: list[Path], tmp_path: Path) -> None:
+    page = compare_runs(runs, tmp_path / "compare.html", target=0.45, bandwidth=2e6)
+    with chromium() as tab:
+        opened(tab, page)
+        rows = table(tab, "#answer-table")
+        assert [r[:5] for r in rows] == [
+            ["feded", "0.7000", "0.2000", "3", "1.0 kB"],
+            ["fedavg", "0.5000", "0.1000", "3", "500.0 kB"],
+        ]
+        assert table(tab, "#paired-table") == [["fedavg", "+0.2000", "3 of 3", "0.074"]]
+        assert plotted(tab, "front-bytes")["feded"] == [[1000, 0.5], [1000, 0.7], [1000, 0.9]]
+        # feded: dev 0.5/3, 1/3, 0.5 | 0.7/3, 0.467 | 0.3, 0.6; three silos upload 3 kB a round
+        assert table(tab, "#target-table") == [
+            ["feded", "3, 2, 2", "9.0 kB, 6.0 kB, 6.0 kB"],
+            ["fedavg", "–, 3, 3", "–, 4.5 MB, 4.5 MB"],
+        ]
+        times = {r[0]: r[2] for r in table(tab, "#upload-table")}
+        assert times["fedavg"] == "0.2 s"  # 500 kB at 2 MB/s
+        assert times["BERT-base, float32"] == "3 min 39 s" and MODELS["BERT-base, float32"] == 437_928_960
+        assert times["BERT-large, float32"] == "11 min 10 s"
+        assert len(table(tab, "#runs-table")) == 6
+        assert "RUNNER=inprocess" in tab.run("document.querySelector('header').textContent")
+        quiet(tab, page)
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(runs: list[Path], tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(UserError, match="at least two runs"):
+        compare_runs([runs[0], runs[0]], tmp_path / "x.html")
+    with pytest.raises(UserError, match="not a finished run"):
+        compare_runs([runs[0], tmp_path], tmp_path / "x.html")
+    other = tmp_path / "other"
+    shutil.copytree(runs[0], other)
+    s = json.loads((other / "summary.json").read_text("utf-8"))
+    (other / "summary.json").write_text(json.dumps(s | {"metric": "micro_f1"}))
+    with pytest.raises(UserError, match="not measured alike"):
+        compare_runs([runs[1], other], tmp_path / "x.html")
+    with pytest.raises(UserError, match="cannot be written"):
+        compare_runs(runs, tmp_path / "nowhere" / "x.html")
+    for words, sentence in ((["SEEDS=2"], "METHODS is empty"), (["METHODS=fedavgg"], 'Did you mean "fedavg"')):
+        with pytest.raises(SystemExit) as end:
+            main([*words, f"COMPARE={tmp_path / 'c'}"])
+        assert end.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_unlike_runs_are_compared_with_a_warning(runs: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(runs[3], other)
+    s = json.loads((other / "summary.json").read_text("utf-8"))
+    (other / "summary.json").write_text(json.dumps(s | {"silos": 99, "reference": "All data in one place."}))
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["compare", str(runs[0]), str(other), "--output", str(tmp_path / "x.html")])
+    text = (tmp_path / "x.html").read_text("utf-8")
+    assert "do not have the same number of silos" in text and "fedavg is no federation" in text
+    assert "do not have the same data" not in text
+
+
+def test_make_compare_runs_what_is_missing(runs: list[Path], tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """The runs themselves are stood in for by copies: what is asked for, and that nothing is asked for twice."""
+    asked: list[str] = []
+
+    def simulate(command: list[str], **_: Any) -> Any:
+        words = dict(w.split("=", 1) for w in command[4:])
+        asked.append(f"{words['METHOD']} {words['SEED']} {words['ROUNDS']}")
+        source = next(r for r in runs if r.name == f"{words['METHOD']}-{words['SEED']}")
+        shutil.copytree(source, Path(words["OUT"]) / "latest")
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setattr("bench.compare.subprocess.run", simulate)
+    words = ["METHODS=feded fedavg", "SEEDS=2", "ROUNDS=3", f"COMPARE={tmp_path}"]
+    main(words)
+    assert asked == ["feded 0 3", "feded 1 3", "fedavg 0 3", "fedavg 1 3"]
+    main([*words, "TARGET=0.4"])
+    assert len(asked) == 4 and "comparison: " in capsys.readouterr().out
+    main(["METHODS=feded fedavg", "SEEDS=3", "ROUNDS=3", f"COMPARE={tmp_path}"])
+    assert asked[4:] == ["feded 2 3", "fedavg 2 3"]
