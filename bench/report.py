@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.pages.run import run_page, warnings
+from bench.pages.run_privacy import why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
 
@@ -43,7 +44,7 @@ def _markdown(run: RunFiles) -> str:
 
 
 def _answer(s: dict[str, Any]) -> str:
-    epsilon = "infinite (no noise was added)" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
+    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
     figures = ", ".join(f"{k} {v:.4f}" for k, v in s["figures"].items())
     rows = [
         (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
@@ -129,7 +130,7 @@ def _privacy(s: dict[str, Any], disclosures: dict[str, Any]) -> str:
         text += f"\nA masked sum hides its parts as long as {disclosures['masks_hold_if']}.\n"
     if s["epsilon"] == "inf":
         text += (
-            "\nNo noise was added, so **epsilon is infinite**: what is released (sums, sealed values, the final model) "
+            f"\n**Epsilon is infinite** ({why_infinite(s)}): what is released (sums, sealed values, the final model) "
             "is not differentially private. Secure aggregation hides each silo's part of a sum; it does not hide what "
             "the sum itself tells.\n"
         )

@@ -14,6 +14,7 @@ from bench import rundir
 from bench.inprocess import run_inprocess
 from bench.launch import run_processes
 from bench.memory import MemoryWatch
+from bench.pages.run_privacy import why_infinite
 from bench.prepare import Study, prepare, warm, write_partition
 from bench.progress import Follower, human_bytes
 from bench.report import write_report
@@ -137,7 +138,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
     for silo, rounds in s["missed"].items():
         missed = ", ".join(str(r + 1) for r in rounds)
         console.print(f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}", highlight=False)
-    epsilon = "infinite (no noise added)" if s["epsilon"] == "inf" else s["epsilon"]
+    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else s["epsilon"]
     console.print(
         f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round"
         f"  |  epsilon {epsilon}  |  {s['wall_seconds']:.1f} s  |  {s['peak_rss_mb']:.0f} MB",

@@ -97,7 +97,7 @@ def _answer(run: RunFiles) -> Html:
         _tile(
             "epsilon",
             data(s["epsilon"], exact(s["epsilon"], "epsilon") if private else "infinite"),
-            f"at delta {s['delta']:g}" if private else "no noise was added: not differentially private",
+            f"at delta {s['delta']:g}" if private else f"{run_privacy.why_infinite(s)}: not differentially private",
             "answer-epsilon",
         ),
         _tile(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from bench.pages.charts import Chart, Series, draw
 from bench.pages.elements import Html, exact, node, section, table
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["left"]
+__all__ = ["left", "why_infinite"]
 
 _HEAD = ("what", "channel", "consists of", "readable by", "what it tells", "privacy budget")
+
+
+def why_infinite(s: dict[str, Any]) -> str:
+    """Of a run whose epsilon is infinite: noise or none, which is not the same thing to say."""
+    if s.get("dp", "off") == "off":
+        return "no noise was added"
+    return "noise was added, but something else was released without any"
 
 
 def left(run: RunFiles) -> Html:
@@ -56,17 +64,18 @@ def _channels(run: RunFiles) -> Html:
 
 def _epsilon(run: RunFiles) -> Html:
     s = run.summary
-    by_round: dict[int, list[float]] = defaultdict(list)
-    for line in run.privacy:
-        by_round[line["round"]].append(float(line["epsilon_after"]))  # "inf" is a float's own word too
+    after: dict[int, dict[str, float]] = defaultdict(dict)
+    for line in run.privacy:  # a silo's total after its last event of the round
+        after[line["round"]][line["silo"]] = float(line["epsilon_after"])  # "inf" is a float's own word too
+    by_round = {t: list(silos.values()) for t, silos in after.items()}
     rounds = sorted(by_round)
     if s["epsilon"] == "inf" or not rounds:
         return node(
             "p",
             node("strong", "Epsilon is infinite"),
-            ", in every round and for every silo: no noise was added, so what is released (sums, sealed values, the "
-            "final model) is not differentially private. Secure aggregation hides each silo's part of a sum; it does "
-            "not hide what the sum itself tells.",
+            f": {why_infinite(s)}, so what is released (sums, sealed values, the final model) is not differentially "
+            "private; privacy.jsonl has every release of every silo. Secure aggregation hides each silo's part of a "
+            "sum; it does not hide what the sum itself tells.",
             id="epsilon",
         )
     finite = {t: [e for e in by_round[t] if e != float("inf")] for t in rounds}

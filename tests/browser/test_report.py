@@ -109,6 +109,7 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
     assert tile(tab, "epsilon") == ("inf", "infinite")
+    assert "no noise was added" in tab.run("document.querySelector('#answer-epsilon').textContent")
     assert {x["epsilon_after"] for x in lines(run / "privacy.jsonl")} == {"inf"}
     assert tile(tab, "survivors")[1] == "7 of 8"
     assert float(tile(tab, "wall")[0]) == s["wall_seconds"]
@@ -290,7 +291,8 @@ def test_budget_by_round_is_drawn_from_the_ledger(tab: Tab, run: Path, tmp_path:
     private = tmp_path / "private"
     shutil.copytree(run, private, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint"))
     (private / "summary.json").write_text(json.dumps(summary(run) | {"epsilon": 1.75, "delta": 1e-5}))
-    ledger = [("silo-000", 0, 0.5), ("silo-001", 0, 0.25), ("silo-000", 1, 1.75), ("silo-001", 1, 1.0)]
+    ledger = [("silo-000", 0, 0.1), ("silo-000", 0, 0.5), ("silo-001", 0, 0.25)]
+    ledger += [("silo-000", 1, 1.75), ("silo-001", 1, 1.0)]
     (private / "privacy.jsonl").write_text(
         "".join(json.dumps({"silo": s, "round": t, "epsilon_after": e, "delta": 1e-5}) + "\n" for s, t, e in ledger)
     )
@@ -299,6 +301,12 @@ def test_budget_by_round_is_drawn_from_the_ledger(tab: Tab, run: Path, tmp_path:
     assert plotted(tab, "epsilon") == {most: [0.5, 1.75], least: [0.25, 1.0]}
     assert tile(tab, "epsilon") == ("1.75", "1.7500")
     assert "1e-05" in tab.run("document.querySelector('#answer-epsilon').textContent")
+    noisy = summary(run) | {"epsilon": "inf", "dp": "record"}
+    (private / "summary.json").write_text(json.dumps(noisy))
+    write_report(private)
+    for page in ("report.html", "report.md"):
+        text = (private / page).read_text("utf-8")
+        assert "noise was added, but" in text and "no noise" not in text
 
 
 def test_a_damaged_run_is_named_in_a_sentence(run: Path, tmp_path: Path) -> None:
