@@ -15,6 +15,7 @@ from config.settings import Settings
 from corpora.partition import Partition, cut
 from methods import adjusted, build
 from methods.base import Method, derived_seed
+from methods.dpsgd import plan
 from methods.task import Task
 from methods.tasks import load_task
 
@@ -48,6 +49,9 @@ def prepare(settings: Settings) -> Study:
 def warm(study: Study) -> None:
     """One tiny training step, so that forked silos find torch's optimizers and kernels already loaded."""
     task = study.task
+    if study.settings.dp == "record":  # seconds, once here and not once in every silo: the noise that meets epsilon
+        for records in {task.size(task.subset(ix)) for ix in study.partition.indices} - {0}:
+            plan(study.settings, records)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
     optimizer = task.optimizer(model, 0.1)

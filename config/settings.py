@@ -37,7 +37,7 @@ class Settings:
     delta: float = 1e-5
     clip: float = 1.0  # the most that one record's gradient, or one silo's update, may weigh (L2 norm)
     noise: float = 0.0  # standard deviation in clips; 0 means solved from epsilon
-    physical: int = 64  # DP=record: records whose gradients are in memory at once; changes no result
+    physical: int = 64  # DP=record: records whose gradients are in memory at once
     ledger: str = ""  # folder of the silos' privacy ledgers, to go on with; empty: in each silo's own folder
 
     # How it runs

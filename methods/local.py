@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from config.errors import UserError
 from methods.base import Arrays, ArraySpec, SiloView
 
 __all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
@@ -70,6 +71,12 @@ def train(
     """
     task, s = silo.task, silo.settings
     data = silo.data if data is None else data
+    if s.dp == "record":
+        from methods.dpsgd import train_private
+
+        if loss is not None or batches is not None:  # its gradients could not be clipped record by record
+            raise UserError("DP=record cannot train on a loss of the method's own.")
+        return train_private(silo, model, round, data, round_lr(s.lr, s.decay, round))
     objective = task.loss if loss is None else loss
     epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))

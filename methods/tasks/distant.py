@@ -100,6 +100,7 @@ class Bags:
 
 class DistantTask(Task):
     name = "distant"
+    record_unit = "sentence"
     metric = "auc"
 
     def __init__(
@@ -192,6 +193,9 @@ class DistantTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)
+
+    def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)

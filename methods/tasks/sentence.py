@@ -101,6 +101,7 @@ class Batch:
 
 class SentenceTask(Task):
     name = "sentence"
+    record_unit = "sentence"
     metric = "micro_f1"
 
     def __init__(self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint) -> None:
@@ -165,6 +166,9 @@ class SentenceTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)
+
+    def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         # fused: of small models on one core, plain AdamW is half the time of a step
