@@ -294,8 +294,8 @@ def test_cdr_counts_are_the_published_ones() -> None:
     """Documents, mentions, relations as the corpus' paper has them (Li et al. 2016, Table 2: 5203 + 4182 …).
 
     Candidate pairs: all chemicals with all diseases of a document. The published 4202/4075/4138 negatives are what the
-    hypernym filter leaves of these 4396/4249/4339, presumably with the MeSH tree of 2017 that the published scripts name
-    and that is not here; two other trees, tried by hand, left 4197/4079/4141 and 4196/4078/4139.
+    hypernym filter leaves of these 4396/4249/4339, presumably with the MeSH tree of 2017 that the published scripts
+    name and that is not here; two other trees, tried by hand, left 4197/4079/4141 and 4196/4078/4139.
     """
     corpus = documents.load(str(SHARED / "cdr"))
     counts = [corpus.counts(s) for s in ("train", "dev", "test")]
