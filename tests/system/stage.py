@@ -120,7 +120,7 @@ METHOD = Method(
 )
 
 
-_TASK = SimpleNamespace(agreement=dict)
+_TASK = SimpleNamespace(agreement=dict, corpus_hash="stage")
 
 
 def _truth(message: m.Message, payload: Any) -> Iterable[Outgoing]:

@@ -48,23 +48,23 @@ def _false_share(message: m.SumStep, payload: Any) -> Iterable[Outgoing]:
     return record(self_shares=shares)(message, payload)
 
 
-def _first(play: Play) -> None:
-    """The liar's shares come before those of silo-000 and silo-001, without which there are too few."""
-    heard = threading.Event()
-    tell = on("release", _false_share)
+def _first(play: Play, patch: Patch) -> None:
+    """The liar's shares are taken before those of silo-000 and silo-001, without which there are too few."""
+    taken = threading.Event()
+    receive = OpenSum.receive_release
 
-    def lie(message: m.Message, payload: Any) -> Iterable[Outgoing]:
-        said = list(tell(message, payload))
-        if isinstance(message, m.SumStep) and message.step == "release":
-            heard.set()
-        return said
+    def watched(self: OpenSum, release: ShareRelease) -> None:
+        receive(self, release)
+        if release.holder == LIAR:
+            taken.set()
 
     def patient(message: m.Message, payload: Any) -> Iterable[Outgoing]:
         if isinstance(message, m.SumStep) and message.step == "release":
-            assert heard.wait(PATIENCE)
+            assert taken.wait(PATIENCE)
         yield message, payload
 
-    play.lie(lie)
+    patch.setattr(OpenSum, "receive_release", watched)
+    play.lie(on("release", _false_share))
     play.stage.lies.update({"silo-000": patient, "silo-001": patient})
 
 
@@ -75,7 +75,7 @@ def test_a_bad_share_without_tags(perform: Perform, monkeypatch: Patch) -> None:
     """
     monkeypatch.setattr(Opening, "_check_tags", lambda *_: None)
     play = perform().enrol()
-    _first(play)
+    _first(play, monkeypatch)
     with pytest.raises(RoundSpent, match="silo-000 dealt shares of another seed"):
         play.perform()
     play.all_is_well((1, 2, 3, 4))
@@ -87,7 +87,7 @@ def test_a_bad_share_without_tags_and_commitments(perform: Perform, monkeypatch:
     monkeypatch.setattr(Opening, "_check_tags", lambda *_: None)
     without_commitments(monkeypatch)
     play = perform().enrol()
-    _first(play)
+    _first(play, monkeypatch)
     assert play.perform(exact=False).survivors == ALL
 
 
