@@ -9,9 +9,9 @@ It is also what AES-GCM adds to a message under the nonce p. So the pieces are m
 dropping the tag: on processors with wide AES instructions OpenSSL's GCM is twice as fast as its plain counter mode
 (15.9 against 8.6 GB/s, measured), and an implementation that has only counter mode makes the same words.
 
-Where the C extension is (see `compiled`) and the processor has wide AES instructions, `_keystream.c` makes the same
-words and adds them in the same pass, twice as fast again. It is compared with the library on import, and not used if it
-differs.
+Where the C extension is (see `compiled`) and the processor has AES instructions, `_keystream.c` makes the same words
+and adds them in the same pass, as many blocks at once as the processor can, two to five times as fast again. It is
+compared with the library on import, and not used if it differs.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ def _add_library(words: np.ndarray, masks: Sequence[Mask], first_piece: int) -> 
                 np.subtract(piece, made, out=piece)
 
 
-def _add_wide(words: np.ndarray, masks: Sequence[Mask], first_piece: int) -> None:
-    """All masks in one pass, with wide AES instructions."""
+def _add_compiled(words: np.ndarray, masks: Sequence[Mask], first_piece: int) -> None:
+    """All masks in one pass."""
     keys, signs = b"".join(mask.key for mask in masks), bytes(mask.sign & 255 for mask in masks)
-    _keystream.add(words, keys, signs, first_piece)
+    _keystream.add(words, keys, signs, first_piece, _blocks)
 
 
 def _scratch() -> tuple[np.ndarray, memoryview]:
@@ -139,7 +139,8 @@ def stream(key: bytes):  # type: ignore[no-untyped-def]  # the library names no 
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
-_keystream = extension("_keystream", version=1)
+_keystream = extension("_keystream", version=2)
+_blocks: int = _keystream.widest() if _keystream is not None else 0
 
 
 def _agrees() -> bool:
@@ -147,11 +148,11 @@ def _agrees() -> bool:
     masks = [Mask(bytes([i]) * 16, sign) for i, sign in enumerate((1, -1, 1))]
     for first_piece in (0, (1 << 40) + 7):
         got, wanted = (np.arange(PIECE_WORDS + 77, dtype=_U64) for _ in range(2))
-        _add_wide(got, masks, first_piece)
+        _add_compiled(got, masks, first_piece)
         _add_library(wanted, masks, first_piece)
         if not np.array_equal(got, wanted):
             return False
     return True
 
 
-_add = _add_wide if _keystream is not None and _keystream.supported() and _agrees() else _add_library
+_add = _add_compiled if _blocks and _agrees() else _add_library
