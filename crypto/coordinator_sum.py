@@ -193,7 +193,7 @@ class OpenSum:
 
     def _buffer(self) -> np.ndarray:
         if not self._free:
-            return np.empty(self.header.encoding.words, np.dtype("<u8"))
+            return self.header.encoding.room()
         return self._free.pop()
 
     # Step 3: one survivor set
@@ -280,7 +280,7 @@ class OpenSum:
     # Step 5: the sum
 
     def result(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        """The survivors, and the sum of their tensors (flat, float64). The masks are removed in place."""
+        """The survivors, and the sum of their tensors (flat, float64). Unmasked and decoded in place."""
         self._may("result")
         assert self._opening is not None and self._total is not None
         if not self._opening.enough:
@@ -291,7 +291,7 @@ class OpenSum:
             add_masks(total[at : at + FRAME_WORDS], masks, at, self._threads)
         self.state = SumState.DONE
         self._total = None
-        return self.survivors, self.header.encoding.decode(total, len(self.survivors))
+        return self.survivors, self.header.encoding.decode_in_place(total, len(self.survivors))
 
 
 def _add(target: np.ndarray, words: np.ndarray, count: int) -> None:

@@ -216,21 +216,41 @@ class Encoding:
 
     # Words to floats
 
+    def room(self) -> np.ndarray:
+        """Words for a sum, unset, at the end of memory in which `decode_in_place` can write the floats."""
+        return np.empty(max(self.elements, self.words), _U64)[-self.words :]
+
     def decode(self, words: np.ndarray, count: int) -> list[np.ndarray]:
         """The sum of `count` encoded vectors as flat float64 arrays, one per tensor."""
+        return self._decode(words, count, np.empty(self.elements, np.float64))
+
+    def decode_in_place(self, words: np.ndarray, count: int) -> list[np.ndarray]:
+        """The same where the words, which `room` made, are: they are gone afterwards.
+
+        Floats are written from the front and words read from the end of the same memory. A frame of w words holds at
+        least as many elements, so the floats never reach a frame that is still to be read.
+        """
+        whole = words.base
+        if not isinstance(whole, np.ndarray) or whole.shape != (max(self.elements, self.words),):
+            raise ValueError("words are decoded in place only in memory that `room` made")
+        return self._decode(words, count, whole.view(np.float64)[: self.elements])
+
+    def _decode(self, words: np.ndarray, count: int, floats: np.ndarray) -> list[np.ndarray]:
         if words.shape != (self.words,) or words.dtype != _U64:
             raise ValueError(f"{words.shape} words where ({self.words},) are declared")
         if not 1 <= count <= self.parties:
             raise ValueError(f"a sum of {count} vectors in an encoding for at most {self.parties}")
         words = np.require(words, requirements=["C", "ALIGNED"])
-        tensors = [np.empty(size, np.float64) for size in self.sizes]
+        tensors = np.split(floats, self._ends[:-1])
         offset = float(count * self.steps)
+        frame = np.empty(min(FRAME_WORDS, self.words), _U64)
         for index in range(self.frames):
-            base = index * FRAME_WORDS
+            here = frame[: self.frame_words(index)]
+            np.copyto(here, words[index * FRAME_WORDS : index * FRAME_WORDS + len(here)])
             for lane, first, last in self._lane_spans(index):
                 shift = lane * self.lane_bits
                 for tensor, low, high, at in self._segments(first, last):
-                    part, target = words[base + at : base + at + high - low], tensors[tensor][low:high]
+                    part, target = here[at : at + high - low], tensors[tensor][low:high]
                     lanes.unpack(part, shift, self.lane_bits, offset, self.ranges[tensor] / self.steps, target)
         if self.rotate:
             tensors = [unrotate(flat, self.rotation_seed, i) for i, flat in enumerate(tensors)]

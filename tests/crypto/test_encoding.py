@@ -72,6 +72,28 @@ def test_error_stays_within_the_bound_and_reaches_it(lane: int, rounding: str, e
 
 
 @pytest.mark.parametrize("lane", sorted(LANES))
+@pytest.mark.parametrize("frames", [0, 1, 2, 3])
+@pytest.mark.parametrize("more", [-1, 0, 1, 2, 7])
+def test_decoding_in_place_is_decoding(lane: int, frames: int, more: int) -> None:
+    """Around every frame's edge, in tensors that end anywhere, an empty one among them."""
+    elements = frames * FRAME_WORDS * LANES[lane] + more
+    if elements < 1:
+        return
+    sizes = (elements // 3, 0, elements - elements // 3)
+    encoding = Encoding(lane, 5, sizes, (1.0, 1.0, 2.0))
+    words = encoding.room()
+    words[:] = np.random.default_rng(more + 1).integers(0, 2**64, len(words), np.uint64)
+    wanted = encoding.decode(words.copy(), 3)
+    got = encoding.decode_in_place(words, 3)
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+    assert [a.size for a in got] == list(sizes)
+    for other in (np.zeros(encoding.words, np.uint64), np.zeros(encoding.words + 1, np.uint64)[1:]):
+        if other.base is None or elements != encoding.words + 1:  # memory that happens to be as long as a room's
+            with pytest.raises(ValueError, match="room"):
+                encoding.decode_in_place(other, 3)
+
+
+@pytest.mark.parametrize("lane", sorted(LANES))
 @pytest.mark.parametrize("parties", [2, 3, 10, 64, 100, 1000])
 def test_lanes_never_touch_each_other(lane: int, parties: int) -> None:
     """All parties at the top of the range in one lane and at the bottom in the others, and all at the top."""
