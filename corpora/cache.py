@@ -14,15 +14,40 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["array_bytes", "cache_root", "kept", "load_arrays", "load_table", "save_arrays", "save_table"]
+__all__ = ["Kept", "array_bytes", "cache_root", "kept", "load_arrays", "load_table", "save_arrays", "save_table"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A corpus in the cache: what all kinds of them have."""
+
+    folder: Path
+    meta: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def note(self) -> str:
+        """What a report must say about it."""
+        return str(self.meta["note"])
+
+    @property
+    def hash(self) -> str:
+        return str(self.meta["hash"])
+
+    def table(self, split: str) -> Any:
+        """The split as a `datasets.Dataset` (Arrow, memory-mapped), with its text, for people."""
+        return load_table(self.folder / "table" / split)
 
 
 def cache_root() -> Path:

@@ -18,15 +18,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from config.errors import UserError, nearest
+from config.errors import UserError
 from corpora import document_phrases as say
 from corpora import sentence_phrases
 from corpora.document_table import Content, Document, DocumentCorpus, Entity, Pair, cached
 from corpora.hypernyms import leave_out
+from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence_synthetic import lexicon
 
 __all__ = ["SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
@@ -70,28 +71,11 @@ SETTINGS = {"document": Recipe()}
 
 def parse(spec: str, seed: int) -> Recipe:
     """`document`, or with options: `document:relations=3,documents=1000`."""
-    name, _, options = spec.partition(":")
-    if name not in SETTINGS:
-        raise UserError(f'Unknown built-in corpus "{name}".{nearest(name, SETTINGS)}')
-    recipe = replace(SETTINGS[name], seed=seed)
-    kinds = {f.name: type(getattr(recipe, f.name)) for f in fields(recipe)}
-    for option in filter(None, options.split(",")):
-        key, _, value = option.partition("=")
-        if key not in kinds:
-            raise UserError(f'The corpus "{name}" has no option "{key}".{nearest(key, kinds)}')
-        try:
-            recipe = replace(recipe, **{key: kinds[key](value)})
-        except ValueError:
-            wanted = "a whole number" if kinds[key] is int else "a number"
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".') from None
-    for key in ("hypernyms", "label_noise", "filtered"):
-        if not 0 <= getattr(recipe, key) <= 1:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be between 0 and 1.')
+    recipe = parse_recipe(spec, SETTINGS, seed)
+    shares(spec, recipe, ("hypernyms", "label_noise", "filtered"))
+    at_least(spec, recipe, 10, ("documents", "dev", "test"))
     if not 1 <= recipe.relations <= len(_RELATIONS):
-        raise UserError(f'Option "relations" of the corpus "{name}" must be between 1 and {len(_RELATIONS)}.')
-    for key in ("documents", "dev", "test"):
-        if getattr(recipe, key) < 10:
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be at least 10.')
+        raise UserError(f'Option "relations" of the corpus "document" must be between 1 and {len(_RELATIONS)}.')
     return recipe
 
 

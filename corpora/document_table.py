@@ -2,17 +2,13 @@
 
 A candidate pair carries the relations that hold between its two entities; none is a negative pair. A pair that is left
 out (`counted` false: CDR's hypernym filter calls it "not_include") is neither trained on nor scored, but its entities
-stay in the document. The folder stands in the same cache as the other corpora and is written beside its place and
-renamed, so that it is never half there.
+stay in the document.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from corpora.table import cache_root
+from corpora.cache import Kept, kept, save_table
 
 __all__ = ["SPLITS", "UNLINKED", "Content", "Counts", "Document", "DocumentCorpus", "Entity", "Pair", "cached", "count"]
 
@@ -121,21 +117,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class DocumentCorpus:
-    folder: Path
-    meta: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        return str(self.meta["name"])
-
-    @property
-    def note(self) -> str:
-        return str(self.meta["note"])
-
-    @property
-    def hash(self) -> str:
-        return str(self.meta["hash"])
+class DocumentCorpus(Kept):
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -150,12 +132,6 @@ class DocumentCorpus:
             pairs = tuple(Pair(p["head"], p["tail"], tuple(p["relations"]), p["counted"]) for p in row["pairs"])
             yield Document(row["id"], row["text"], _spans(row["sentences"]), entities, pairs)
 
-    def table(self, split: str) -> Any:
-        """The split as a `datasets.Dataset` (Arrow, memory-mapped)."""
-        import datasets
-
-        return datasets.load_from_disk(str(self.folder / "table" / split))
-
 
 def _spans(rows: Sequence[Sequence[int]]) -> tuple[Span, ...]:
     return tuple((a, b) for a, b in rows)
@@ -163,59 +139,40 @@ def _spans(rows: Sequence[Sequence[int]]) -> tuple[Span, ...]:
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> DocumentCorpus:
     """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    described = json.dumps({"document format": _FORMAT, **source}, sort_keys=True).encode()
-    place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
-    corpus = _open(place)
-    if corpus is None:
-        shutil.rmtree(place, ignore_errors=True)  # a folder that cannot be opened was damaged after the rename
-        _write(place, build())
-        corpus = _open(place)
-    if corpus is None:
-        raise OSError(f"the corpus cache at {place} cannot be read back")
+    return kept({"document format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
+
+
+def _read(folder: Path) -> DocumentCorpus:
+    corpus = DocumentCorpus(folder, json.loads((folder / "meta.json").read_text("utf-8")))
+    if any(len(corpus.table(s)) != corpus.counts(s).documents for s in SPLITS):
+        raise ValueError(f"{folder} does not have as many documents as it says")
     return corpus
 
 
-def _open(place: Path) -> DocumentCorpus | None:
-    try:
-        corpus = DocumentCorpus(place, json.loads((place / "meta.json").read_text("utf-8")))
-        sizes = {s: len(corpus.table(s)) for s in SPLITS}
-    except (OSError, ValueError, EOFError):
-        return None
-    return corpus if all(sizes[s] == corpus.counts(s).documents for s in SPLITS) else None
-
-
-def _write(place: Path, content: Content) -> None:
+def _write(folder: Path, content: Content) -> None:
     for split in SPLITS:
         if not content.splits[split]:
             raise UserError(f'The corpus "{content.name}" has no {split} documents.')
         for d in content.splits[split]:
             if d.problem():
                 raise UserError(f'The corpus "{content.name}", document {d.id}: {d.problem()}.')
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     digest = hashlib.sha256(json.dumps(content.relations).encode())
-    try:
-        for split in SPLITS:
-            rows = [asdict(d) for d in content.splits[split]]
-            digest.update(json.dumps([split, rows], sort_keys=True).encode())
-            _write_table(temporary / "table" / split, rows)
-        meta = {
-            "name": content.name,
-            "note": content.note,
-            "hash": digest.hexdigest(),
-            "relations": list(content.relations),
-            "counts": {s: asdict(count(content.splits[s])) for s in SPLITS},
-        }
-        (temporary / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
-        try:
-            temporary.rename(place)
-        except OSError as error:  # another process was first: its folder is as good as ours
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    for split in SPLITS:
+        rows = [asdict(d) for d in content.splits[split]]
+        digest.update(json.dumps([split, rows], sort_keys=True).encode())
+        save_table(folder / "table" / split, _arrow(rows))
+    meta = {
+        "name": content.name,
+        "note": content.note,
+        "hash": digest.hexdigest(),
+        "relations": list(content.relations),
+        "counts": {s: asdict(count(content.splits[s])) for s in SPLITS},
+    }
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
 
 
-def _write_table(folder: Path, rows: list[dict[str, Any]]) -> None:
+def _arrow(rows: list[dict[str, Any]]) -> Any:
+    """The rows with their types spelled out: a split whose lists are all empty has the same as the others."""
     import datasets
     from datasets import Features, List, Value
 
@@ -229,10 +186,4 @@ def _write_table(folder: Path, rows: list[dict[str, Any]]) -> None:
             "pairs": List({"head": number, "tail": number, "relations": List(text), "counted": Value("bool")}),
         }
     )
-    was = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bar()
-    try:
-        datasets.Dataset.from_list(rows, features=features).save_to_disk(str(folder))
-    finally:
-        if was:
-            datasets.enable_progress_bar()
+    return datasets.Dataset.from_list(rows, features=features).data.table

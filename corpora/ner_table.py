@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from corpora.cache import array_bytes, kept, load_arrays, load_table, save_arrays, save_table
+from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
 
 __all__ = ["SPLITS", "Content", "Entity", "NerCorpus", "Rows", "Sentence", "cached", "pack"]
 
@@ -83,22 +83,8 @@ class Content:
 
 
 @dataclass(frozen=True)
-class NerCorpus:
-    folder: Path
-    meta: Mapping[str, Any]
+class NerCorpus(Kept):
     splits: Mapping[str, Rows]
-
-    @property
-    def name(self) -> str:
-        return str(self.meta["name"])
-
-    @property
-    def note(self) -> str:
-        return str(self.meta["note"])
-
-    @property
-    def hash(self) -> str:
-        return str(self.meta["hash"])
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -113,10 +99,6 @@ class NerCorpus:
         """(domains, types) bool: whose annotation covers what."""
         table = self.meta["covered"]
         return np.array([[t in table[d] for t in self.types] for d in self.domains], dtype=bool)
-
-    def table(self, split: str) -> Any:
-        """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
-        return load_table(self.folder / "table" / split)
 
 
 def pack(sentences: Sequence[Sentence], types: Sequence[str], domains: Sequence[str]) -> Rows:

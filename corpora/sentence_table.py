@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from corpora.cache import array_bytes, kept, load_arrays, load_table, save_arrays, save_table
+from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
 
 __all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
 
@@ -79,22 +79,8 @@ class Content:
 
 
 @dataclass(frozen=True)
-class SentenceCorpus:
-    folder: Path
-    meta: Mapping[str, Any]
+class SentenceCorpus(Kept):
     splits: Mapping[str, Rows]
-
-    @property
-    def name(self) -> str:
-        return str(self.meta["name"])
-
-    @property
-    def note(self) -> str:
-        return str(self.meta["note"])
-
-    @property
-    def hash(self) -> str:
-        return str(self.meta["hash"])
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -115,10 +101,6 @@ class SentenceCorpus:
             a, b, c, d = rows.spans[i].tolist()
             head_type, tail_type = (self.types[t] for t in rows.types[i])
             yield Example(rows.sentence(i), (a, b), (c, d), head_type, tail_type, self.relations[int(rows.relation[i])])
-
-    def table(self, split: str) -> Any:
-        """The split as a `datasets.Dataset` (Arrow, memory-mapped), for people."""
-        return load_table(self.folder / "table" / split)
 
 
 def divide(

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from corpora.cache import array_bytes, cache_root, kept, load_arrays, load_table, save_arrays, save_table
+from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
 
-__all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cache_root", "cached", "content_hash", "pack"]
+__all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cached", "content_hash", "pack"]
 
 NA = "NA"  #: relation 0 of every distant-supervision corpus: the pair is in no fact of the knowledge base
 SPLITS = ("train", "dev", "test")
@@ -75,27 +75,13 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(Kept):
     """A corpus in the cache. Arrays are memory-mapped; word and entity lists are read when first asked for."""
 
-    folder: Path
-    meta: Mapping[str, Any]
     train: Sentences
     dev: Sentences
     test: Sentences
     gold: Mapping[str, np.ndarray]
-
-    @property
-    def name(self) -> str:
-        return str(self.meta["name"])
-
-    @property
-    def hash(self) -> str:
-        return str(self.meta["hash"])
-
-    @property
-    def note(self) -> str:
-        return str(self.meta["note"])
 
     @property
     def public_words(self) -> bool:
@@ -119,10 +105,6 @@ class Corpus:
 
     def split(self, name: str) -> Sentences:
         return {"train": self.train, "dev": self.dev, "test": self.test}[name]
-
-    def table(self, split: str) -> Any:
-        """The split as a `datasets.Dataset` (Arrow, memory-mapped), with the sentences as text."""
-        return load_table(self.folder / "table" / split)
 
 
 def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
