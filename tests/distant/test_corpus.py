@@ -10,8 +10,8 @@ import pytest
 
 from config.errors import UserError
 from corpora import distant_synthetic as made
-from corpora.distant_synthetic import Recipe, generate
 from corpora.cache import cache_root
+from corpora.distant_synthetic import Recipe, generate
 from corpora.table import content_hash
 
 SMALL = Recipe(sentences=1500, dev=200, test=600, entities=80)
