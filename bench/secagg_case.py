@@ -228,11 +228,12 @@ class Consortium:
         removed = [Mask(os.urandom(16), -1) for _ in range(min(masks, MOST_REMOVED))]
         total = opened._total
         assert total is not None
+        opened._free.clear()  # as `propose` does
         with self.clock("remove"):
             for at in range(0, len(total), FRAME_WORDS):
                 add_masks(total[at : at + FRAME_WORDS], removed, at, self.threads)
         with self.clock("unmask"):
-            self.encoding.decode(total, self.n)
+            self.encoding.decode_in_place(total, self.n)
         self.spent["unmask"] += self.spent.pop("remove") * masks / len(removed)
         self.spent |= {step: small[step] for step in ("sign", "release", "open")}
         return survivors, sent, _resident("VmHWM")
