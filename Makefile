@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate test lint table compare bench bench-secagg methods clean
+.PHONY: help simulate plan test lint table compare bench bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -19,6 +19,9 @@ help:  ## list the targets
 
 simulate: $(READY)  ## run a federation on this machine and write a report (default: ten silos, lazymil)
 	@$(BIN)/sottovoce simulate $(MAKEOVERRIDES)
+
+plan: $(READY)  ## what a run would cost: bytes, memory, epsilon, time; settings as for simulate, BANDWIDTH=1e6
+	@$(BIN)/sottovoce plan $(MAKEOVERRIDES)
 
 methods: $(READY)  ## list the methods
 	@$(BIN)/sottovoce methods

@@ -79,6 +79,26 @@ def simulate(
 
 
 @app.command()
+def plan(
+    words: Words = None,
+    set_: Set = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """What a run would cost: bytes, memory, epsilon, time. Settings as for simulate, and BANDWIDTH=bytes per second."""
+    overrides, config = _settle(words, {}, set_, config)
+    line = overrides.pop("bandwidth", "0")
+    try:
+        bandwidth = float(line)
+    except ValueError:
+        raise UserError(f'BANDWIDTH must be a number of bytes per second, not "{line}".') from None
+    settings = _settings(config, overrides)
+    from bench.plan import run_plan
+
+    raise typer.Exit(run_plan(settings, bandwidth, json, console))
+
+
+@app.command()
 def coordinator(
     words: Words = None,
     keys: Annotated[str, typer.Option(help="Folder of the study's keys; made if it is not there.")] = "keys",

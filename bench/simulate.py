@@ -15,6 +15,7 @@ from bench.inprocess import run_inprocess
 from bench.launch import run_processes
 from bench.memory import MemoryWatch
 from bench.pages.run_privacy import why_infinite
+from bench.plan import worth_calibrating, write_plan
 from bench.prepare import Study, prepare, warm, write_partition
 from bench.progress import Follower, human_bytes
 from bench.report import write_report
@@ -54,6 +55,8 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     )
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
+    if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with
+        write_plan(run, study, worth_calibrating(study))
     sentence, cpu = "", _cpu_seconds()
     try:
         if settings.runner == "processes":

@@ -25,7 +25,17 @@ from methods.local import load
 from methods.task import Evaluation, Split, Task
 from wire.counter import ByteCounter
 
-__all__ = ["Call", "Chorus", "Interrupted", "RoundFailed", "RoundSpent", "message_bytes", "run_study", "select"]
+__all__ = [
+    "Call",
+    "Chorus",
+    "Interrupted",
+    "RoundFailed",
+    "RoundSpent",
+    "first_ranges",
+    "message_bytes",
+    "run_study",
+    "select",
+]
 
 
 class RoundFailed(Exception):
@@ -113,7 +123,7 @@ def select(settings: Settings, round: int, present: Collection[int]) -> tuple[in
     return tuple(sorted(order[:m]))
 
 
-def _first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
+def first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
     """Before there is an aggregate: the cap itself where 32-bit lanes make resolution free, else a guess of 1."""
     guess = settings.range or (float("inf") if settings.bits == 32 else 1.0)
     return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
@@ -214,7 +224,7 @@ class _Loop:
         self._score(round, began)
 
     def _exchange(self, round: int, index: int, exchange: Exchange, cohort: tuple[int, ...]) -> tuple[int, ...]:
-        ranges = tuple(self.progress.ranges.get(exchange.name) or _first_ranges(self.settings, exchange))
+        ranges = tuple(self.progress.ranges.get(exchange.name) or first_ranges(self.settings, exchange))
         broadcast = exchange.broadcast(self.state, round, cohort)
         call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits)
         folded = self.chorus.perform(call)

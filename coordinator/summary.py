@@ -58,7 +58,9 @@ def write_summary(
         for silo in line["missed"]:
             missed.setdefault(silo, []).append(line["round"])
     participations = max(1, sum(len(r["participants"]) for r in rounds))
-    up_in_rounds = sum(t["wire_bytes"] for t in up if t["round"] >= 0)
+    in_rounds = [t for t in traffic if t["round"] >= 0]
+    up_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "up")
+    down_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "down")
     about = describe(method.name)
     summary: dict[str, Any] = {
         "method": method.name,
@@ -87,6 +89,7 @@ def write_summary(
         "bytes_up_total": sum(t["wire_bytes"] for t in up),
         "bytes_down_total": sum(t["wire_bytes"] for t in traffic if t["direction"] == "down"),
         "bytes_up_per_silo_round": up_in_rounds / participations,
+        "bytes_down_per_silo_round": down_in_rounds / participations,
         # The arrays alone, as they were coded; measured in both runners.
         "arrays_up_per_silo_round": sum(r["arrays_up"] for r in rounds) / participations,
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,

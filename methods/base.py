@@ -174,6 +174,9 @@ class Exchange:
     #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The masked array `weight` is
     #: then a silo's size divided by it, at most one, and the silo refuses to send more or to be summed under another.
     weight_cap: float = 1.0
+    #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model: what planning counts.
+    #: Only where a length in `sealed` is the silo's own. Never sent.
+    rehearsed: Callable[[SiloView, int], Arrays] | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from wire.messages import FRAME_BYTES, BadMessage, Oversize
 
-__all__ = ["Bundle", "Inbox", "broadcast_digest", "pack", "pieces"]
+__all__ = ["Bundle", "Inbox", "broadcast_digest", "laid_out", "pack", "pieces"]
 
 _DTYPES = {d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")}
 _ALIGN = 64
@@ -39,21 +39,27 @@ class Bundle:
         return h.digest()
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
+def laid_out(arrays: Mapping[str, np.ndarray]) -> tuple[list[list], int]:
+    """[name, dtype, shape] of each array as it would travel, and the bytes of all of them in one buffer."""
     layout: list[list] = []
-    blocks: list[tuple[int, np.ndarray]] = []
     at = 0
-    for name, array in arrays.items():
-        a = np.asarray(array)
-        a = a.astype(a.dtype.newbyteorder("<"), copy=False)
-        if a.dtype.str not in _DTYPES:
+    for name, a in arrays.items():
+        dtype = a.dtype.newbyteorder("<")
+        if dtype.str not in _DTYPES:
             raise TypeError(f"array {name!r} has type {a.dtype}, which does not travel")
-        layout.append([name, a.dtype.str, list(a.shape)])
-        blocks.append((at, a))
+        layout.append([name, dtype.str, list(a.shape)])
         at += _padded(a.nbytes)
-    buffer = np.zeros(at, np.uint8)
-    for offset, a in blocks:
-        buffer[offset : offset + a.nbytes].view(a.dtype).reshape(a.shape)[...] = a
+    return layout, at
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
+    arrays = {name: np.asarray(a) for name, a in arrays.items()}
+    layout, size = laid_out(arrays)
+    buffer = np.zeros(size, np.uint8)
+    at = 0
+    for (_, dtype, shape), a in zip(layout, arrays.values()):
+        buffer[at : at + a.nbytes].view(_DTYPES[dtype]).reshape(shape)[...] = a
+        at += _padded(a.nbytes)
     return Bundle(layout, buffer)
 
 

@@ -181,30 +181,41 @@ def seconds(run: RunFiles) -> Html:
 def plan(run: RunFiles) -> Html:
     """What was planned beside what was measured; where the run has no such figure, it says so."""
     assert run.plan is not None
-    s = run.summary
-    facts = {
-        "bytes_up_per_silo_round": (s["bytes_up_per_silo_round"] if run.on_the_wire else None, "bytes"),
-        "bytes_down_per_silo_round": (s.get("bytes_down_per_silo_round") if run.on_the_wire else None, "bytes"),
-        "wall_seconds": (s["wall_seconds"], "seconds"),
-        "peak_rss_mb": (s["peak_rss_mb"], "count"),
-    }
-    rows = []
-    for name, (fact, unit) in facts.items():
-        planned = run.plan.get(name)
-        if planned is None:
+    s, rows = run.summary, []
+    for name, (words, unit) in _PLANNED.items():
+        planned, fact = run.plan.get(name), s.get(name)
+        if planned is None or (name.startswith("bytes") and not run.on_the_wire):
             continue
-        off = f"{100 * (fact - planned) / planned:+.1f} %" if fact is not None and planned else NONE
-        rows.append(
-            (_PLANNED[name], exact(planned, unit), exact(fact, unit) if fact is not None else "not measured", off)
-        )
+        off = NONE
+        if isinstance(fact, int | float) and isinstance(planned, int | float) and planned:
+            off = f"{100 * (fact - planned) / planned:+.1f} %"
+        rows.append((words, _planned(planned, unit), _planned(fact, unit), off))
+    said = "Before the first round, this is what the run was expected to cost; silos that drop out make it cheaper."
+    if "wall_seconds" not in run.plan:
+        said += " The run was too short for a calibration of its time and memory."
     return section(
-        "plan", "Plan and fact", table(("", "planned", "measured", "difference"), rows, "Plan and fact", id_="planned")
+        "plan",
+        "Plan and fact",
+        node("p", said),
+        table(("", "planned", "measured", "difference"), rows, "Plan and fact", id_="planned"),
+        *(node("p", w, class_="dim") for w in run.plan.get("warnings", [])),
     )
 
 
+def _planned(value: Any, unit: str) -> str:
+    if value is None:
+        return "not measured"
+    return "infinite" if value == "inf" else exact(value, unit)
+
+
 _PLANNED = {
-    "bytes_up_per_silo_round": "bytes up per silo and round",
-    "bytes_down_per_silo_round": "bytes down per silo and round",
-    "wall_seconds": "seconds of the whole run",
-    "peak_rss_mb": "MB of memory",
+    "bytes_up_per_silo_round": ("bytes up per silo and round", "bytes"),
+    "bytes_down_per_silo_round": ("bytes down per silo and round", "bytes"),
+    "bytes_up_total": ("bytes up in all", "bytes"),
+    "bytes_down_total": ("bytes down in all", "bytes"),
+    "arrays_up_per_silo_round": ("of them arrays up, as coded", "bytes"),
+    "arrays_down_per_silo_round": ("of them arrays down, as coded", "bytes"),
+    "epsilon": ("epsilon", "epsilon"),
+    "wall_seconds": ("seconds of the whole run", "seconds"),
+    "peak_rss_mb": ("MB of memory, all processes", "count"),
 }

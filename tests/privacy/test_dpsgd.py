@@ -13,6 +13,7 @@ import torch
 from opacus.grad_sample import GradSampleModule
 
 from bench.inprocess import run_inprocess
+from bench.plan import make_plan
 from bench.prepare import Study, prepare
 from config.errors import UserError
 from config.load import load
@@ -137,3 +138,8 @@ def test_budgets_end_a_run_in_good_order(tmp_path: Path) -> None:
     assert s["epsilon"] == pytest.approx(two) and s["epsilon"] <= s["epsilon_budget"]
     said = [e for e in lines(tmp_path / "events.jsonl") if e["event"] == "refused-by-silo"]
     assert {e["silo"] for e in said} == set(s["epsilon_by_silo"]) and said[0]["attack"] == "budget-spent"
+    # Planned before the run: three rounds would cost more than the budget, and two exactly what they did.
+    assert any("above EPSILON=" in w for w in make_plan(study, measured=False)["warnings"])
+    short = replace(study, settings=replace(study.settings, rounds=2))
+    planned = make_plan(short, measured=False)
+    assert planned["epsilon"] == pytest.approx(s["epsilon"]) and planned["warnings"] == []

@@ -20,7 +20,7 @@ from bench.inprocess import InProcessChorus
 from bench.prepare import Study
 from config.errors import UserError
 from coordinator.runlog import RunLog, read_lines
-from coordinator.study import Call, _first_ranges, message_bytes, run_study
+from coordinator.study import Call, first_ranges, message_bytes, run_study
 from crypto.plain_sum import PlainSum
 from methods import METHODS, adjusted, build, feded, module
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
@@ -162,7 +162,7 @@ def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step(
     assert settings.bits == 16
     assert adjusted(replace(asked, options={"logits": "masked", "logit_bits": 32})).bits == 32
     exchange = build("feded", task, settings).exchanges[0]
-    call = Call(0, 0, exchange, Broadcast({}), tuple(range(20)), _first_ranges(settings, exchange), settings.bits)
+    call = Call(0, 0, exchange, Broadcast({}), tuple(range(20)), first_ranges(settings, exchange), settings.bits)
     rng = np.random.default_rng(3)
     log_p = F.log_softmax(torch.from_numpy(rng.normal(0, 8, (20, 15, len(task.labels)))), -1).numpy()
     plain = PlainSum(call.encoding())
