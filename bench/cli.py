@@ -157,6 +157,22 @@ def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/lat
 
 
 @app.command()
+def watch(
+    run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest",
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="As a page on this machine, for a browser.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's port; 0: any free one.")] = 0,
+) -> None:
+    """Follow a run as it goes: rounds, silos and what they do, bytes, metric. Changes nothing."""
+    if dashboard:
+        from bench.dashboard import run_dashboard
+
+        raise typer.Exit(run_dashboard(Path(run), port, console))
+    from bench.watch import run_watch
+
+    raise typer.Exit(run_watch(Path(run), console))
+
+
+@app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(help="Run folders; those of one method are its seeds.")],
     output: Annotated[str, typer.Option(help="The page to write.")] = "compare.html",
@@ -174,12 +190,16 @@ def compare(
 def extract(
     model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
     sources: Annotated[list[str] | None, typer.Argument(help="Files or folders; - or nothing: standard input.")] = None,
-    output: Annotated[str, typer.Option(help="Write JSON lines to this file.")] = "",
-    format: Annotated[str, typer.Option(help="jsonl or terminal; auto: terminal where there is one.")] = "auto",
+    output: Annotated[str, typer.Option(help="Write JSON lines to this file, or BRAT into this folder.")] = "",
+    format: Annotated[str, typer.Option(help="jsonl, brat or terminal; auto: terminal where there is one.")] = "auto",
     least: Annotated[float, typer.Option(help="Leave out what scores below this.")] = 0.0,
     none: Annotated[bool, typer.Option("--none", help="Also pairs that the model says have no relation.")] = False,
 ) -> None:
-    """Find relations in new text with a trained model: a sentence a line, <e1:drug>A</e1> treats <e2:illness>B</e2>."""
+    """Find relations or entities in new text with a trained model.
+
+    Sentences: a line each, <e1:drug>A</e1> treats <e2:illness>B</e2>. Documents: PubTator, BRAT or JSON lines, their
+    entities given. Named entities: plain text.
+    """
     from bench.extract import run_extract
 
     raise typer.Exit(run_extract(Path(model), sources or ["-"], output, format, least, none))

@@ -1,97 +1,95 @@
-"""`sottovoce extract`: relations in new text, by a model that a run left; as JSON lines, or in colour on a terminal."""
+"""`sottovoce extract`: relations or entities in new text, by a model that a run left."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from bench.extract_input import Candidate, read_candidates
-from bench.extractors import Found, open_extractor
+from bench.extract_input import read_candidates
+from bench.extract_output import (
+    found_lines,
+    found_view,
+    kept,
+    passage_lines,
+    passage_of,
+    passage_view,
+    write_brat,
+)
+from bench.extract_texts import read_texts
+from bench.extractors import Extractor, open_extractor
+from bench.text_extractors import Passage, TextExtractor
 from config.errors import UserError
 
 __all__ = ["run_extract"]
 
-_HEAD, _TAIL, _BOTH = "bold cyan", "bold magenta", "bold yellow"
+
+class _Result:
+    """What was found, ready for any form of output."""
+
+    def __init__(self, lines: Iterator[str], views: Iterator[Text], passages: Sequence[Passage], closing: str) -> None:
+        self.lines, self.views, self.passages, self.closing = lines, views, passages, closing
 
 
 def run_extract(model: Path, sources: Sequence[str], output: str, format: str, least: float, none: bool) -> int:
     """Read, judge, write. Progress goes to standard error, so that standard output can be piped."""
-    if format not in ("auto", "jsonl", "terminal"):
-        raise UserError(f'--format must be jsonl, terminal or auto, not "{format}".')
+    if format not in ("auto", "jsonl", "brat", "terminal"):
+        raise UserError(f'--format must be jsonl, brat, terminal or auto, not "{format}".')
+    if format == "brat" and not output:
+        raise UserError("--format brat writes files: say into which folder, with --output.")
     extractor = open_extractor(model)
-    candidates = read_candidates(sources)
     shown, said = Console(soft_wrap=True, highlight=False), Console(stderr=True)
     bar = Progress(
-        TextColumn("sentences"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         console=said,
         transient=True,
         disable=not said.is_terminal,
     )
-    with bar:
-        task = bar.add_task("", total=len(candidates))
-        found = extractor.extract(candidates, lambda n: bar.advance(task, n))
-    kept = [f for f in found if f.score >= least and (none or f.relation is not None)]
-    if output:
+    work = _texts if isinstance(extractor, TextExtractor) else _sentences
+    result = work(extractor, sources, bar, least, none)  # type: ignore[arg-type]
+    if format == "brat":
+        write_brat(Path(output), result.passages)
+    elif output:
         try:
-            Path(output).write_text("".join(_lines(kept)), "utf-8")
+            Path(output).write_text("".join(result.lines), "utf-8")
         except OSError as e:
             raise UserError(f'"{output}" cannot be written ({e.strerror}).') from None
     elif format == "jsonl" or (format == "auto" and not shown.is_terminal):
-        for line in _lines(kept):
+        for line in result.lines:
             print(line, end="")
     else:
-        for f in kept:
-            shown.print(_view(f))
-    pairs = sum(f.relation is not None for f in found)
-    said.print(f"{len(candidates)} sentences, {len(found)} pairs, {pairs} with a relation", highlight=False)
+        for view in result.views:
+            shown.print(view)
+    said.print(result.closing, highlight=False)
     return 0
 
 
-def _lines(found: Sequence[Found]) -> Iterator[str]:
-    for f in found:
-        e = f.candidates[0].example
-        entities = {
-            name: {"text": e.text[slice(*span)], "start": span[0], "end": span[1], "type": kind}
-            for name, span, kind in (("head", e.head, e.head_type), ("tail", e.tail, e.tail_type))
-        }
-        line: dict[str, Any] = {"id": f.candidates[0].id, "text": e.text, **entities}
-        line |= {"relation": f.relation, "score": round(f.score, 6)}
-        line["scores"] = {r: round(p, 6) for r, p in f.scores.items()}
-        if len(f.candidates) > 1:
-            line["sentences"] = [c.id for c in f.candidates]
-        yield json.dumps(line, ensure_ascii=False) + "\n"
+def _sentences(extractor: Extractor, sources: Sequence[str], bar: Progress, least: float, none: bool) -> _Result:
+    candidates = read_candidates(sources)
+    with bar:
+        task = bar.add_task("sentences", total=len(candidates))
+        found = extractor.extract(candidates, lambda n: bar.advance(task, n))
+    good = [f for f in found if f.score >= least and (none or f.relation is not None)]
+    pairs = sum(f.relation is not None for f in found)
+    closing = f"{len(candidates)} sentences, {len(found)} pairs, {pairs} with a relation"
+    return _Result(found_lines(good), map(found_view, good), [passage_of(f) for f in good], closing)
 
 
-def _view(f: Found) -> Text:
-    c = f.candidates[0]
-    text = _coloured(c)
-    e = c.example
-    said = f.relation or "no relation"
-    line = Text.assemble(
-        ("  ", ""),
-        (e.text[slice(*e.head)], _HEAD),
-        (f"  {said}  ", "bold green" if f.relation else "dim"),
-        (e.text[slice(*e.tail)], _TAIL),
-        (f"  {f.score:.3f}", "dim"),
-        (f"  ({len(f.candidates)} sentences)" if len(f.candidates) > 1 else "", "dim"),
-    )
-    return Text("\n").join([text, line])
-
-
-def _coloured(c: Candidate) -> Text:
-    e = c.example
-    text = Text(e.text)
-    text.stylize(_HEAD, *e.head)
-    text.stylize(_TAIL, *e.tail)
-    start, end = max(e.head[0], e.tail[0]), min(e.head[1], e.tail[1])
-    if start < end:
-        text.stylize(_BOTH, start, end)
-    return text
+def _texts(extractor: TextExtractor, sources: Sequence[str], bar: Progress, least: float, none: bool) -> _Result:
+    texts = read_texts(sources)
+    with bar:
+        task = bar.add_task("texts", total=len(texts))
+        found = extractor.extract(texts, lambda n: bar.advance(task, n))
+    good = [kept(p, least, none) for p in found]
+    if extractor.finds == "entities":
+        closing = f"{len(texts)} texts, {sum(len(p.entities) for p in good)} entities"
+    else:
+        related = sum(x.relation is not None for p in good for x in p.links)
+        closing = f"{len(texts)} texts, {sum(len(p.entities) for p in good)} entities given, {related} relations"
+    lines = passage_lines(good, extractor.finds == "relations")
+    return _Result(lines, map(passage_view, good), good, closing)

@@ -5,6 +5,7 @@
 * **JSON lines**: `{"text": "…", "head": {"start": 0, "end": 7, "type": "drug"}, "tail": {…}}`, or, for every ordered
   pair of several, `{"text": "…", "entities": [{"start": 0, "end": 7, "type": "drug"}, …]}`. Offsets count characters,
   the end is exclusive. `id` is kept if it is there.
+* **PubTator**, and **BRAT** (`x.txt` with `x.ann`): every ordered pair of entities that one sentence mentions.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from bench.extract_texts import Text, has_entities, parsed
 from config.errors import UserError
+from corpora.readers.splitting import sentence_spans
 from corpora.sentence_table import Example
 
 __all__ = ["Candidate", "read_candidates"]
 
 _MARK = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
-_SUFFIXES = (".txt", ".jsonl", ".json")
+_SUFFIXES = (".txt", ".jsonl", ".json", ".pubtator")
 _HINT = 'mark them as in "<e1:drug>aspirin</e1> prevents <e2:disease>stroke</e2>", or give JSON lines'
 
 
@@ -71,6 +74,11 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
     except UnicodeDecodeError as e:
         at = raw[: e.start].count(b"\n") + 1
         raise UserError(f"{name}, line {at}: byte {e.start} is not UTF-8; convert the file to UTF-8.") from None
+    if has_entities(name, text):
+        beside = Path(name).with_suffix(".ann")
+        for whole in parsed(name, text, beside if beside.is_file() else None):
+            yield from _sentences_of(whole)
+        return
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -84,6 +92,19 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
             raise UserError(f"{name}, line {number}: there is no {e} in it.") from None
         except (ValueError, TypeError, AttributeError) as e:
             raise UserError(f"{name}, line {number}: {e}.") from None
+
+
+def _sentences_of(whole: Text) -> Iterator[Candidate]:
+    """Every ordered pair of entities that a sentence of the text mentions, each at its first mention there."""
+    spans = [m for e in whole.entities for m in e.mentions]
+    for k, (a, b) in enumerate(sentence_spans(whole.text, spans), 1):
+        here = []
+        for e in whole.entities:
+            inside = [(x - a, y - a) for x, y in e.mentions if a <= x and y <= b]
+            here += [(inside[0], e.type)] if inside else []
+        for n, (head, tail) in enumerate(permutations(here, 2), 1):
+            if head[0] != tail[0]:
+                yield Candidate(f"{whole.id}:{k}.{n}", _pair(whole.text[a:b].rstrip(), head, tail))
 
 
 def _marked(line: str) -> Example:

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import nn
 
 from bench.extract_input import Candidate
+from bench.text_extractors import DocumentExtractor, NerExtractor, TaggerExtractor, TextExtractor
 from config.errors import UserError, nearest
 from models.bags import bag_scores
 from models.encoder import Style, open_model
 from models.marking import tokenise
 from models.pcnn import PAD, PCNN, UNKNOWN, hashed_word
 
-__all__ = ["Extractor", "Found", "model_folder", "open_extractor"]
+__all__ = ["Extractor", "Found", "loaded", "model_folder", "open_extractor"]
 
 _BATCH = 64
 _WORD = re.compile(r"\w+(?:[-'_]\w+)*|[^\w\s]")
@@ -59,7 +61,7 @@ class SentenceExtractor(Extractor):
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self.none, self._length, self._style = about["none"], int(about["max_length"]), Style(**about["style"])
         model, self._tokenizer, self.relations = open_model(folder)
-        self._model = _loaded(model, folder)
+        self._model = loaded(model, folder)
 
     def extract(self, candidates: Sequence[Candidate], progress: Callable[[int], None]) -> list[Found]:
         mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in (c.example for c in candidates))
@@ -96,7 +98,7 @@ class BagExtractor(Extractor):
         weights = _weights(folder)
         word_dim = weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
         network = PCNN(int(about["vocabulary_size"]), len(self.relations), word_dim=word_dim)
-        self._model = _loaded(network, folder)
+        self._model = loaded(network, folder)
 
     def _word(self, word: str) -> int:
         return hashed_word(word, self._hashed) if self._hashed else self._known.get(word.lower(), UNKNOWN)
@@ -142,7 +144,13 @@ class BagExtractor(Extractor):
         return self._model.encode(words, lengths, heads, tails)
 
 
-_ARCHITECTURES: dict[str, type[Extractor]] = {"sentence-encoder": SentenceExtractor, "pcnn": BagExtractor}
+_ARCHITECTURES: dict[str, type[Extractor] | type[TextExtractor]] = {
+    "sentence-encoder": SentenceExtractor,
+    "pcnn": BagExtractor,
+    "document-encoder": DocumentExtractor,
+    "pointer-ner": NerExtractor,
+    "tagger": TaggerExtractor,
+}
 
 
 def model_folder(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -160,7 +168,7 @@ def model_folder(path: Path) -> tuple[Path, dict[str, Any]]:
     return folder, about | {"architecture": kind}
 
 
-def open_extractor(path: Path) -> Extractor:
+def open_extractor(path: Path) -> Extractor | TextExtractor:
     folder, about = model_folder(path)
     kind = about["architecture"]
     if kind not in _ARCHITECTURES:
@@ -171,10 +179,14 @@ def open_extractor(path: Path) -> Extractor:
         raise UserError(f'The model in "{folder}" is not whole: {Path(e.filename).name} is missing.') from None
     except (KeyError, TypeError, OSError) as e:
         raise UserError(f'The model in "{folder}" cannot be opened: {e}.') from None
+    except RuntimeError as e:  # torch, of weights that do not fit
+        first = str(e).strip().splitlines()[-1].strip()
+        raise UserError(f'The weights in "{folder}" are not those of its config.json: {first}') from None
+    except SafetensorError as e:
+        raise UserError(f'"{folder / "model.safetensors"}" is damaged: {e}.') from None
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -183,10 +195,10 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
         raise UserError(f'"{folder / "model.safetensors"}" is damaged: {e}.') from None
 
 
-def _loaded(model: nn.Module, folder: Path) -> Any:
+def loaded(model: nn.Module, folder: Path) -> Any:
     """With every weight from the file: one that is missing, unknown or of another shape would be a wrong model."""
     weights = _weights(folder)
-    own = dict(model.named_parameters())
+    own = {n: p for n, p in model.named_parameters() if p.requires_grad}  # a frozen language model is not in the file
     odd = sorted(set(own) ^ set(weights))
     odd += [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
     if odd:

@@ -80,6 +80,7 @@ class InProcessChorus:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
             sealed[i] = answer.sealed
+            self._runlog.event("answered", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
         self._gone |= self.spent
         here = [i for i in here if i not in self._gone]
         if not here:

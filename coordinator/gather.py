@@ -158,6 +158,8 @@ class Gather:
         if was is not Stage.DONE:
             self._phases.add_silo(was.value, now - self._since[silo])
         self._stage[silo], self._since[silo] = stage, now
+        if stage is Stage.DONE:
+            self._runlog.event("answered", silo=silo, round=self._call.round, exchange=self._call.exchange.name)
         return was
 
     def _in(self, *stages: Stage) -> list[str]:

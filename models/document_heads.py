@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-__all__ = ["HEADS", "loss", "outputs", "predict"]
+__all__ = ["HEADS", "loss", "outputs", "predict", "scores"]
 
 HEADS = ("softmax2", "bce", "atl")
 _NEVER = -1e30
@@ -50,3 +50,10 @@ def predict(head: str, logits: torch.Tensor, most: int = 0) -> torch.Tensor:
         kept = margin.topk(most, dim=1).indices
         chosen &= torch.zeros_like(chosen).scatter(1, kept, True)
     return chosen
+
+
+def scores(head: str, logits: torch.Tensor) -> torch.Tensor:
+    """(pairs, relations): a probability that the relation holds; with `atl`, against the threshold alone."""
+    if head == "softmax2":
+        return logits.softmax(dim=1)[:, 1:]
+    return torch.sigmoid(logits if head == "bce" else logits[:, 1:] - logits[:, :1])

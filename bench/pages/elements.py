@@ -96,14 +96,15 @@ def section(id_: str, title: str, *inside: str | Html) -> Html:
     return node("section", node("h2", title, id=f"{id_}-title"), *inside, id=id_, aria_labelledby=f"{id_}-title")
 
 
-def page(title: str, *inside: str | Html) -> str:
-    """One file that needs no other: style, chart library and code stand in it."""
+def page(title: str, *inside: str | Html, script: str = "page.js", connect: str = "") -> str:
+    """One file that needs no other: style, chart library and code stand in it. `connect`: whom its code may ask."""
     style, code, library = (
-        (_ASSETS / name).read_text("utf-8") for name in ("page.css", "page.js", "echarts.common.min.js")
+        (_ASSETS / name).read_text("utf-8") for name in ("page.css", script, "echarts.common.min.js")
     )
+    policy = _POLICY + (f"; connect-src {connect}" if connect else "")
     head = Html(
         '<meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<link rel="icon" href="data:,">'

@@ -25,7 +25,7 @@ from corpora.document_table import UNLINKED, Document, Entity, Pair
 from corpora.readers.lines import lines
 from corpora.readers.splitting import sentence_spans
 
-__all__ = ["Notes", "Raw", "documents", "pair_types", "read"]
+__all__ = ["Notes", "Raw", "documents", "entities_of", "pair_types", "read"]
 
 Types = tuple[str, str]
 
@@ -127,7 +127,7 @@ def pair_types(train: Sequence[Raw]) -> list[Types]:
 
 def documents(raws: Sequence[Raw], types: Sequence[Types], notes: Notes) -> Iterator[Document]:
     for raw in raws:
-        entities = _entities(raw)
+        entities = entities_of(raw)
         pairs = list(_pairs(entities, types))
         at = {(entities[h].id, entities[t].id): (h, t) for h, t in pairs}
         relations: dict[tuple[int, int], list[str]] = {}
@@ -147,7 +147,7 @@ def documents(raws: Sequence[Raw], types: Sequence[Types], notes: Notes) -> Iter
         )
 
 
-def _entities(raw: Raw) -> list[Entity]:
+def entities_of(raw: Raw) -> list[Entity]:
     """One per concept and type, in the order of first mention; a mention without a concept is one of its own."""
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     alone: list[Entity] = []

@@ -224,6 +224,7 @@ class DocumentTask(Task):
             "block": self.knobs.block,
             "window": self.window,
             "max_length": self.limit,
+            "pair_types": self._pair_types(),
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
             "backbone": self.checkpoint.backbone.config.to_dict(),
@@ -233,6 +234,13 @@ class DocumentTask(Task):
             self.checkpoint.tokenizer.save_pretrained(folder)
             files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
         return files
+
+    def _pair_types(self) -> list[list[str]]:
+        """The types, head and tail, of which the training split has candidate pairs: what a model can be asked for."""
+        seen = {
+            (d.entities[p.head].type, d.entities[p.tail].type) for d in self.documents("train") for p in d.candidates
+        }
+        return [list(pair) for pair in sorted(seen)]
 
     # What the methods of this task use
 
