@@ -157,6 +157,20 @@ def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/lat
 
 
 @app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A finished run's folder.")] = "runs/latest",
+    csv: Annotated[str, typer.Option(help="Write a CSV table per log into this folder.")] = "",
+    parquet: Annotated[str, typer.Option(help="The same as Parquet.")] = "",
+    tensorboard: Annotated[str, typer.Option(help="Write a TensorBoard log into this folder (optional extra).")] = "",
+    mlflow: Annotated[str, typer.Option(help="Add a run to this MLflow store: a URI (optional extra).")] = "",
+) -> None:
+    """Hand a run's logs to other tools."""
+    from bench.export import run_export
+
+    raise typer.Exit(run_export(Path(run), csv, parquet, tensorboard, mlflow, console))
+
+
+@app.command()
 def watch(
     run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest",
     dashboard: Annotated[bool, typer.Option("--dashboard", help="As a page on this machine, for a browser.")] = False,

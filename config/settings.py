@@ -50,6 +50,7 @@ class Settings:
     out: str = "runs"  # where run folders are made
     target: float = 0.0  # a value of the dev metric: the report names the first round that reaches it; 0 means none
     port: int = 0  # the coordinator's port; 0 means any free one
+    metrics: str = ""  # PORT (on the loopback address) or HOST:PORT for Prometheus; empty: off
 
     # Files a user may name
     vectors: str = ""  # word vectors in text or word2vec format; empty: trained from scratch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import zmq
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint
+from coordinator.metrics import CoordinatorMetrics
 from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
 from coordinator.study import Interrupted, RoundFailed, run_study
@@ -22,10 +24,12 @@ from methods.base import Method
 from methods.task import Task
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
+from wire.metrics import MetricsServer, address_of
 from wire.router import Router
 
 __all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "serve"]
 
+log = logging.getLogger("coordinator")
 INTERRUPTED = 130
 FAILED = 3  #: the run could not be completed with the silos that are left
 
@@ -53,7 +57,17 @@ def serve(
 
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
+    server = None
     runlog = RunLog(run)
+    if settings.metrics:
+        figures = CoordinatorMetrics(settings.rounds, settings.silos)
+        runlog.observer = figures.observe
+        try:
+            server = MetricsServer(figures, *address_of(settings.metrics))
+        except OSError as e:
+            where = f"METRICS={settings.metrics}"
+            raise UserError(f"{where} cannot be listened on ({e.strerror}); give another port.") from None
+        log.info("figures for Prometheus on port %d", server.port)
     roster = json.loads((keys / "roster.json").read_text("utf-8"))
     allowed = {entry["curve"].encode(): silo for silo, entry in roster["silos"].items()}
     identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
@@ -91,3 +105,5 @@ def serve(
             raise
     finally:
         router.close()
+        if server is not None:
+            server.close()

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,12 @@ from methods.base import Method, SiloView, derived_seed
 from silo.desk import Desk, MemoryFile
 from silo.journal import FileJournal
 from silo.ledger import Ledger, budget_of
+from silo.metrics import SiloMetrics
 from silo.session import Session, State
 from wire.dealer import Dealer
 from wire.keys import CurveKeys
 from wire.messages import Hello
+from wire.metrics import MetricsServer, address_of
 
 __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
@@ -65,7 +68,7 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     weights, wherever its folder is.
     """
     private = ["out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target", "ledger"]
-    private += ["physical"]
+    private += ["physical", "metrics"]
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private += ["epsilon", "noise"]
     agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}
@@ -149,20 +152,39 @@ def serve(
     )
     dealer = Dealer(address, CurveKeys.load(home.path / "curve"), roster["coordinator"].encode())
     log.info("%s, process %d, dials %s", name, os.getpid(), address)
+    # The silos of a simulation share their settings, and so would share one port: there only the coordinator tells.
+    figures, server = (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
     try:
         dealer.send(*session.start())
         while session.state is not State.STOPPED:
             heard = dealer.receive(timeout=3600)
             if heard is None:
                 continue
+            since = time.monotonic()
+            if figures is not None:
+                figures.heard(*heard)
             for message, payload in session.hear(*heard):
                 dealer.send(message, payload)
+                if figures is not None:
+                    figures.sent(message, payload, time.monotonic() - since)
             del heard
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")
         log.info("%s ends: the coordinator said stop", name)
         return 0
     finally:
+        if server is not None:
+            server.close()
         dealer.close()
         journal.close()
         ledger.close()
+
+
+def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:
+    figures = SiloMetrics(name)
+    try:
+        server = MetricsServer(figures, *address_of(address))
+    except OSError as e:
+        raise UserError(f"METRICS={address} cannot be listened on ({e.strerror}); give another port.") from None
+    log.info("figures for Prometheus on port %d", server.port)
+    return figures, server

@@ -8,6 +8,8 @@ import re
 import socket
 import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,18 +95,46 @@ def _windows(arrays: dict[str, np.ndarray]) -> list[bytes]:
     ]
 
 
+def _scraped(log: Path) -> str:
+    """What Prometheus would be told now; nothing while nobody answers."""
+    port = re.search(r"figures for Prometheus on port (\d+)", log.read_text())
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=5) as answer:  # type: ignore[index]
+            return str(answer.read().decode())
+    except (OSError, TypeError):
+        return ""
+
+
+def _check_figures(figures: dict[str, str], traffic: list[dict]) -> None:
+    def value(name: str, figure: str) -> float:
+        return float(re.search(rf"^sottovoce_{re.escape(figure)} (\S+)$", figures[name], re.M)[1])  # type: ignore[index]
+
+    assert value("coordinator", "silos_enrolled") == 3 and value("coordinator", "rounds_done") >= 1
+    assert 0 < value("coordinator", 'bytes_total{direction="up"}') <= sum(t["wire_bytes"] for t in traffic)
+    sent = sum(t["wire_bytes"] for t in traffic if t["silo"] == "silo-000" and t["direction"] == "up")
+    assert 0 < value("silo-0", 'silo_bytes_total{direction="up"}') <= sent
+    assert value("silo-0", "silo_epsilon") == float("inf") and value("silo-0", "silo_answers_total") >= 1
+
+
 def test_a_wiretap_sees_nothing_and_counts_what_we_count(tmp_path: Path, programs) -> None:  # type: ignore[no-untyped-def]
     keys, log = tmp_path / "keys", tmp_path / "coordinator.txt"
-    _begin(programs, log, "coordinator", f"OUT={tmp_path}", "--keys", str(keys), *WORDS)
+    _begin(programs, log, "coordinator", f"OUT={tmp_path}", "--keys", str(keys), "METRICS=0", *WORDS)
     port = wait_for(lambda: re.search(r"listening on 127\.0\.0\.1:(\d+)", log.read_text()))[1]
     tap = Wiretap(int(port))
     for i in range(3):
         home = keys / "silos" / f"silo-{i:03d}"
         words = ["--index", str(i), "--address", f"127.0.0.1:{tap.port}", "--keys", str(home)]
-        _begin(programs, tmp_path / f"silo-{i}.txt", "silo", *words, *WORDS)
+        _begin(programs, tmp_path / f"silo-{i}.txt", "silo", *words, "METRICS=0", *WORDS)
+    figures = dict.fromkeys(("coordinator", "silo-0"), "")
+    until = time.monotonic() + 180
+    while any(p.poll() is None for p in programs) and time.monotonic() < until:
+        for name in figures:
+            figures[name] = _scraped(tmp_path / f"{name}.txt") or figures[name]
+        time.sleep(0.05)
     for process in programs:
-        assert process.wait(180) == 0, "\n".join(p.read_text() for p in tmp_path.glob("*.txt"))
+        assert process.wait(1) == 0, "\n".join(p.read_text() for p in tmp_path.glob("*.txt"))
     tap.close()
+    _check_figures(figures, lines(tmp_path / "latest" / "traffic.jsonl"))
     seen, run = bytes(tap.up + tap.down), tmp_path / "latest"
 
     # The counter agrees with the wire.
