@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched from a hub un
 import typer
 from rich.console import Console
 
+from bench.provision import keys_app, roster_app
 from config.errors import UserError, nearest
 from config.load import load
 from config.settings import Settings
@@ -31,6 +32,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
+
+app.add_typer(keys_app, name="keys")
+app.add_typer(roster_app, name="roster")
 
 Words = Annotated[
     list[str] | None,
@@ -78,6 +82,11 @@ def simulate(
     raise typer.Exit(program.simulate(settings, console))
 
 
+Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
+OwnCorpus = Annotated[str, typer.Option(help="The folder to score on; nothing: the study's built-in corpus.")]
+Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
+
+
 @app.command()
 def plan(
     words: Words = None,
@@ -100,36 +109,47 @@ def plan(
 
 @app.command()
 def coordinator(
-    words: Words = None,
-    keys: Annotated[str, typer.Option(help="Folder of the study's keys; made if it is not there.")] = "keys",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the silos to enrol.")] = 600.0,
-    set_: Set = None,
-    config: Config = None,
+    config: Annotated[str, typer.Option(help="The study file, as the consortium agreed on it.")],
+    home: Own,
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:5555",
+    corpus: OwnCorpus = "",
+    encoder: Checkpoint = "",
+    seq2seq: Checkpoint = "",
+    vectors: Checkpoint = "",
+    out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
+    wait: Annotated[float, typer.Option(help="Seconds to wait for all silos to enrol.")] = 600.0,
 ) -> None:
-    """Run the coordinator of a study whose silos run elsewhere. PORT=, METHOD=, ROUNDS= … as for simulate."""
-    overrides, config = _settle(words, {}, set_, config)
-    settings = _settings(config, overrides)
-    from bench.remote import run_coordinator
+    """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the same run."""
+    from bench.consortium import Machine, run_coordinator
 
-    raise typer.Exit(run_coordinator(settings, Path(keys), host, wait, console))
+    machine = Machine(Path(home), corpus, encoder, seq2seq, vectors, out)
+    raise typer.Exit(run_coordinator(Path(config), machine, listen, wait, console))
 
 
 @app.command()
 def silo(
-    words: Words = None,
-    index: Annotated[int, typer.Option(help="This silo's number in the study, from 0.")] = ...,  # type: ignore[assignment]
-    address: Annotated[str, typer.Option(help="The coordinator, as HOST:PORT.")] = ...,  # type: ignore[assignment]
-    keys: Annotated[str, typer.Option(help="This silo's own folder of keys.")] = ...,  # type: ignore[assignment]
-    set_: Set = None,
-    config: Config = None,
+    config: Annotated[str, typer.Option(help="This silo's own file: study, folders, limits.")],
+    accept: Annotated[str, typer.Option(metavar="HASH", help="Agree to the study with this hash, unasked.")] = "",
 ) -> None:
-    """Run one silo of a study: it dials out to the coordinator and opens no port."""
-    overrides, config = _settle(words, {}, set_, config)
-    settings = _settings(config, overrides)
-    from bench.remote import run_silo
+    """Run one silo of a study: it shows what would leave, asks, then dials out to the coordinator; it opens no port."""
+    from bench.consortium import run_silo
 
-    raise typer.Exit(run_silo(settings, index, address, Path(keys), console))
+    raise typer.Exit(run_silo(Path(config), accept, console))
+
+
+@app.command()
+def study(
+    config: Annotated[str, typer.Option(help="The study file.")],
+    home: Own,
+    corpus: OwnCorpus = "",
+    encoder: Checkpoint = "",
+    seq2seq: Checkpoint = "",
+    vectors: Checkpoint = "",
+) -> None:
+    """Show what a study discloses, its hash, and the [hashes] that its file may name."""
+    from bench.consortium import Machine, show_study
+
+    show_study(Path(config), Machine(Path(home), corpus, encoder, seq2seq, vectors, ""), console)
 
 
 @app.command()

@@ -22,12 +22,14 @@ from pathlib import Path
 from bench.memory import MemoryWatch
 from bench.prepare import Study
 from bench.progress import Follower
-from bench.rundir import silo_home
+from bench.rundir import coordinator_home, silo_home
 from config.errors import UserError
+from config.logs import log_to
 from coordinator import process as coordinator_process
 from methods.base import silo_name
 from silo import process as silo_process
 from silo.process import study_hash
+from wire.keyring import Keyring
 
 __all__ = ["Outcome", "run_processes"]
 
@@ -44,6 +46,8 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
     study_id = study_hash(settings, study.task.agreement())
     slots = settings.slots or os.cpu_count() or 1
+    keys = Keyring.load(coordinator_home(run))
+    keys.pinned()  # verified here, once for all that are forked
     parent = os.getpid()
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared between the silos
@@ -58,7 +62,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             os.write(writer, f"{port}\n".encode())
 
         return coordinator_process.serve(
-            run, run / "keys", settings, study.task, study.method, study_id, slots, bound=bound
+            run, keys, settings, study.task, study.method, study_id, slots, bound=bound
         )
 
     interrupted = {"times": 0}
@@ -67,7 +71,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         interrupted["times"] += 1
 
     previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    coordinator = _fork(parent, run / "coordinator.log", coordinate, writer)
+    coordinator = _fork(parent, coordinator_home(run) / "coordinator.log", coordinate, writer)
     silos: dict[int, int] = {}
     memory = MemoryWatch()
     try:
@@ -150,9 +154,7 @@ def _fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None 
         os.dup2(out, 1)
         os.dup2(out, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        logging.basicConfig(
-            stream=sys.stderr, level=logging.INFO, force=True, format="%(asctime)s %(levelname)s %(message)s"
-        )
+        log_to(sys.stderr)
         status = work()
     except UserError as e:
         status, sentence = 2, str(e)

@@ -33,12 +33,20 @@ class Study:
     partition: Partition
 
 
-def prepare(settings: Settings) -> Study:
+def prepare(settings: Settings, holder: int | None = None) -> Study:
+    """`holder`: None where one corpus is cut among the silos; else the number of the silo that has all of it, or -1
+    for a coordinator, which needs no training data.
+    """
     settings = adjusted(settings)
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name, task.natural_silos())
     seed = derived_seed(settings.seed, "partition")
-    partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+    if holder is None:
+        partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+    else:
+        nothing = np.arange(0)
+        held = tuple(np.arange(task.train_size()) if i == holder else nothing for i in range(settings.silos))
+        partition = Partition(held, "own", seed)
     task.divided(partition.indices)
     method = build(settings.method, task, settings)
     if not settings.secagg and not any(e.masked for e in method.exchanges):

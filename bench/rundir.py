@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import platform
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError
 from config.load import dump
 from config.settings import Settings
-from crypto.keys import Identity
+from crypto.roster import found
 from methods.base import derived_seed, silo_name
-from wire.keys import CurveKeys, write_private
+from wire.keyring import Keyring
 
-__all__ = ["create", "make_keys", "shared_secret", "silo_home", "this_command"]
+__all__ = ["coordinator_home", "create", "make_keys", "shared_secret", "silo_home", "this_command"]
 
 _NAMED = ("torch", "numpy", "cryptography", "pyzmq", "transformers", "opacus", "datasets")
 
 
-def create(settings: Settings, command: str) -> Path:
-    """runs/<id> with config.toml in it, and `latest` pointing there."""
+def create(settings: Settings, command: str, name: str = "") -> Path:
+    """runs/<id> with config.toml in it, and `latest` pointing there. `name`: this very folder, which may be there."""
     out = Path(settings.out)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for attempt in range(1000):
-            run = out / f"{stamp}-{settings.method}-s{settings.seed}{f'-{attempt}' if attempt else ''}"
+            run = out / (name or f"{stamp}-{settings.method}-s{settings.seed}{f'-{attempt}' if attempt else ''}")
             try:
-                run.mkdir()
+                run.mkdir(exist_ok=bool(name))
                 break
             except FileExistsError:
                 continue
@@ -46,6 +46,10 @@ def create(settings: Settings, command: str) -> Path:
     return run
 
 
+def coordinator_home(run: Path) -> Path:
+    return run / "coordinator"
+
+
 def silo_home(run: Path, index: int) -> Path:
     return run / "silos" / silo_name(index)
 
@@ -55,24 +59,15 @@ def shared_secret(settings: Settings) -> bytes:
     return b"".join(derived_seed(settings.seed, "shared secret", i).to_bytes(8, "little") for i in range(4))
 
 
-def make_keys(keys: Path, homes: Path, silos: int, secret: bytes) -> None:
-    """Keys for one coordinator and all silos, each silo's in a folder of its own that can be carried to its machine."""
-    keys.mkdir(mode=0o700, parents=True)
-    coordinator = CurveKeys.generate()
-    coordinator.save(keys / "coordinator.curve")
-    public: dict[str, dict[str, str]] = {}
-    for i in range(silos):
-        home = homes / silo_name(i)
-        home.mkdir(parents=True, mode=0o700)
-        curve, identity = CurveKeys.generate(), Identity.generate()
-        curve.save(home / "curve")
-        identity.save(home / "identity")
-        write_private(home / "shared.secret", secret)
-        public[silo_name(i)] = {"curve": curve.public.decode(), "identity": identity.public.hex()}
-    roster = json.dumps({"coordinator": coordinator.public.decode(), "silos": public}, indent=1).encode()
-    write_private(keys / "roster.json", roster)
-    for i in range(silos):
-        write_private(homes / silo_name(i) / "roster.json", roster)
+def make_keys(coordinator: Path, homes: Path, silos: int, secret: bytes) -> None:
+    """What a consortium does by hand, for one machine: keys of a coordinator and of all silos, and their roster."""
+    hub = Keyring.create(coordinator, "coordinator", "coordinator")
+    rings = {silo_name(i): Keyring.create(homes / silo_name(i), silo_name(i), "silo") for i in range(silos)}
+    roster = replace(found("a simulation", hub.card), silos=tuple(r.card for r in rings.values()))
+    roster = roster.sign({r.card.name: r.identity for r in (hub, *rings.values())}, secret)
+    hub.pin(roster)
+    for ring in rings.values():
+        ring.adopt(roster, coordinator / "roster.json")
 
 
 def this_command() -> str:

@@ -85,7 +85,8 @@ def _new_run(study: Study) -> Path:
     try:
         write_partition(run, study)
         if settings.runner == "processes":
-            rundir.make_keys(run / "keys", run / "silos", settings.silos, rundir.shared_secret(settings))
+            secret = rundir.shared_secret(settings)
+            rundir.make_keys(rundir.coordinator_home(run), run / "silos", settings.silos, secret)
     except (OSError, KeyFileError) as e:
         raise UserError(f'OUT: writing to "{run}" failed ({getattr(e, "strerror", e)}); give another OUT.') from None
     return run

@@ -13,7 +13,7 @@ from typing import Any
 from config.errors import UserError, nearest
 from config.settings import TASK_DEFAULTS, Settings
 
-__all__ = ["dump", "load", "read_file", "with_task_defaults"]
+__all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
 _TYPES = {f.name: type(getattr(Settings(), f.name)) for f in fields(Settings) if f.name != "options"}
 _KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "text"}
@@ -32,18 +32,27 @@ def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
     if values.get("silos", 1) == 0:  # in the settings themselves it says that the user left it open
         raise UserError("SILOS must be between 1 and 10000, not 0.")
     settings = replace(Settings(), **values, options=options)
-    _check(settings)
+    check(settings)
     return settings
 
 
-def read_file(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"The configuration file {path} does not exist; check CONFIG.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
         raise UserError(f"The configuration file {path} cannot be read: {e}.") from None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    table = read_toml(path)
     table.pop("run", None)  # what a finished run noted about itself (versions, command)
+    return typed(path, table)
+
+
+def typed(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings from a TOML table, each of its type; `path` is named where one is not."""
     out: dict[str, Any] = {}
     for key, value in table.items():
         if key == "options" and isinstance(value, dict):
@@ -109,7 +118,7 @@ def _guess(text: str) -> Any:
         return text
 
 
-def _check(s: Settings) -> None:
+def check(s: Settings) -> None:
     """What can be said without knowing the method. One sentence each, naming the key and what to do."""
 
     def need(ok: bool, sentence: str) -> None:
@@ -126,6 +135,7 @@ def _check(s: Settings) -> None:
     need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
     need(s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}.")
     need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
+    need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
@@ -159,6 +169,8 @@ def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
 
 def _check_cohort(s: Settings) -> None:
     cohort = max(int(s.fraction * s.silos), 1)
+    if s.minimum > cohort:
+        raise UserError(f"MINIMUM={s.minimum} silos in a sum cannot be had of {cohort} participants in a round.")
     if s.secagg and cohort < 3:
         raise UserError(
             f"A secure sum needs at least three participants in a round, and SILOS={s.silos} with "

@@ -156,7 +156,7 @@ class NetworkChorus:
         self._members.discard(silo)
 
     def _check_enough(self) -> None:
-        need = 3 if self._settings.secagg else 1
+        need = max(3 if self._settings.secagg else 1, self._settings.minimum)
         if len(self._members) < need:
             raise RoundFailed(f"Only {len(self._members)} silos are here and a run needs at least {need}.")
 

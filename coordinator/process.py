@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
 from coordinator.study import Interrupted, RoundFailed, run_study
 from crypto.params import policy_for
-from methods.base import Method
+from methods.base import Method, silo_name
 from methods.task import Task
 from wire.counter import ByteCounter
-from wire.keys import CurveKeys
+from wire.keyring import Keyring
 from wire.metrics import MetricsServer, address_of
 from wire.router import Router
 
@@ -31,12 +30,13 @@ __all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "serve"]
 
 log = logging.getLogger("coordinator")
 INTERRUPTED = 130
+NOTHING: Mapping[str, str] = {}
 FAILED = 3  #: the run could not be completed with the silos that are left
 
 
 def serve(
     run: Path,
-    keys: Path,
+    keys: Keyring,
     settings: Settings,
     task: Task,
     method: Method,
@@ -45,8 +45,10 @@ def serve(
     host: str = "127.0.0.1",
     bound: Callable[[int], None] = lambda port: None,
     enrol_seconds: float = 60.0,
+    agreed: Mapping[str, str] = NOTHING,
 ) -> int:
     """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open.
+    `agreed`: what else than the task's content silos must have alike, by name.
 
     Raises RoundFailed when too few silos are left; what is finished is kept.
     """
@@ -68,10 +70,10 @@ def serve(
             where = f"METRICS={settings.metrics}"
             raise UserError(f"{where} cannot be listened on ({e.strerror}); give another port.") from None
         log.info("figures for Prometheus on port %d", server.port)
-    roster = json.loads((keys / "roster.json").read_text("utf-8"))
-    allowed = {entry["curve"].encode(): silo for silo, entry in roster["silos"].items()}
-    identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
-    router = Router(CurveKeys.load(keys / "coordinator.curve"), allowed, ByteCounter())
+    roster = keys.pinned()
+    allowed = {card.curve.encode(): silo_name(i) for i, card in enumerate(roster.silos)}
+    identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}
+    router = Router(keys.curve, allowed, ByteCounter(), {r.curve.encode(): r.name for r in roster.revoked})
     try:
         try:
             port = router.bind(host, settings.port)
@@ -86,8 +88,9 @@ def serve(
         runlog.event("listening", port=port, round=resume.finished if resume else 0)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
+        content = {**task.agreement(), **agreed}
         chorus = NetworkChorus(
-            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"], task.agreement()
+            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"], content
         )
         try:
             chorus.enrol(enrol_seconds, resume.finished if resume else 0)

@@ -7,6 +7,7 @@ never sees half of one.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from wire.counter import ByteCounter
 
 __all__ = ["RunLog", "checked_charges", "read_lines"]
 
+log = logging.getLogger("coordinator.events")
 _CLEAR = "the coordinator: nothing was masked"
 
 
@@ -72,6 +74,7 @@ class RunLog:
     def event(self, event: str, **details: Any) -> None:
         """Something a person following the run may want to know now."""
         self.append("events.jsonl", {"time": round(time.time(), 3), "event": event, **details})
+        log.info("%s", event, extra={"fields": details})
 
     def traffic(self, counter: ByteCounter) -> tuple[int, int]:
         """Empty the counter into traffic.jsonl; returns (bytes up, bytes down) on the wire."""

@@ -24,6 +24,10 @@ class Label(StrEnum):
     REVEAL = "reveal"  # a nonce, and with it agreement on the session id
     UPLOAD = "upload"  # the sealed blobs and seed commitments of one sum
     ENDORSE = "endorse"  # one survivor set for one sum
+    CARD = "card"  # a party's own public keys
+    SUCCESSOR = "successor"  # the card with which a party replaces its keys, signed with the old ones
+    ROSTER = "roster"  # one version of the list of parties
+    GROUP = "group-secret"  # the boxes in which one silo sent the silos' common secret
     # Hashes
     NONCE = "nonce-commitment"
     SESSION = "session-id"
@@ -45,6 +49,7 @@ class Label(StrEnum):
     RATCHET = "ratchet"
     EDGE = "edge-seed"  # r_uv
     SEAL = "seal-key"
+    BOX = "box-key"  # an identity's X25519 half
 
 
 def frame(label: str, *parts: bytes) -> bytes:

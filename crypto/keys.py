@@ -1,7 +1,7 @@
-"""A silo's signing identity (Ed25519), and the small text file that it is kept in.
+"""An identity (Ed25519 to sign, and from the same seed X25519 to be sealed to), and the text file it is kept in.
 
 The file has two lines: `sottovoce-identity-1` and the 32-byte seed in hexadecimal followed by the first 8 hex
-digits of its checksum. It is made with mode 0600, is never overwritten, and is not loaded when others may read it.
+digits of its checksum; `keyfile` says how it is kept.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from crypto.derive import Label, digest
+from crypto.derive import Label, derive, digest
+from crypto.keyfile import KeyFileError, read_secret, write_secret
 
 __all__ = ["Identity", "KeyFileError", "verify"]
 
 _HEADER = "sottovoce-identity-1"
-_MOST_BYTES = 4096
-
-
-class KeyFileError(Exception):
-    """A key file that cannot or must not be used; the message is one sentence."""
 
 
 class Identity:
@@ -50,31 +47,19 @@ class Identity:
     def sign(self, label: str, *parts: bytes) -> bytes:
         return self._key.sign(digest(label, *parts))
 
-    def save(self, path: str | Path) -> None:
+    @property
+    def box(self) -> X25519PrivateKey:
+        """What secrets are sealed to. Derived, so that there is one secret to keep; never the signing key itself."""
+        return X25519PrivateKey.from_private_bytes(derive(self._seed, Label.BOX))
+
+    def save(self, path: str | Path, passphrase: str = "") -> None:
         """Write the key file, mode 0600. An existing file is never touched."""
-        path = Path(path)
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            raise KeyFileError(f"{path} already exists; a key is never overwritten") from None
-        except OSError as error:
-            raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
-        with os.fdopen(handle, "wb") as file:
-            file.write(f"{_HEADER}\n{self._seed.hex()} {_checksum(self._seed)}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
+        content = f"{_HEADER}\n{self._seed.hex()} {_checksum(self._seed)}\n".encode()
+        write_secret(Path(path), "identity", content, passphrase)
 
     @classmethod
-    def load(cls, path: str | Path) -> Identity:
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                content = file.read(_MOST_BYTES)
-        except OSError as error:
-            raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
-        if mode & 0o077:
-            raise KeyFileError(f"{path} is readable by others (mode {mode & 0o777:o}); run: chmod 600 {path}")
+    def load(cls, path: str | Path, passphrase: str = "") -> Identity:
+        content = read_secret(Path(path), "identity", passphrase)
         try:
             header, line = content.decode("ascii").splitlines()
             seed_hex, check = line.split(" ")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,17 @@ import numpy as np
 from config.errors import UserError
 from config.settings import Settings
 from crypto.errors import Refusal
-from crypto.keys import Identity, KeyFileError
 from crypto.params import policy_for
 from crypto.silo_sum import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
 from silo.desk import Desk, MemoryFile
+from silo.home import Home
 from silo.journal import FileJournal
 from silo.ledger import Ledger, budget_of
 from silo.metrics import SiloMetrics
+from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
 from wire.dealer import Dealer
-from wire.keys import CurveKeys
 from wire.messages import Hello
 from wire.metrics import MetricsServer, address_of
 
@@ -37,28 +38,9 @@ __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_ha
 VERSION = "0.1.0"
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
 
+NOTHING: Mapping[str, str] = {}
+
 log = logging.getLogger("silo")
-
-
-@dataclass(frozen=True)
-class Home:
-    """A silo's own folder: keys given to it, and what it must remember."""
-
-    path: Path
-
-    def __post_init__(self) -> None:
-        for name in ("curve", "identity", "shared.secret", "roster.json"):
-            if not (self.path / name).is_file():
-                raise UserError(f"The silo's folder {self.path} has no {name}; it needs the keys made for this silo.")
-
-    @property
-    def roster(self) -> Mapping[str, Any]:
-        table: Mapping[str, Any] = json.loads((self.path / "roster.json").read_text("utf-8"))
-        return table
-
-    @property
-    def secret(self) -> bytes:
-        return (self.path / "shared.secret").read_bytes()
 
 
 def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
@@ -80,16 +62,21 @@ def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> 
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
 
 
-def open_ledger(home: Path, name: str, settings: Settings, task: Any, data: Any) -> Ledger:
+def open_ledger(
+    home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf
+) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo there.
 
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be the same records.
+    `most`: the silo's own bound on epsilon.
     """
     held = hashlib.sha256(task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes())
     path, shared = home / "ledger.jsonl", bool(settings.ledger)
     if shared:
         path = Path(settings.ledger) / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
-    return Ledger(path, budget_of(settings), held.hexdigest()[:32], same_data=shared)
+    budget = budget_of(settings)
+    budget = replace(budget, epsilon=min(budget.epsilon, most))
+    return Ledger(path, budget, held.hexdigest()[:32], same_data=shared)
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -116,31 +103,32 @@ def serve(
     data: Any,
     method: Method,
     simulated: bool = False,
+    rules: Rules = NO_RULES,
+    agreed: Mapping[str, str] = NOTHING,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
-    comes from the operating system, and nobody can subtract it.
+    comes from the operating system, and nobody can subtract it. `rules`: this silo's own, which win over the study's.
+    `agreed`: what else than the task's content must be the same everywhere (the roster, the disclosures), by name.
     """
-    roster = home.roster
-    identities = {silo: bytes.fromhex(entry["identity"]) for silo, entry in roster["silos"].items()}
+    keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     journal = FileJournal(home.path / "journal.jsonl")
-    try:
-        identity = Identity.load(home.path / "identity")
-    except KeyFileError as e:
-        raise UserError(f"{e}.") from None
-
-    content = dict(task.agreement())
+    content = {**task.agreement(), **agreed}
     study = study_hash(settings, content)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)
-        limits = Limits(lane_bits=frozenset({settings.bits}), policy=policy_for(settings.fraction))
-        return SiloSum(name, identity, identities, run, limits, journal)
+        limits = Limits(
+            min_survivors=max(settings.minimum, rules.minimum_survivors),
+            lane_bits=frozenset({settings.bits}),
+            policy=policy_for(settings.fraction),
+        )
+        return SiloSum(name, keys.identity, identities, run, limits, journal)
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
-    ledger = open_ledger(home.path, name, settings, task, data)
+    ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
     session = Session(
         name=name,
         desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors"), ledger),
@@ -149,8 +137,9 @@ def serve(
         broadcast_limit=_BROADCAST_LIMIT,
         hello=Hello(VERSION, study, content),
         peers=tuple(identities),
+        rules=rules.during(settings),
     )
-    dealer = Dealer(address, CurveKeys.load(home.path / "curve"), roster["coordinator"].encode())
+    dealer = Dealer(address, keys.curve, coordinator.curve.encode())
     log.info("%s, process %d, dials %s", name, os.getpid(), address)
     # The silos of a simulation share their settings, and so would share one port: there only the coordinator tells.
     figures, server = (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)

@@ -19,6 +19,7 @@ from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
 from silo.ledger import BudgetSpent
+from silo.rules import Declined
 from wire import messages as m
 from wire.bundle import Inbox, broadcast_digest, pack, pieces
 
@@ -69,12 +70,17 @@ class Session:
         broadcast_limit: int,
         hello: m.Hello,
         peers: tuple[str, ...],
+        rules: Callable[[int], None] = lambda round: None,
     ) -> None:
-        """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off."""
+        """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off.
+
+        `rules`: the silo's own (silo.rules), asked before it hears a round's broadcast; they raise what it declines.
+        """
         self.state = State.GREETED
         self.turned_away = ""  #: the coordinator's reason, when it stopped this silo before it was let in
         self._name, self._desk, self._new_party = name, desk, new_party
         self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
+        self._rules = rules
         self._party: SiloSum | None = None
         self._run: bytes | None = None
         self._number = 0
@@ -112,6 +118,9 @@ class Session:
             if kind not in ("broadcast", "closed") and number is not None and number != self._number:
                 raise Refusal("replay", f"a {kind} message of exchange {number} during {self._number}")
             yield from self._steps[kind](message, payload)
+        except Declined as e:
+            log.warning("declined (%s): %s", e.attack, e.detail)
+            yield m.Refused(self._number, e.attack, e.detail), None
         except BudgetSpent as e:
             yield m.Refused(self._number, e.attack, e.detail), None
         except (Refusal, m.BadMessage) as e:
@@ -154,6 +163,7 @@ class Session:
         self._forget()
         self.state = State.IDLE
         self._number = message.number
+        self._rules(message.round)
         self._told = message
         self._inboxes = [(s, Inbox(getattr(message, s), self._limit)) for s in ("common", "private")]
         self.state = State.HEARING

@@ -120,6 +120,16 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+def consortium(tmp_path: Path) -> Any:
+    """A coordinator and three silos with keys and a roster; whatever was started is ended with the test."""
+    from tests.consortium import Consortium
+
+    made = Consortium(tmp_path)
+    yield made
+    made.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """As in every process of ours: sums of floats depend on the number of threads."""

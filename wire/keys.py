@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 
-__all__ = ["CurveKeys", "write_private"]
+from crypto.keyfile import KeyFileError, read_secret, write_secret
+
+__all__ = ["CurveKeys"]
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,17 @@ class CurveKeys:
         public, secret = zmq.curve_keypair()
         return cls(public, secret)
 
-    def save(self, path: Path) -> None:
-        write_private(path, self.public + b"\n" + self.secret + b"\n")
+    def save(self, path: Path, passphrase: str = "") -> None:
+        """Mode 0600; an existing file is never touched."""
+        write_secret(path, "curve", self.public + b"\n" + self.secret + b"\n", passphrase)
 
     @classmethod
-    def load(cls, path: Path) -> CurveKeys:
-        public, secret = path.read_bytes().split()
+    def load(cls, path: Path, passphrase: str = "") -> CurveKeys:
+        content = read_secret(path, "curve", passphrase)
+        try:
+            public, secret = content.split()
+            if zmq.curve_public(secret) != public:
+                raise ValueError
+        except (ValueError, zmq.ZMQError):
+            raise KeyFileError(f"{path} is not a key file of this program, or is damaged") from None
         return cls(public, secret)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Create `path` readable by its owner alone; the file never exists with wider rights."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as f:
-        f.write(content)

@@ -30,6 +30,7 @@ PATIENCE_MS = 10_000  #: a peer silent for this long (to libzmq, not to Python) 
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
 
 _DOMAIN = "sottovoce"
+NOBODY: Mapping[bytes, str] = {}
 
 log = logging.getLogger("wire")
 
@@ -49,15 +50,17 @@ class Gone:
 class _Zap(ThreadAuthenticator):
     """The allow-list. pyzmq's authenticator in a thread of its own, so that handshakes never wait for training."""
 
-    def __init__(self, context: zmq.Context, allowed: Mapping[bytes, str]) -> None:
+    def __init__(self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]) -> None:
         super().__init__(context, log=logging.getLogger("wire.zap"))
-        self._roster = allowed
+        self._roster, self._revoked = allowed, revoked
 
         self.configure_curve_callback(_DOMAIN, credentials_provider=self)
 
     def callback(self, domain: str, key: bytes) -> bool:
         known = key in self._roster
-        if not known:
+        if key in self._revoked:
+            log.warning("refused (revoked-key): a connection with a key of %s that was revoked", self._revoked[key])
+        elif not known:
             log.warning("refused (unknown-silo): a connection with a key that is not in the roster")
         return known
 
@@ -66,11 +69,17 @@ class _Zap(ThreadAuthenticator):
 
 
 class Router:
-    def __init__(self, keys: CurveKeys, allowed: Mapping[bytes, str], counter: ByteCounter) -> None:
-        """`allowed`: CURVE public key (Z85) -> name of the silo that holds it."""
+    def __init__(
+        self,
+        keys: CurveKeys,
+        allowed: Mapping[bytes, str],
+        counter: ByteCounter,
+        revoked: Mapping[bytes, str] = NOBODY,
+    ) -> None:
+        """`allowed`: CURVE public key (Z85) -> name of the silo that holds it; `revoked`: whose it was, for the log."""
         self.counter = counter
         self._context = zmq.Context()
-        self._zap = _Zap(self._context, allowed)
+        self._zap = _Zap(self._context, allowed, revoked)
         self._zap.start()
         s = self._socket = self._context.socket(zmq.ROUTER)
         s.curve_server = True

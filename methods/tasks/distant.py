@@ -13,6 +13,7 @@ accuracy).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -161,6 +162,13 @@ class DistantTask(Task):
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
             )
+
+    def agreement(self) -> Mapping[str, str]:
+        """Relations by name and order, and the vocabulary by its words, or by how many slots words are hashed into."""
+        words = json.dumps([self.vocabulary_kind, self._vocabulary_size, list(self._known)])
+        relations = json.dumps(list(self.labels))
+        content = {"classes": relations, "vocabulary": words}
+        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in content.items()}
 
     def train_size(self) -> int:
         return len(self.corpus.train)

@@ -20,7 +20,8 @@ from bench.prepare import prepare
 from config.errors import UserError
 from config.load import load
 from models.checkpoint import PRETRAINED
-from tests.conftest import ROOT, command, lines, sottovoce, wait_for
+from tests.conftest import ROOT, lines, sottovoce
+from tests.consortium import Consortium
 from tests.ner.small import tiny_bart, tiny_folder
 
 GIVEN = {"method": "fedner", "rounds": "2", "batch": "8", "corpus": "ner:sentences=30,dev=12,test=12"}
@@ -63,35 +64,25 @@ def test_processes_give_the_model_of_the_plain_loop_and_the_language_model_stays
 
 
 @pytest.mark.timeout(280)
-def test_a_silo_with_another_language_model_is_not_let_in(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(tiny_folder(), other)
+def test_a_silo_with_another_language_model_is_not_let_in(consortium: Consortium) -> None:
+    other, same = consortium.path / "other", tiny_folder()
+    shutil.copytree(same, other)
     weights = load_file(other / "model.safetensors")
     weights["encoder.layers.0.fc1.bias"] = weights["encoder.layers.0.fc1.bias"] + 1
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
-    keys, same = tmp_path / "keys", tiny_folder()
-    study = [f"{k.upper()}={v}" for k, v in GIVEN.items()] + [f"OUT={tmp_path}"]
-    study += [w for k, v in KNOBS.items() for w in ("--set", f"{k}={v}")]
-
-    def begin(name: str, *words: str) -> subprocess.Popen[str]:
-        out = (tmp_path / f"{name}.txt").open("w")
-        return subprocess.Popen(command(*words, *study), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, text=True)
-
-    started = [begin("coordinator", "coordinator", f"SEQ2SEQ={same}", "--keys", str(keys))]
-    try:
-        log = tmp_path / "coordinator.txt"
-        port = wait_for(lambda: re.search(r"listening on 127\.0\.0\.1:(\d+)", log.read_text()))[1]
-        words = ["--index", "1", "--address", f"127.0.0.1:{port}", "--keys", str(keys / "silos" / "silo-001")]
-        started.append(begin("silo-1", "silo", *words, f"SEQ2SEQ={other}"))
-        assert started[1].wait(200) == 2
-        said = " ".join((tmp_path / "silo-1.txt").read_text().split())
-        mine = tiny_bart().sha256[:12]
-        assert f"did not let silo-001 in: it has another language model than this study (language model {mine}" in said
-        assert "Traceback" not in said
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    settings = load(None, GIVEN)
+    consortium.study(**{k: getattr(settings, k) for k in GIVEN if k not in ("silos", "seq2seq", "out")})
+    with (consortium.path / "study.toml").open("a") as file:
+        file.write("[options]\n" + "".join(f"{k} = {v}\n" for k, v in KNOBS.items()))
+    port, study = consortium.hub("--seq2seq", str(same))
+    assert consortium.silo("east", port, study, seq2seq=other).wait(200) == 2
+    theirs = re.search(r"Study hash +(\w+)", consortium.said("east"))
+    assert theirs is not None and theirs[1] != study
+    assert consortium.silo("east", port, theirs[1], seq2seq=other).wait(200) == 2
+    mine = tiny_bart().sha256[:12]
+    said = " ".join(consortium.log("east").split())
+    assert "did not let silo-001 in: it has another language model than this study" in said
+    assert f"(language model {mine}" in said and "Traceback" not in said
 
 
 # The language model that is shipped

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,8 @@ from config.load import load
 from methods import METHODS, module
 from models.checkpoint import load_checkpoint
 from models.marking import MARKERS
-from tests.conftest import ROOT, command, lines, sottovoce, wait_for
+from tests.conftest import lines, sottovoce, wait_for
+from tests.consortium import Consortium
 from tests.sentence.small import tiny_checkpoint, tiny_folder
 
 
@@ -49,39 +49,37 @@ def _with_another_weight(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_a_silo_with_another_encoder_is_refused_by_name(tmp_path: Path) -> None:
-    same, other, keys = tmp_path / "elsewhere", tmp_path / "other", tmp_path / "keys"
+def test_a_silo_with_another_encoder_is_refused_by_name(consortium: Consortium) -> None:
+    same, other = consortium.path / "elsewhere", consortium.path / "other"
     shutil.copytree(tiny_folder(), same)
     shutil.copytree(tiny_folder(), other)
     _with_another_weight(other)
-    study = ["METHOD=fedavg", "SILOS=3", "ROUNDS=1", "CORPUS=sentence:sentences=100,dev=20,test=20"]
-    study += [f"OUT={tmp_path}", "--set", "max_length=64"]
-
-    def begin(name: str, *words: str) -> subprocess.Popen[str]:
-        out = (tmp_path / f"{name}.txt").open("w")
-        return subprocess.Popen(command(*words, *study), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, text=True)
-
-    started = [begin("coordinator", "coordinator", f"ENCODER={tiny_folder()}", "--keys", str(keys))]
-    try:
-        log = tmp_path / "coordinator.txt"
-        port = wait_for(lambda: re.search(r"listening on 127\.0\.0\.1:(\d+)", log.read_text()))[1]
-        for i, folder in enumerate((same, other)):
-            home = keys / "silos" / f"silo-00{i}"
-            words = ["--index", str(i), "--address", f"127.0.0.1:{port}", "--keys", str(home)]
-            started.append(begin(f"silo-{i}", "silo", *words, f"ENCODER={folder}"))
-        assert started[2].wait(180) == 2
-        said = " ".join((tmp_path / "silo-1.txt").read_text().split())
-        mine = tiny_checkpoint().sha256[:12]
-        assert f"did not let silo-001 in: it has another encoder than this study (encoder {mine}…)." in said
-        assert "Traceback" not in said
-        events = tmp_path / "latest" / "events.jsonl"
-        wait_for(lambda: "silo-000" in [e.get("silo") for e in lines(events) if e["event"] == "hello"])
-        assert [e["silo"] for e in lines(events) if e["event"] == "refused"] == ["silo-001"]
-        assert started[1].poll() is None  # the same weights in another folder: it is in, and waits
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    consortium.study(method="fedatt", rounds=1, corpus="sentence:sentences=100,dev=20,test=20", batch=16)
+    with (consortium.path / "study.toml").open("a") as file:
+        file.write("[options]\nmax_length = 64\n")
+    port, study = consortium.hub("--encoder", str(tiny_folder()))
+    mine = tiny_checkpoint().sha256[:12]
+    # Whoever compares before dialling sees another hash, and nothing is sent.
+    early = consortium.silo("east", port, study, encoder=other)
+    assert early.wait(180) == 2 and "--accept names another study" in consortium.log("east")
+    # Whoever agreed to its own version of it is told by the coordinator which part differs.
+    theirs = re.search(r"Study hash +(\w+)", consortium.said("east"))
+    assert theirs is not None
+    refused = consortium.silo("east", port, theirs[1], encoder=other)
+    consortium.silo("north", port, study, encoder=same)
+    assert refused.wait(180) == 2
+    said = " ".join(consortium.log("east").split())
+    assert "did not let silo-001 in: it has another encoder and another model than this study" in said
+    assert f"encoder {mine}" in said and "Traceback" not in said
+    events = consortium.run / "events.jsonl"
+    wait_for(lambda: "silo-000" in [e.get("silo") for e in lines(events) if e["event"] == "hello"])
+    assert [e["silo"] for e in lines(events) if e["event"] == "refused"] == ["silo-001"]
+    assert consortium.processes["north"].poll() is None  # the same weights in another folder: it is in, and waits
+    # A study file that names the hash refuses it here, before anybody else hears of it.
+    with (consortium.path / "study.toml").open("a") as file:
+        file.write(f'[hashes]\nencoder = "{tiny_checkpoint().sha256}"\n')
+    assert consortium.silo("south", port, study, encoder=other).wait(180) == 2
+    assert "The encoder on this machine" in consortium.log("south")
 
 
 def test_the_encoders_hash_is_of_weights_and_vocabulary(tmp_path: Path) -> None:

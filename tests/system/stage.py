@@ -5,7 +5,6 @@ Any of them can be made to lie: `lies` changes its messages on their way out. Th
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,6 +26,7 @@ from methods.base import silo_name as name_of
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.dealer import Dealer
+from wire.keyring import Keyring
 from wire.keys import CurveKeys
 from wire.router import Router
 
@@ -156,10 +156,11 @@ class Stage:
         self.names = tuple(name_of(i) for i in range(silos))
         self.settings = Settings(method="toy", silos=roster or silos, deadline=PATIENCE)
         make_keys(path / "keys", path / "silos", roster or silos, bytes(32))
-        table = json.loads((path / "keys" / "roster.json").read_text("utf-8"))["silos"]
-        self.roster = {name: bytes.fromhex(entry["identity"]) for name, entry in table.items()}
-        curve = {entry["curve"].encode(): name for name, entry in table.items()}
-        self.coordinator = CurveKeys.load(path / "keys" / "coordinator.curve")
+        hub = Keyring.load(path / "keys")
+        cards = hub.pinned().silos
+        self.roster = {card.name: card.identity for card in cards}
+        curve = {card.curve.encode(): card.name for card in cards}
+        self.coordinator = hub.curve
         self.router = Router(self.coordinator, curve, ByteCounter())
         self.address = f"tcp://127.0.0.1:{self.router.bind('127.0.0.1', 0)}"
         rng = np.random.default_rng(1)
@@ -175,7 +176,7 @@ class Stage:
         patch.setattr(silo.process, "policy_for", lambda fraction: self.policy)
 
     def identity(self, name: str) -> Identity:
-        return Identity.load(self.path / "silos" / name / "identity")
+        return Keyring.load(self.path / "silos" / name).identity
 
     def start(self, *names: str) -> None:
         for name in names or self.names:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
-import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from bench.prepare import prepare
 from config.load import load
 from methods.base import derived_seed
-from tests.conftest import ROOT, command, lines, summary, wait_for
+from tests.conftest import lines, summary
+from tests.consortium import Consortium
 from wire.bundle import pack
+from wire.keyring import Keyring
 
 WORDS = ("METHOD=lazymil", "SILOS=3", "ROUNDS=2", "EPOCHS=1", "CORPUS=distant:sentences=600", "SEED=8")
 
@@ -64,29 +62,6 @@ class Wiretap:
         self._server.close()
 
 
-@pytest.fixture
-def programs() -> Iterator[list[subprocess.Popen[str]]]:
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-def _begin(programs: list[subprocess.Popen[str]], log: Path, *words: str) -> None:
-    programs.append(
-        subprocess.Popen(
-            command(*words),
-            cwd=ROOT,
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-    )
-
-
 def _windows(arrays: dict[str, np.ndarray]) -> list[bytes]:
     """Sixteen bytes in a row out of each array: four parameters, found in a capture only if they were sent plainly."""
     flat = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).tobytes() for a in arrays.values()]
@@ -116,26 +91,18 @@ def _check_figures(figures: dict[str, str], traffic: list[dict]) -> None:
     assert value("silo-0", "silo_epsilon") == float("inf") and value("silo-0", "silo_answers_total") >= 1
 
 
-def test_a_wiretap_sees_nothing_and_counts_what_we_count(tmp_path: Path, programs) -> None:  # type: ignore[no-untyped-def]
-    keys, log = tmp_path / "keys", tmp_path / "coordinator.txt"
-    _begin(programs, log, "coordinator", f"OUT={tmp_path}", "--keys", str(keys), "METRICS=0", *WORDS)
-    port = wait_for(lambda: re.search(r"listening on 127\.0\.0\.1:(\d+)", log.read_text()))[1]
-    tap = Wiretap(int(port))
-    for i in range(3):
-        home = keys / "silos" / f"silo-{i:03d}"
-        words = ["--index", str(i), "--address", f"127.0.0.1:{tap.port}", "--keys", str(home)]
-        _begin(programs, tmp_path / f"silo-{i}.txt", "silo", *words, "METRICS=0", *WORDS)
-    figures = dict.fromkeys(("coordinator", "silo-0"), "")
-    until = time.monotonic() + 180
-    while any(p.poll() is None for p in programs) and time.monotonic() < until:
-        for name in figures:
-            figures[name] = _scraped(tmp_path / f"{name}.txt") or figures[name]
-        time.sleep(0.05)
-    for process in programs:
-        assert process.wait(1) == 0, "\n".join(p.read_text() for p in tmp_path.glob("*.txt"))
+def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium) -> None:
+    study = {k.lower(): v for k, _, v in (w.partition("=") for w in WORDS)}
+    told = {k: int(v) if v.isdigit() else v for k, v in study.items() if k != "silos"}
+    consortium.study(**told)
+    port, agreed = consortium.hub()
+    tap = Wiretap(port)
+    for name in consortium.names:
+        consortium.silo(name, tap.port, agreed)
+    for process in consortium.processes.values():
+        assert process.wait(180) == 0, consortium.everything()
     tap.close()
-    _check_figures(figures, lines(tmp_path / "latest" / "traffic.jsonl"))
-    seen, run = bytes(tap.up + tap.down), tmp_path / "latest"
+    seen, run = bytes(tap.up + tap.down), consortium.run
 
     # The counter agrees with the wire.
     traffic = lines(run / "traffic.jsonl")
@@ -145,14 +112,14 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(tmp_path: Path, program
         assert len(kept) > 1_000_000  # two rounds of a real model did pass
 
     # No parameter: not of the first broadcast model, not of the last.
-    study = prepare(load(None, {k.lower(): v for k, _, v in (w.partition("=") for w in WORDS)}))
-    first = study.method.init(derived_seed(8, "init")).model
+    prepared = prepare(load(None, study))
+    first = prepared.method.init(derived_seed(8, "init")).model
     last = load_file(run / "model" / "model.safetensors")
     needles = _windows(dict(first)) + _windows(last)
     assert len(needles) > 200
     assert not any(needle in seen for needle in needles)
     # No word of any sentence, no message of our own protocol, no setting.
-    words = [str(w).encode() for w in study.task.corpus.words if len(str(w)) > 5]
+    words = [str(w).encode() for w in prepared.task.corpus.words if len(str(w)) > 5]
     assert len(words) > 100 and not any(w in seen for w in words)
     assert not any(w in seen for w in (b"broadcast", b"update", b"masked", b"sealed", b"silo-00"))
     # The same search does find them in what is sent before it is encrypted, so it would have found them here.
@@ -162,9 +129,34 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(tmp_path: Path, program
     # Separate programs, other keys, another secret among the silos: the same model as in one process.
     from bench.inprocess import run_inprocess
 
-    (tmp_path / "plain").mkdir()
-    assert run_inprocess(tmp_path / "plain", study) == 0
-    assert summary(run)["model_sha256"] == summary(tmp_path / "plain")["model_sha256"]
+    plain = consortium.path / "plain"
+    plain.mkdir()
+    assert run_inprocess(plain, prepared) == 0
+    assert summary(run)["model_sha256"] == summary(plain)["model_sha256"]
+
+    # And the logs of this run are JSON lines with no secret, no word and no label in them.
+    secrets = _secrets([consortium.path / name for name in ("hub", *consortium.names)])
+    assert len(secrets) == 4 + 4 + 1
+    labels = [str(label) for label in prepared.task.labels if len(str(label)) > 4]
+    assert len(labels) > 5
+    logs = [consortium.log(name) for name in ("hub", *consortium.names)]
+    assert all(logs)
+    for line in "".join(logs).splitlines():
+        assert {"time", "level", "part", "message"} <= set(json.loads(line))
+    kept = [p.read_text() for p in [*run.glob("*.jsonl"), *consortium.path.glob("*/*.jsonl")]]
+    for text in [*logs, *kept]:
+        assert not any(word.decode() in text for word in words)
+        assert not any(label in text for label in labels)
+        for secret in secrets:
+            assert secret.hex() not in text and secret.decode("latin-1") not in text
+
+
+def _secrets(homes: list[Path]) -> list[bytes]:
+    """Every secret of these parties: seeds of identities, transport keys, and what the silos share."""
+    rings = [Keyring.load(home) for home in homes]
+    kept = [ring.curve.secret for ring in rings]
+    kept += [bytes.fromhex((home / "keys" / "identity").read_text().split()[-2]) for home in homes]
+    return kept + list({r.pinned().secret(r.card.name, r.identity) for r in rings if r.card.role == "silo"})
 
 
 def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
@@ -172,15 +164,10 @@ def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # 
     status, text = running.finish()
     assert status == 0, text
     run = running.run
-    secrets = [p.read_bytes() for p in run.glob("silos/*/shared.secret")]
-    secrets += [
-        line
-        for p in [*run.glob("silos/*/curve"), run / "keys" / "coordinator.curve"]
-        for line in p.read_bytes().split()[1:]
-    ]
-    secrets += [bytes.fromhex(p.read_text().split()[-2]) for p in run.glob("silos/*/identity")]
-    assert len(secrets) == 3 + 4 + 3
-    key_files = {"curve", "identity", "shared.secret", "coordinator.curve", "roster.json"}
+    homes = [run / "coordinator", *sorted(run.glob("silos/*"))]
+    secrets = _secrets(homes)
+    assert len(secrets) == 4 + 4 + 1
+    key_files = {"curve", "identity"}
     others = [p for p in run.rglob("*") if p.is_file() and p.name not in key_files]
     assert any(p.name == "silo.log" for p in others) and any(p.name == "report.md" for p in others)
     corpus = prepare(load(None, {"corpus": WORDS[4].partition("=")[2], "silos": "3"})).task.corpus
@@ -192,4 +179,4 @@ def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # 
         if path.suffix in (".log", ".jsonl"):
             assert not any(w in content.decode() for w in words), path
     assert json.loads((run / "disclosures.json").read_text())["masked"] is True
-    assert os.stat(run / "keys").st_mode & 0o077 == 0
+    assert all(os.stat(home / "keys").st_mode & 0o077 == 0 for home in homes)

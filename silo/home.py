@@ -1,0 +1,93 @@
+"""A silo's own folder: its keys, the roster it pinned, and what it must remember.
+
+Beside what `wire.keyring` keeps there: `journal.jsonl` (sums and releases), `ledger.jsonl` (privacy), `consents.jsonl`
+(studies that its operator agreed to), `memory.safetensors` (what a method remembers between rounds).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from config.errors import UserError
+from crypto.card import RosterRefused
+from crypto.keyfile import KeyFileError
+from crypto.roster import Roster
+from methods.base import silo_name
+from wire.keyring import Keyring
+
+__all__ = ["Home"]
+
+
+@dataclass(frozen=True)
+class Home:
+    path: Path
+    passphrase: str = field(default="", repr=False)
+
+    @cached_property
+    def keys(self) -> Keyring:
+        try:
+            ring = Keyring.load(self.path, self.passphrase)
+        except KeyFileError as e:
+            raise UserError(f"{e}.") from None
+        except RosterRefused as e:
+            raise UserError(f"{self.path}: {e}.") from None
+        if ring.card.role != "silo":
+            raise UserError(f"{self.path} has the keys of a {ring.card.role}; a silo needs keys of its own.")
+        return ring
+
+    @cached_property
+    def roster(self) -> Roster:
+        try:
+            return self.keys.pinned()
+        except (RosterRefused, KeyFileError) as e:
+            raise UserError(f"The roster of {self.path}: {e}.") from None
+
+    @property
+    def index(self) -> int:
+        """This silo's number in a run: its place among the silos of the roster."""
+        return [c.name for c in self.roster.silos].index(self.keys.card.name)
+
+    @property
+    def name(self) -> str:
+        return silo_name(self.index)
+
+    @property
+    def identities(self) -> Mapping[str, bytes]:
+        return {silo_name(i): card.identity for i, card in enumerate(self.roster.silos)}
+
+    @property
+    def secret(self) -> bytes:
+        """Shared by the silos, unknown to the coordinator."""
+        try:
+            return self.roster.secret(self.keys.card.name, self.keys.identity)
+        except RosterRefused as e:
+            raise UserError(f"The roster of {self.path}: {e}.") from None
+
+    # Consent
+
+    def agreed_to(self, study: str) -> bool:
+        path = self.path / "consents.jsonl"
+        if not path.exists():
+            return False
+        lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+        try:
+            return any(json.loads(line)["study"] == study for line in lines)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{path} is damaged; it says which studies this silo agreed to.") from None
+
+    def agree(self, study: str, title: str, how: str) -> None:
+        """On disk before the silo dials: what was agreed to, when, and how (asked, or --accept)."""
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = json.dumps({"time": when, "study": study, "title": title, "how": how, "roster": self.roster.version})
+        handle = os.open(self.path / "consents.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(handle, line.encode() + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
