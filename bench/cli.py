@@ -153,6 +153,25 @@ def study(
 
 
 @app.command()
+def doctor(
+    config: Annotated[str, typer.Option(help="A silo's own file, or, for a coordinator, the study file.")],
+    home: Annotated[str, typer.Option(help="The coordinator's folder; a silo's file names its own.")] = "",
+    listen: Annotated[str, typer.Option(help="Where the coordinator will listen.")] = "127.0.0.1:5555",
+    corpus: OwnCorpus = "",
+    encoder: Checkpoint = "",
+    seq2seq: Checkpoint = "",
+    vectors: Checkpoint = "",
+    out: Annotated[str, typer.Option(help="Where a coordinator's run folders are made.")] = "runs",
+) -> None:
+    """Check this machine: version, keys, roster, clock, reachability, corpus, checkpoint, disk, memory."""
+    from bench.consortium import Machine
+    from bench.doctor import examine
+
+    machine = Machine(Path(home), corpus, encoder, seq2seq, vectors, out)
+    raise typer.Exit(examine(Path(config), machine, listen, console))
+
+
+@app.command()
 def methods() -> None:
     """List the methods, what each is for and where it was published."""
     from rich.table import Table

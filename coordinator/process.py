@@ -19,6 +19,7 @@ from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
 from coordinator.study import Interrupted, RoundFailed, run_study
 from crypto.params import policy_for
+from crypto.roster import Roster
 from methods.base import Method, silo_name
 from methods.task import Task
 from wire.counter import ByteCounter
@@ -26,12 +27,18 @@ from wire.keyring import Keyring
 from wire.metrics import MetricsServer, address_of
 from wire.router import Router
 
-__all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "serve"]
+__all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "doors", "serve"]
 
 log = logging.getLogger("coordinator")
 INTERRUPTED = 130
 NOTHING: Mapping[str, str] = {}
 FAILED = 3  #: the run could not be completed with the silos that are left
+
+
+def doors(roster: Roster) -> tuple[dict[bytes, str], dict[bytes, str]]:
+    """Whose transport keys open a connection, by the name of the silo; and whose did once."""
+    allowed = {card.curve.encode(): silo_name(i) for i, card in enumerate(roster.silos)}
+    return allowed, {r.curve.encode(): r.name for r in roster.revoked}
 
 
 def serve(
@@ -71,9 +78,9 @@ def serve(
             raise UserError(f"{where} cannot be listened on ({e.strerror}); give another port.") from None
         log.info("figures for Prometheus on port %d", server.port)
     roster = keys.pinned()
-    allowed = {card.curve.encode(): silo_name(i) for i, card in enumerate(roster.silos)}
+    allowed, revoked = doors(roster)
     identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}
-    router = Router(keys.curve, allowed, ByteCounter(), {r.curve.encode(): r.name for r in roster.revoked})
+    router = Router(keys.curve, allowed, ByteCounter(), revoked)
     try:
         try:
             port = router.bind(host, settings.port)

@@ -30,12 +30,11 @@ from silo.metrics import SiloMetrics
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
 from wire.dealer import Dealer
-from wire.messages import Hello
+from wire.messages import VERSION, Hello
 from wire.metrics import MetricsServer, address_of
 
 __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
-VERSION = "0.1.0"
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
 
 NOTHING: Mapping[str, str] = {}

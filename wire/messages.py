@@ -25,11 +25,14 @@ __all__ = [
     "Message",
     "Oversize",
     "Ping",
+    "Probe",
+    "Probed",
     "Ready",
     "Refused",
     "RoundOver",
     "SealedStart",
     "Send",
+    "VERSION",
     "Stop",
     "SumStart",
     "SumStep",
@@ -38,6 +41,7 @@ __all__ = [
     "encode",
 ]
 
+VERSION = "0.1.0"  #: of the program, as the two ends tell it each other
 FRAME_BYTES = 1 << 20  #: the most a payload frame holds
 HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 silos address to one holder fit)
 #: Where libzmq hangs up before it keeps a byte, without a word on why. Twice what is allowed: whoever sends one that
@@ -194,6 +198,23 @@ class Ping(Message):
     """Coordinator: nothing to say; the send itself tells whether the silo's connection still stands."""
 
     kind: ClassVar[str] = "ping"
+
+
+@dataclass(frozen=True)
+class Probe(Message):
+    """Silo, before it takes part: are you there? Opens no route and enrols nobody."""
+
+    kind: ClassVar[str] = "probe"
+    version: str
+
+
+@dataclass(frozen=True)
+class Probed(Message):
+    """Coordinator: here, with this clock (milliseconds since 1970)."""
+
+    kind: ClassVar[str] = "probed"
+    time: int
+    version: str
 
 
 def _subclasses() -> dict[str, type[Message]]:

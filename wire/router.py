@@ -21,7 +21,18 @@ from zmq.utils.monitor import recv_monitor_message
 
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
-from wire.messages import FRAME_BYTES, HANG_UP_BYTES, BadMessage, Message, Oversize, Ping, decode, encode
+from wire.messages import (
+    FRAME_BYTES,
+    HANG_UP_BYTES,
+    VERSION,
+    BadMessage,
+    Message,
+    Oversize,
+    Ping,
+    Probed,
+    decode,
+    encode,
+)
 
 __all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "Gone", "Received", "Router"]
 
@@ -176,6 +187,9 @@ class Router:
             self.counter.count(silo, "bad", "control", "up", sizes)
             return None
         route = frames[0].bytes
+        if message.kind == "probe":  # answered on its own connection, beside whatever this silo's program is doing
+            self._socket.send_multipart([route, encode(Probed(time.time_ns() // 1_000_000, VERSION))], zmq.DONTWAIT)
+            return None
         if self._route.get(silo) != route:
             if message.kind != "hello":  # only a greeting may open, or reopen, a silo's route
                 log.warning("refused (replay): %s sent a %s message before its greeting", silo, message.kind)

@@ -33,9 +33,10 @@ def make(
     """A lying coordinator and its silos, greeted and waiting."""
     stages: list[Stage] = []
 
-    def build(*args: Any, **changes: Any) -> Liar:
+    def build(*args: Any, start: bool = True, **changes: Any) -> Liar:
         stages.append(Stage(tmp_path, monkeypatch, *args, **changes))
-        stages[-1].start()
+        if start:
+            stages[-1].start()
         return Liar(stages[-1])
 
     yield build

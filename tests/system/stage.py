@@ -150,13 +150,28 @@ class Stage:
     """Keys, a router, and silos in threads. `roster` may name more silos than there are."""
 
     def __init__(
-        self, path: Path, patch: pytest.MonkeyPatch, silos: int = 4, roster: int = 0, policy: Policy | None = None
+        self,
+        path: Path,
+        patch: pytest.MonkeyPatch,
+        silos: int = 4,
+        roster: int = 0,
+        policy: Policy | None = None,
+        revoked: int = 0,
     ) -> None:
+        """`revoked`: so many more silos were enrolled and taken out again; their folders are still there."""
         self.path, self.policy = path, policy or Policy()
         self.names = tuple(name_of(i) for i in range(silos))
         self.settings = Settings(method="toy", silos=roster or silos, deadline=PATIENCE)
-        make_keys(path / "keys", path / "silos", roster or silos, bytes(32))
+        make_keys(path / "keys", path / "silos", (roster or silos) + revoked, bytes(32))
         hub = Keyring.load(path / "keys")
+        if revoked:
+            left = hub.pinned()
+            for i in range(revoked):
+                left = left.revoke(name_of((roster or silos) + i), "it left")
+            rings = [hub, *(Keyring.load(path / "silos" / card.name) for card in left.silos)]
+            left = left.sign({ring.card.name: ring.identity for ring in rings})
+            for ring in rings:
+                ring.pin(left)
         cards = hub.pinned().silos
         self.roster = {card.name: card.identity for card in cards}
         curve = {card.curve.encode(): card.name for card in cards}
