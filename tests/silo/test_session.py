@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,8 @@ MESSAGES: dict[str, tuple[m.Message, Any]] = {
     "upload": (m.SumStart(1, {}), None),
     "sealed": (m.SealedStart(1, []), None),
     "refused": (m.Refused(1, "x", "y"), None),
+    "probe": (m.Probe("0"), None),
+    "probed": (m.Probed(1, "0"), None),
 }
 
 
@@ -255,3 +258,29 @@ def test_the_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
         journal.put("b", "2")
         journal.close()
     assert path.stat().st_mode & 0o077 == 0
+
+
+# The silo's own rules
+
+
+def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    from silo.rules import Hours, Rules
+
+    clock = [12]
+    rules = Rules(hours=Hours.parse("18:00-06:00")).during(
+        Settings(rounds=3), lambda: time.struct_time((2026, 1, 1, clock[0], 0, 0, 0, 1, 0))
+    )
+    session = Session(
+        "silo-000", _desk(), None, lambda r, e: b"", 1 << 20, m.Hello("0", b""), ("silo-000",), rules=rules
+    )
+    _say(session, m.Welcome(b"r" * 32, 0))
+    (said,) = _say(session, _told(1))
+    assert isinstance(said, m.Refused) and (said.number, said.attack) == (1, "outside-hours")
+    assert "declined (outside-hours): this silo computes from 18:00-06:00" in caplog.text
+    assert session.state is S.IDLE
+    (said,) = _say(session, m.Chunk(1, "common", 0), PIECE)  # what was on its way is not heard
+    assert isinstance(said, m.Refused) and said.attack == "replay"
+    clock[0] = 18
+    assert not _say(session, _told(2, round=2)) and session.state is S.HEARING
+    (said,) = _say(session, _told(3, round=3))  # three rounds were agreed on
+    assert isinstance(said, m.Refused) and said.attack == "too-many-rounds"

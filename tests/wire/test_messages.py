@@ -29,6 +29,8 @@ EXAMPLES = [
     m.Refused(1, "replay", "a go message while idle"),
     m.Stop("over"),
     m.Ping(),
+    m.Probe("0.1.0"),
+    m.Probed(1_700_000_000_000, "0.1.0"),
 ]
 
 
