@@ -118,11 +118,13 @@ def coordinator(
     vectors: Checkpoint = "",
     out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
     wait: Annotated[float, typer.Option(help="Seconds to wait for all silos to enrol.")] = 600.0,
+    metrics: Annotated[str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")] = "",
 ) -> None:
     """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the same run."""
     from bench.consortium import Machine, run_coordinator
 
-    machine = Machine(Path(home), corpus, encoder, seq2seq, vectors, out)
+    own = {"corpus": corpus, "encoder": encoder, "seq2seq": seq2seq, "vectors": vectors, "out": out}
+    machine = Machine(Path(home), **own, metrics=metrics)
     raise typer.Exit(run_coordinator(Path(config), machine, listen, wait, console))
 
 
@@ -149,7 +151,8 @@ def study(
     """Show what a study discloses, its hash, and the [hashes] that its file may name."""
     from bench.consortium import Machine, show_study
 
-    show_study(Path(config), Machine(Path(home), corpus, encoder, seq2seq, vectors, ""), console)
+    machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
+    show_study(Path(config), machine, console)
 
 
 @app.command()
@@ -167,7 +170,7 @@ def doctor(
     from bench.consortium import Machine
     from bench.doctor import examine
 
-    machine = Machine(Path(home), corpus, encoder, seq2seq, vectors, out)
+    machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out)
     raise typer.Exit(examine(Path(config), machine, listen, console))
 
 

@@ -19,6 +19,7 @@ from bench.passphrase import open_keys, passphrase_for
 from bench.prepare import prepare
 from bench.report import write_report
 from config.errors import UserError
+from config.load import check
 from config.logs import log_to
 from config.settings import Settings
 from config.site import OwnLimits, Site, read_site
@@ -41,9 +42,8 @@ log = logging.getLogger("silo")
 class Machine:
     """What belongs to a coordinator's machine and to no study."""
 
-    def __init__(self, home: Path, corpus: str, encoder: str, seq2seq: str, vectors: str, out: str) -> None:
-        self.home = home
-        self.settings = {"corpus": corpus, "encoder": encoder, "seq2seq": seq2seq, "vectors": vectors, "out": out}
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home, self.settings = home, settings
 
 
 def _one_thread() -> None:
@@ -69,6 +69,7 @@ def _local(study: StudyFile, roster: Roster, own: dict[str, str]) -> tuple[Setti
         raise UserError(f"{study.path}: corpus may only be a built-in one, for a trial; folders are a machine's own.")
     given = {k: v for k, v in own.items() if v}
     settings = replace(study.with_silos(len(roster.silos)), **given)
+    check(settings)
     if given.get("corpus") and _built_in(given["corpus"]):
         raise UserError("A machine's own corpus is a folder; a built-in one is named in the study file, for a trial.")
     return settings, "corpus" not in given
@@ -83,6 +84,7 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
     """The study as this silo would run it; a sentence where one of its own rules forbids it."""
     study = read_study(site.study)
     own = {"corpus": site.corpus, "encoder": site.encoder, "seq2seq": site.seq2seq, "vectors": site.vectors}
+    own["metrics"] = site.metrics
     settings, cut_alike = _local(study, home.roster, own)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read
     prepared = prepare(rules.applied(settings), None if cut_alike else home.index)

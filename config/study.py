@@ -22,7 +22,7 @@ from config.settings import Settings
 __all__ = ["MACHINE", "StudyFile", "read_study"]
 
 #: Settings of one machine, not of a study.
-MACHINE = ("out", "port", "slots", "runner", "vectors", "encoder", "seq2seq", "ledger", "physical", "target")
+MACHINE = ("out", "port", "slots", "runner", "vectors", "encoder", "seq2seq", "ledger", "physical", "target", "metrics")
 
 
 @dataclass(frozen=True)

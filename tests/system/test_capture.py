@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -86,25 +87,32 @@ def _check_figures(figures: dict[str, str], traffic: list[dict]) -> None:
     def value(name: str, figure: str) -> float:
         return float(re.search(rf"^sottovoce_{re.escape(figure)} (\S+)$", figures[name], re.M)[1])  # type: ignore[index]
 
-    assert value("coordinator", "silos_enrolled") == 3 and value("coordinator", "rounds_done") >= 1
-    assert 0 < value("coordinator", 'bytes_total{direction="up"}') <= sum(t["wire_bytes"] for t in traffic)
+    assert value("hub", "silos_enrolled") == 3 and value("hub", "rounds_done") >= 1
+    assert 0 < value("hub", 'bytes_total{direction="up"}') <= sum(t["wire_bytes"] for t in traffic)
     sent = sum(t["wire_bytes"] for t in traffic if t["silo"] == "silo-000" and t["direction"] == "up")
-    assert 0 < value("silo-0", 'silo_bytes_total{direction="up"}') <= sent
-    assert value("silo-0", "silo_epsilon") == float("inf") and value("silo-0", "silo_answers_total") >= 1
+    assert 0 < value("north", 'silo_bytes_total{direction="up"}') <= sent
+    assert value("north", "silo_epsilon") == float("inf") and value("north", "silo_answers_total") >= 1
 
 
 def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium) -> None:
     study = {k.lower(): v for k, _, v in (w.partition("=") for w in WORDS)}
     told = {k: int(v) if v.isdigit() else v for k, v in study.items() if k != "silos"}
     consortium.study(**told)
-    port, agreed = consortium.hub()
+    port, agreed = consortium.hub("--metrics", "0")
     tap = Wiretap(port)
     for name in consortium.names:
-        consortium.silo(name, tap.port, agreed)
-    for process in consortium.processes.values():
-        assert process.wait(180) == 0, consortium.everything()
+        consortium.silo(name, tap.port, agreed, metrics="0")
+    programs, figures = consortium.processes.values(), dict.fromkeys(("hub", "north"), "")
+    until = time.monotonic() + 180
+    while any(p.poll() is None for p in programs) and time.monotonic() < until:
+        for name in figures:
+            figures[name] = _scraped(consortium.path / f"{name}.log") or figures[name]
+        time.sleep(0.05)
+    for process in programs:
+        assert process.wait(1) == 0, consortium.everything()
     tap.close()
     seen, run = bytes(tap.up + tap.down), consortium.run
+    _check_figures(figures, lines(run / "traffic.jsonl"))
 
     # The counter agrees with the wire.
     traffic = lines(run / "traffic.jsonl")
