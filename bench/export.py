@@ -154,14 +154,22 @@ def export_tensorboard(run: RunFiles, folder: Path) -> None:
 
 
 def export_mlflow(run: RunFiles, uri: str) -> str:
-    """A new run in the store at `uri` (a folder or a server's address); returns its id."""
+    """A new run in the store at `uri`; returns its id."""
     try:
         import mlflow
     except ImportError:
         raise UserError("MLflow is not installed; pip install 'sottovoce[mlflow]' adds it.") from None
+    if ":" not in uri:
+        raise UserError(f'--mlflow takes the URI of a store, such as http://127.0.0.1:5000, not "{uri}".')
+    try:
+        return _to_mlflow(run, mlflow.MlflowClient(tracking_uri=uri))
+    except mlflow.exceptions.MlflowException as e:
+        raise UserError(f"MLflow did not take the run: {str(e).partition('. ')[0]}.") from None
+
+
+def _to_mlflow(run: RunFiles, client: Any) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
-    client = mlflow.MlflowClient(tracking_uri=uri if "://" in uri else Path(uri).resolve().as_uri())
     experiment = client.get_experiment_by_name("sottovoce")
     number = experiment.experiment_id if experiment is not None else client.create_experiment("sottovoce")
     began = int(1000 * run.events[0]["time"]) if run.events else 0
@@ -187,7 +195,7 @@ def _word(name: str) -> str:
 
 def run_export(run: Path, csv_: str, parquet: str, tensorboard: str, mlflow: str, console: Console) -> int:
     if not (csv_ or parquet or tensorboard or mlflow):
-        raise UserError("Say where to: --csv FOLDER, --parquet FOLDER, --tensorboard FOLDER or --mlflow FOLDER-OR-URI.")
+        raise UserError("Say where to: --csv FOLDER, --parquet FOLDER, --tensorboard FOLDER or --mlflow URI.")
     files = read_run(run)
     for folder, write in ((csv_, export_csv), (parquet, export_parquet)):
         if folder:

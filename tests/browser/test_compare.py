@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import statistics
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ from bench import cli
 from bench.compare import compare_runs, main
 from bench.inprocess import run_inprocess
 from bench.pages.compare import MODELS, paired
+from bench.pages.elements import duration
+from bench.progress import human_bytes
 from config.errors import UserError
 from config.load import dump
 from tests.browser.chromium import chromium, needs_chromium
 from tests.browser.test_report import opened, plotted, quiet, table
+from tests.conftest import lines, summary
 from tests.distant.small import twelve
 from tests.sentence.small import tiny_study
 
@@ -80,6 +85,76 @@ def test_page_has_the_figures_and_opens(runs: list[Path], tmp_path: Path) -> Non
         assert times["BERT-large, float32"] == "11 min 10 s"
         assert len(table(tab, "#runs-table")) == 6
         assert "RUNNER=inprocess" in tab.run("document.querySelector('header').textContent")
+        quiet(tab, page)
+
+
+@pytest.fixture(scope="module")
+def real_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two methods, three seeds each, every run a real one."""
+    root, made = tmp_path_factory.mktemp("real"), []
+    for method in ("lazymil", "fedavg"):
+        for seed in range(3):
+            study = tiny_study(method, [range(5), range(5, 8), range(8, 12)], twelve(), rounds=3, seed=seed)
+            made.append(root / f"{method}-{seed}")
+            made[-1].mkdir()
+            assert run_inprocess(made[-1], study) == 0
+            (made[-1] / "config.toml").write_text(dump(study.settings, {"command": f"by hand {seed}"}), "utf-8")
+    return made
+
+
+@needs_chromium
+def test_every_number_of_real_runs_is_that_of_their_logs(real_runs: list[Path], tmp_path: Path) -> None:
+    logs = {r.name: (summary(r), lines(r / "rounds.jsonl")) for r in real_runs}
+    of = {m: [logs[f"{m}-{seed}"] for seed in range(3)] for m in ("lazymil", "fedavg")}
+    target = sorted(line["dev"] for _, rounds in logs.values() for line in rounds)[9]
+    page = compare_runs(real_runs, tmp_path / "compare.html", target=target, bandwidth=1e5)
+    with chromium() as tab:
+        tab.size(1000, 800)
+        opened(tab, page)
+        for name, mean, spread, seeds, up, epsilon, wall in table(tab, "#answer-table"):
+            values = [s["value"] for s, _ in of[name]]
+            sent = statistics.fmean(s["arrays_up_per_silo_round"] for s, _ in of[name])
+            assert (mean, spread) == (f"{statistics.fmean(values):.4f}", f"{statistics.stdev(values):.4f}")
+            assert (seeds, up, epsilon) == ("3", human_bytes(sent), "infinite")
+            assert wall == duration(statistics.fmean(s["wall_seconds"] for s, _ in of[name]))
+        order = [row[0] for row in table(tab, "#answer-table")]
+        assert order == sorted(of, key=lambda m: -statistics.fmean(s["value"] for s, _ in of[m]))
+        ((other, difference, above, p),) = table(tab, "#paired-table")
+        d = [a["value"] - b["value"] for (a, _), (b, _) in zip(of["lazymil"], of["fedavg"])]
+        assert (other, difference, above) == ("fedavg", f"{statistics.fmean(d):+.4f}", f"{sum(x > 0 for x in d)} of 3")
+        t = statistics.fmean(d) / (statistics.stdev(d) / 3**0.5) if statistics.stdev(d) else None
+        # Student's t with two degrees of freedom has a closed form.
+        assert p == ("–" if t is None else f"{1 - abs(t) / (2 + t * t) ** 0.5:.3f}")
+        for name, runs in of.items():
+            points = [[s["arrays_up_per_silo_round"], s["value"]] for s, _ in runs]
+            assert plotted(tab, "front-bytes")[name] == points
+            sent = list(accumulate(line["arrays_up"] for line in runs[0][1]))
+            assert plotted(tab, "convergence")[name] == [[b, x["dev"]] for b, x in zip(sent, runs[0][1])]
+        for name, rounds, sent_until in table(tab, "#target-table"):
+            reached = [next((k for k, x in enumerate(r, 1) if x["dev"] >= target), None) for _, r in of[name]]
+            sums = [sum(x["arrays_up"] for x in r[:k]) if k else None for k, (_, r) in zip(reached, of[name])]
+            assert rounds == ", ".join(str(k) if k else "–" for k in reached)
+            assert sent_until == ", ".join("–" if n is None else human_bytes(n) for n in sums)
+        upload = {name: (size, time) for name, size, time in table(tab, "#upload-table")}
+        for name, runs in of.items():
+            sent = statistics.fmean(s["arrays_up_per_silo_round"] for s, _ in runs)
+            assert upload[name] == (human_bytes(sent), duration(sent / 1e5))
+        model = of["lazymil"][0][0]["model_float32_bytes"]
+        assert upload["this model, FedAvg, float32"] == (human_bytes(model), duration(model / 1e5))
+        rows = [[s["method"], str(s["seed"]), f"{s['value']:.4f}"] for runs in of.values() for s, _ in runs]
+        assert [row[:3] for row in table(tab, "#runs-table")] == rows
+        # Used as a reader would: a table unfolds, a method is hidden by its legend, the page turns dark and narrow.
+        tab.click("#front-bytes summary")
+        assert tab.run("document.querySelector('#front-bytes table').checkVisibility()") is True
+        at = "[...document.querySelectorAll('#convergence text')].find(t => t.textContent === 'fedavg')"
+        tab.run("document.querySelector('#convergence .plot').scrollIntoView({block: 'center'})")
+        tab.click_at(*tab.run(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({at}.getBoundingClientRect())"))
+        chart = "echarts.getInstanceByDom(document.querySelector('#convergence .plot')).getOption().legend[0].selected"
+        assert tab.run(chart)["fedavg"] is False
+        tab.dark(True)
+        tab.size(390, 800, mobile=True)
+        tab.until("document.querySelector('#convergence svg').getBoundingClientRect().width <= 390")
+        assert tab.run("document.documentElement.scrollWidth") <= 390
         quiet(tab, page)
 
 

@@ -89,10 +89,16 @@ def test_tensorboard_has_every_round(run: RunFiles, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="the optional extra mlflow is not installed")
-def test_mlflow_has_every_round_and_setting(run: RunFiles, tmp_path: Path) -> None:
+def test_mlflow_has_every_round_and_setting(
+    run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import mlflow
 
-    made = export_mlflow(run, str(tmp_path))
+    for wrong, sentence in (("mlruns", "takes the URI of a store"), (tmp_path.as_uri(), "did not take the run")):
+        with pytest.raises(UserError, match=sentence):
+            export_mlflow(run, wrong)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # no server and no database here
+    made = export_mlflow(run, tmp_path.as_uri())
     client = mlflow.MlflowClient(tracking_uri=tmp_path.as_uri())
     kept = client.get_run(made).data
     assert [(m.step, m.value) for m in client.get_metric_history(made, "dev")] == [
