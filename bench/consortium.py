@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import sys
 import time
@@ -28,6 +29,7 @@ from coordinator import process as coordinator_process
 from crypto.card import RosterRefused
 from crypto.keyfile import KeyFileError
 from crypto.roster import Roster
+from methods.base import silo_name
 from methods.tasks import BUILT_IN
 from silo import process as silo_process
 from silo.home import Home
@@ -116,6 +118,8 @@ def run_coordinator(study: Path, machine: Machine, listen: str, wait: float, con
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command(), name)
+    members = {silo_name(i): card.name for i, card in enumerate(of.roster.silos)}
+    (run / "members.json").write_text(json.dumps(members, indent=1) + "\n", "utf-8")
     try:
         status = _guarded(coordinator_process.serve)(
             run,

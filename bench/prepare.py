@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.dpsgd import plan
 from methods.task import Task
-from methods.tasks import load_task
+from methods.tasks import load_task, task_name
 
 __all__ = ["Study", "prepare", "warm", "write_partition"]
 
@@ -38,6 +38,8 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     for a coordinator, which needs no training data.
     """
     settings = adjusted(settings)
+    if holder is not None and task_name(settings) == "ner":  # its own corpus has the types that it has
+        settings = replace(settings, options={"tags": "all", **settings.options})
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name, task.natural_silos())
     seed = derived_seed(settings.seed, "partition")

@@ -138,11 +138,12 @@ def roster_revoke(
 @roster_app.command("sign")
 def roster_sign(file: File, home: Home) -> None:
     """Sign this version, after comparing its fingerprints. One content per version."""
-    ring = open_keys(Path(home))
+    phrase = passphrase_for(Path(home))
+    ring = open_keys(Path(home), phrase)
     with _sentences(file):
         roster = read_roster(Path(file))
         _show(roster)
-        _changed(Path(file), ring.sign(roster, passphrase_for(Path(home))))
+        _changed(Path(file), ring.sign(roster, phrase))
 
 
 @roster_app.command("merge")
@@ -189,8 +190,9 @@ def roster_verify(file: File) -> None:
 @roster_app.command("pin")
 def roster_pin(file: File, home: Home) -> None:
     """Make this version the one in force here. It must be signed by everybody, and not older than the last one."""
-    ring = open_keys(Path(home))
+    phrase = passphrase_for(Path(home))
+    ring = open_keys(Path(home), phrase)
     with _sentences(file):
         roster = read_roster(Path(file))
-        ring.pin(roster, passphrase_for(Path(home)))
+        ring.pin(roster, phrase)
     _say(f"{home}: version {roster.version} ({roster.fingerprint}) is in force here")

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.consortium import rules_of, silo_study
+from bench.prepare import prepare
+from config.load import load
 from config.site import read_site
 from coordinator.process import doors
 from crypto.card import make_card
@@ -18,6 +20,7 @@ from crypto.derive import Label
 from crypto.keys import Identity
 from crypto.records import KeyList, KeyOffer, agreement
 from silo.home import Home
+from silo.process import study_hash
 from silo.rules import Hours, Rules
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.consortium import Consortium
@@ -214,3 +217,13 @@ def test_a_card_names_no_strange_party() -> None:
     for name in ("", "North", "a b", "../x", "n" * 41):
         with pytest.raises(Exception, match="is not a name"):
             make_card(name, "silo", Identity.generate(), CurveKeys.generate().public.decode())
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedner"])
+def test_a_machine_with_its_own_corpus_holds_all_of_it(method: str) -> None:
+    corpus = {"fedavg": "distant:sentences=600", "fedner": "ner:sentences=30,dev=12,test=12"}[method]
+    settings = load(None, {"method": method, "corpus": corpus, "silos": "3"})
+    mine, hub = prepare(settings, 1), prepare(settings, -1)
+    assert mine.partition.sizes == (0, mine.task.train_size(), 0) and hub.partition.sizes == (0, 0, 0)
+    assert study_hash(mine.settings, mine.task.agreement()) == study_hash(hub.settings, hub.task.agreement())
+    assert mine.task.size(mine.task.subset(mine.partition.indices[1])) == mine.task.train_size()
