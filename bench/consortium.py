@@ -69,7 +69,7 @@ def _local(study: StudyFile, roster: Roster, own: dict[str, str]) -> tuple[Setti
     """The study's settings with what is this machine's, and whether the corpus is one that all silos cut alike."""
     if not _built_in(study.settings.corpus):
         raise UserError(f"{study.path}: corpus may only be a built-in one, for a trial; folders are a machine's own.")
-    given = {k: v for k, v in own.items() if v}
+    given: dict[str, Any] = {k: v for k, v in own.items() if v}
     settings = replace(study.with_silos(len(roster.silos)), **given)
     check(settings)
     if given.get("corpus") and _built_in(given["corpus"]):
