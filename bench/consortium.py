@@ -167,7 +167,7 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
         home,
         home.index,
         home.name,
-        f"tcp://{site.coordinator}",
+        ",".join(f"tcp://{place}" for place in site.addresses),
         study.settings,
         study.task,
         study.task.subset(study.partition.indices[home.index]),

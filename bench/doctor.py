@@ -9,7 +9,7 @@ import platform
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -200,27 +200,25 @@ def _port(listen: str) -> Line:
 
 
 def _reach(site: Site, keys: Keyring | None, roster: Roster | None) -> Iterator[Line]:
-    host, _, port = site.coordinator.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as e:
+    found, why = _listener(site.addresses)
+    if not found:
         todo = "check the address, the firewall, and whether the coordinator runs"
-        yield Line("fail", "reach", f"nobody answers at {site.coordinator} ({e})", todo)
+        yield Line("fail", "reach", f"nobody answers at {site.coordinator} ({why})", todo)
         yield _clock_alone()
         return
     if keys is None or roster is None:
-        yield Line("warn", "reach", f"somebody listens at {site.coordinator}", "first the keys and the roster")
+        yield Line("warn", "reach", f"somebody listens at {found}", "first the keys and the roster")
         yield _clock_alone()
         return
-    answer = _ask(site, keys, roster)
+    answer = _ask(found, keys, roster)
     if answer is None:
         todo = "ask its operator to look for refused (unknown-silo) or (revoked-key) in the log, and compare rosters"
-        text = f"who listens at {site.coordinator} is not the coordinator of this roster, does not know us, or is busy"
+        text = f"who listens at {found} is not the coordinator of this roster, does not know us, or is busy"
         yield Line("fail", "reach", text, todo)
         yield _clock_alone()
         return
     said, offset = answer
-    yield Line("ok", "reach", f"the coordinator of this roster answers at {site.coordinator}")
+    yield Line("ok", "reach", f"the coordinator of this roster answers at {found}")
     if said.version != VERSION:
         yield Line("warn", "version", f"the coordinator has sottovoce {said.version}", "install the same on both sides")
     text = f"{abs(offset):.1f} s {'behind' if offset > 0 else 'ahead of'} the coordinator's"
@@ -230,9 +228,22 @@ def _reach(site: Site, keys: Keyring | None, roster: Roster | None) -> Iterator[
         yield Line("ok", "clock", text + f", within {site.clock_tolerance:g} s")
 
 
-def _ask(site: Site, keys: Keyring, roster: Roster) -> tuple[Probed, float] | None:
+def _listener(addresses: Sequence[str]) -> tuple[str, str]:
+    """The first of them at which somebody listens, or why nobody does at the last."""
+    why = ""
+    for place in addresses:
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+            return place, ""
+        except OSError as e:
+            why = str(e)
+    return "", why
+
+
+def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | None:
     """The coordinator's answer, and by how many seconds its clock is ahead of ours."""
-    dealer = Dealer(f"tcp://{site.coordinator}", keys.curve, roster.coordinator.curve.encode())
+    dealer = Dealer(f"tcp://{place}", keys.curve, roster.coordinator.curve.encode())
     try:
         sent = time.time()
         dealer.send(Probe(VERSION))

@@ -27,7 +27,7 @@ class Site:
     path: Path
     study: Path  # the study file
     home: Path  # the silo's folder: keys, pinned roster, journal, ledger
-    coordinator: str  # HOST:PORT
+    coordinator: str  # HOST:PORT, or several with commas between: where it is, or may be started again
     corpus: str = ""  # its own folder; empty: this silo's part of the built-in corpus that the study names
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
@@ -35,6 +35,10 @@ class Site:
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ
     limits: OwnLimits = field(default_factory=OwnLimits)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(place.strip() for place in self.coordinator.split(","))
 
 
 def is_site(path: Path) -> bool:
@@ -54,9 +58,10 @@ def read_site(path: Path) -> Site:
         beside = path.parent / given.get(key, "")
         if given.get(key) and beside.exists():
             given[key] = str(beside)
-    host, colon, port = given["coordinator"].rpartition(":")
-    if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
-        raise UserError(f'{path}: coordinator must be HOST:PORT, not "{given["coordinator"]}".')
+    for place in given["coordinator"].split(","):
+        host, colon, port = place.strip().rpartition(":")
+        if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+            raise UserError(f'{path}: coordinator must be HOST:PORT, not "{place}".')
     own = OwnLimits(**_typed(path, "limits.", OwnLimits, limits, ()))
     if own.minimum_survivors < 3 or own.maximum_rounds < 0 or not own.maximum_epsilon > 0:
         raise UserError(f"{path}: [limits] need minimum_survivors of 3 or more, and no negative number.")
