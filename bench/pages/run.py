@@ -34,8 +34,9 @@ def _head(s: dict[str, Any]) -> Html:
     silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
     how = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
     kept = "" if s["reference"] else "; the examples stayed where they were"  # a reference is no federation
+    own = "" if s["reference"] else ", each with data of its own,"
     lead = (
-        f"A model for {_TASKS.get(s['task'], s['task'])} was trained by {silos} in {s['rounds']} rounds, "
+        f"A model for {_TASKS.get(s['task'], s['task'])} was trained by {silos}{own} in {s['rounds']} rounds, "
         f"{how.get(s['runner'], s['runner'])}{kept}. The method: {s.get('method_summary', s['method']).rstrip('.')}."
     )
     parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead, class_="lead")]
@@ -119,11 +120,59 @@ def _answer(run: RunFiles) -> Html:
     )
     return node(
         "section",
+        _words(run),
         node("dl", *tiles, class_="tiles"),
         node("p", note, class_="dim"),
         id="answer",
         aria_label="The answer",
     )
+
+
+def _words(run: RunFiles) -> Html:
+    """The answer for somebody who knows neither the method nor the field: three sentences, each with its figure."""
+    s = run.summary
+    up = human_bytes(s["bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"])
+    by: dict[str, list[str]] = {}
+    for d in run.disclosures["each_silo_sends"]:
+        by.setdefault(d["channel"], []).append(f"{d['name']} ({d['shape'].partition(':')[0]})")
+    sent = [f"{_CHANNELS[channel]}: {' and '.join(things)}" for channel, things in by.items()]
+    if s["reference"]:
+        left = "This run is a reference and no federation: nothing was protected, and nothing had to be."
+    elif not sent:
+        left = "Nothing."
+    else:
+        left = f"No sentence, word or label. In a round a silo sent {up} on average: {'; '.join(sent)}."
+    good = (
+        f"On the test split, on which nobody trained, the model scores {s['value']:.4f} in "
+        f"{_METRICS.get(s['metric'], s['metric'])}; 1 is perfect, 0 is worst."
+    )
+    if s["epsilon"] == "inf":
+        budget = (
+            f"None was kept ({run_privacy.why_infinite(s)}): epsilon is infinite. What is published, the model "
+            "included, may tell something about single examples."
+        )
+    else:
+        whose = "a whole silo" if s["dp"] == "silo" else "one record of a silo"
+        of = f", of a budget of {s['epsilon_budget']:g}" if s.get("epsilon_budget") else ""
+        budget = (
+            f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent "
+            f"can tell about {whose}; smaller is safer."
+        )
+    rows = (("How good it is.", good), ("What left a silo.", left), ("Privacy budget.", budget))
+    return node("ul", *(node("li", node("strong", name), " ", said) for name, said in rows), class_="plain", id="plain")
+
+
+_METRICS = {
+    "auc": "area under the precision-recall curve (auc)",
+    "f1": "F1, the balance of precision and recall",
+    "micro_f1": "micro F1, the balance of precision and recall over all examples",
+    "macro_f1": "macro F1, the balance of precision and recall averaged over classes",
+}
+_CHANNELS = {
+    "masked": "masked, so that nobody can read one silo's, only the sum over all",
+    "sealed": "sealed, so that the coordinator alone can read it",
+    "clear": "not masked, so that the coordinator can read each silo's",
+}
 
 
 def _contents(run: RunFiles) -> Html:

@@ -108,6 +108,11 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     asked = sum(len(r["participants"]) for r in rounds)
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
+    good, left, budget = tab.run("[...document.querySelectorAll('#plain li')].map(e => e.textContent)")
+    assert f"scores {s['value']:.4f} in area under" in good and f"a silo sent {sent / asked / 1000:.1f} kB" in left
+    assert "the coordinator alone can read it: names (16 bytes per bag" in left
+    assert "only the sum over all: update (one number per model parameter)" in left
+    assert "None was kept (no noise was added): epsilon is infinite." in budget
     assert tile(tab, "epsilon") == ("inf", "infinite")
     assert "no noise was added" in tab.run("document.querySelector('#answer-epsilon').textContent")
     assert {x["epsilon_after"] for x in lines(run / "privacy.jsonl")} == {"inf"}
