@@ -142,7 +142,7 @@ def roster_sign(file: File, home: Home) -> None:
     ring = open_keys(Path(home), phrase)
     with _sentences(file):
         roster = read_roster(Path(file))
-        _show(roster)
+        _show(roster, ring.earlier())
         _changed(Path(file), ring.sign(roster, phrase))
 
 
@@ -160,11 +160,13 @@ def roster_merge(
         _changed(Path(file), roster)
 
 
-def _show(roster: Roster) -> None:
+def _show(roster: Roster, earlier: Roster | None = None) -> None:
     _say(f"{roster.consortium}, version {roster.version}, fingerprint {roster.fingerprint}")
+    known = {card.digest for card in (earlier or roster).cards}
     for card in roster.cards:
         signed = "signed" if card.name in roster.signatures else "not signed"
-        _say(f"  {card.fingerprint}  {card.name} ({card.role}), {signed}")
+        new = "" if card.digest in known or earlier is None else f", NEW since version {earlier.version}: compare it"
+        _say(f"  {card.fingerprint}  {card.name} ({card.role}), {signed}{new}")
     for gone in roster.revoked:
         _say(f"  revoked: {gone.name}, with version {gone.since}: {gone.why}")
 

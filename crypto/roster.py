@@ -149,6 +149,18 @@ class Roster:
         if self.silos and self.group is None:
             raise RosterRefused("unsigned-roster", "it lacks the silos' common secret; a silo signs again")
 
+    def follow(self, earlier: Roster) -> None:
+        """That nothing was forgotten since: no revocation, and no key that was neither kept nor revoked."""
+        gone, here = {r.identity for r in self.revoked}, {c.identity for c in self.cards}
+        if self.consortium != earlier.consortium:
+            raise RosterRefused("tampered-roster", f"it is of another consortium than version {earlier.version}")
+        for r in earlier.revoked:
+            if r.identity not in gone:
+                raise RosterRefused("revoked-key", f"it forgets that a key of {r.name} was revoked")
+        for card in earlier.cards:
+            if card.identity not in gone and card.identity not in here:
+                raise RosterRefused("key-substitution", f"it lacks the key of {card.name} and does not say why")
+
     # Changing: every change of a version that somebody has signed makes the next one
 
     def _next(self, **changes: Any) -> Roster:

@@ -120,7 +120,7 @@ class Session:
             yield from self._steps[kind](message, payload)
         except Declined as e:
             log.warning("declined (%s): %s", e.attack, e.detail)
-            yield m.Refused(self._number, e.attack, e.detail), None
+            yield m.Refused(self._number, e.attack, "a rule of this silo's own"), None
         except BudgetSpent as e:
             yield m.Refused(self._number, e.attack, e.detail), None
         except (Refusal, m.BadMessage) as e:

@@ -122,6 +122,7 @@ class Keyring:
             )
         if roster.version < pins["version"]:
             raise RosterRefused("old-roster", f"version {version} is older than version {pins['version']}, pinned here")
+        self._follows(roster)
         signed = roster.sign({self.card.name: self._in(roster, passphrase).identity})
         pins["signed"][version] = content
         self._keep(pins)
@@ -131,6 +132,7 @@ class Keyring:
         """Make this version the one in force here. New keys that it has come into force with it."""
         roster.verify()
         _not_older(roster, self._pins())
+        self._follows(roster)
         keys = self._in(roster, passphrase)
         if keys is not self:  # before the pin: cut short anywhere, pinning again finishes it
             retired = self.path / _RETIRED
@@ -164,6 +166,15 @@ class Keyring:
         if self._in(roster, "") is not self:
             raise RosterRefused("key-substitution", f"{path} has the keys in {self.path / _NEXT}; pin it again")
         return roster
+
+    def earlier(self) -> Roster | None:
+        """The version pinned so far."""
+        path = self.path / "roster.json"
+        return read_roster(path) if self._pins()["version"] and path.exists() else None
+
+    def _follows(self, roster: Roster) -> None:
+        if (earlier := self.earlier()) is not None:
+            roster.follow(earlier)
 
     def _pins(self) -> dict[str, Any]:
         path = self.path / "pinned.json"

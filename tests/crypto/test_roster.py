@@ -184,6 +184,15 @@ def test_a_folder_pins_one_roster_and_no_older_one(tmp_path: Path) -> None:
         north.pin(first)
     with refused("old-roster"):
         north.sign(first)
+    # A third version that forgets what the second says is not signed, whoever made it.
+    forgetful = replace(first, version=3, signatures={}, group=None)
+    with refused("revoked-key"):
+        north.sign(forgetful)
+    silent = replace(second, version=3, signatures={}, group=None, silos=second.silos[:1])
+    with refused("key-substitution"):
+        north.sign(silent)
+    with refused("tampered-roster"):
+        north.sign(replace(second, version=3, signatures={}, group=None, consortium="another"))
     (tmp_path / "north" / "roster.json").write_text(first.to_text())  # a restored backup
     with refused("old-roster"):
         north.pinned()
