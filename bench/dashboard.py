@@ -142,7 +142,6 @@ def _page(s: dict[str, Any]) -> str:
             ),
             aria_label="Where it stands",
         ),
-        node("section", node("h2", "Silos"), node("ul", empty, id="silos", class_="silos"), aria_label="Silos"),
         node(
             "section",
             node("h2", "Rounds"),
@@ -161,6 +160,7 @@ def _page(s: dict[str, Any]) -> str:
             ),
             aria_label="Rounds",
         ),
+        node("section", node("h2", "Silos"), node("ul", empty, id="silos", class_="silos"), aria_label="Silos"),
         node("section", node("h2", "What happened"), node("ul", empty, id="notes"), aria_label="What happened"),
     )
     return page(f"live: {s['run']}", *body, script="live.js", connect="'self'")

@@ -96,14 +96,17 @@ class LiveRun:
         elif kind == "round":
             self._status, self._round = "running", e["round"]
             for name, state in self._states.items():
-                if state not in ("lost", "absent"):
-                    self._states[name] = "waiting" if name in e["cohort"] else "not asked"
+                if name in e["cohort"]:
+                    self._states[name] = "waiting"
+                elif state not in ("lost", "absent"):
+                    self._states[name] = "not asked"
         elif kind == "computing":
             self._states[silo], self._exchange = "computing", e["exchange"]
         elif kind == "answered":
             self._states[silo] = "answered"
         elif kind == "out":
-            self._states[silo] = "out"
+            if self._states.get(silo) != "lost":
+                self._states[silo] = "out"
             self._note(f"round {e['round'] + 1}: {silo} is out: {e['why']}")
         elif kind == "lost":
             self._states[silo] = "lost"

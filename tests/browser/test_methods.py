@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from bench.inprocess import run_inprocess
+from bench.pages.elements import exact
+from bench.plan import write_plan
 from bench.prepare import Study, prepare, write_partition
 from bench.report import write_report
 from config.load import dump, load
 from methods import names, tasks_of
 from tests.browser.chromium import Tab, chromium, needs_chromium
-from tests.browser.test_report import opened, quiet, tile
+from tests.browser.test_report import opened, quiet, table, tile
 from tests.conftest import summary
 from tests.distant.small import twelve
 from tests.document import small as document
@@ -48,12 +50,21 @@ def test_page_of_every_method_opens_and_has_its_answer(tab: Tab, method: str) ->
     assert run_inprocess(folder, s) == 0
     (folder / "config.toml").write_text(dump(s.settings, {"command": f"made by hand for {method}"}), "utf-8")
     write_partition(folder, s)
+    write_plan(folder, s, measured=False)
     tab.requests.clear()
     page = write_report(folder)
     opened(tab, page)
     figures = summary(folder)
     assert tile(tab, "metric")[0] == str(figures["value"])
     assert float(tile(tab, "bytes")[0]) == figures["arrays_up_per_silo_round"]
+    # Planned without training, in the same figures: also of the two references, which have no wire.
+    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    for figure in ("arrays_up_per_silo_round", "arrays_down_per_silo_round"):
+        assert plan[figure] == pytest.approx(figures[figure], rel=0.02), figure
+    rows = {row[0]: row[1:3] for row in table(tab, "#planned")}
+    assert rows["of them arrays up, as coded"] == [
+        exact(x["arrays_up_per_silo_round"], "bytes") for x in (plan, figures)
+    ]
     sent = json.loads((folder / "disclosures.json").read_text("utf-8"))["each_silo_sends"]
     shown = tab.run("[...document.querySelectorAll('#disclosures tbody th')].map(c => c.textContent)")
     assert shown == [d["name"] for d in sent]

@@ -34,7 +34,8 @@ WIRED = [n for n in names() if n not in ("local", "centralised")]  # those two a
 
 def measured(run: Path, study: Study) -> None:
     """Coordinator and silos as real processes, forked from this one."""
-    rundir.make_keys(run / "keys", run / "silos", study.settings.silos, rundir.shared_secret(study.settings))
+    secret = rundir.shared_secret(study.settings)
+    rundir.make_keys(rundir.coordinator_home(run), run / "silos", study.settings.silos, secret)
     outcome = run_processes(run, study, Follower(run, Console(file=io.StringIO()), study.settings.rounds, ""))
     assert outcome.status == 0, outcome.sentence
 

@@ -32,6 +32,7 @@
   function show(s) {
     const rows = s.done, last = rows[rows.length - 1];
     let said = ends[s.status] || (s.status === "starting" ? "The silos are being started." :
+      rows.length >= s.rounds ? "All rounds are done; the model is being scored on the test split." :
       `Round ${s.now.round} of ${s.rounds} goes on${s.now.exchange ? " (" + s.now.exchange + ")" : ""}.`);
     if (s.why) said += " " + s.why;
     if (s.test) said += ` Test ${s.metric} ${s.test.value.toFixed(4)}.`;
