@@ -35,6 +35,7 @@ from wire.metrics import MetricsServer, address_of
 
 __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
+AGAIN = 75  #: the coordinator stopped before the study was finished: whoever watches this process starts it again
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
 
 NOTHING: Mapping[str, str] = {}
@@ -159,7 +160,7 @@ def serve(
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")
         log.info("%s ends: the coordinator said stop", name)
-        return 0
+        return 0 if session.finished else AGAIN
     finally:
         if server is not None:
             server.close()

@@ -77,6 +77,7 @@ class Session:
         `rules`: the silo's own (silo.rules), asked before it hears a round's broadcast; they raise what it declines.
         """
         self.state = State.GREETED
+        self.finished = False  #: whether the study was, when the coordinator said stop
         self.turned_away = ""  #: the coordinator's reason, when it stopped this silo before it was let in
         self._name, self._desk, self._new_party = name, desk, new_party
         self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
@@ -263,6 +264,7 @@ class Session:
     def _stop(self, message: m.Stop, _: Any) -> Iterator[Outgoing]:
         reason = "".join(c for c in message.reason[:300] if c.isprintable())
         log.info("stopped: %s", reason)
+        self.finished = reason == m.OVER
         if self.state is State.GREETED:
             self.turned_away = reason
         self.state = State.STOPPED

@@ -284,3 +284,11 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytes
     assert not _say(session, _told(2, round=2)) and session.state is S.HEARING
     (said,) = _say(session, _told(3, round=3))  # three rounds were agreed on
     assert isinstance(said, m.Refused) and said.attack == "too-many-rounds"
+
+
+def test_only_the_end_of_the_run_is_the_end() -> None:
+    for reason, finished in ((m.OVER, True), ("the run was interrupted", False)):
+        session = _session()
+        _say(session, m.Welcome(b"r" * 32, 0))
+        _say(session, m.Stop(reason))
+        assert session.state is S.STOPPED and session.finished is finished
