@@ -14,9 +14,10 @@ from typing import Any
 from bench.prepare import Study
 from bench.rundir import shared_secret
 from coordinator import checkpoint
+from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, RoundFailed, run_study
+from coordinator.study import Call, Interrupted, Phases, RoundFailed
 from crypto.params import policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
@@ -40,6 +41,7 @@ class InProcessChorus:
         self._settings, self._runlog, self._absent, self._stop = study.settings, runlog, absent or {}, should_stop
         self._gone: set[int] = set()
         self.spent: set[int] = set()
+        self.said: dict[str, str] = {}
         self.charged: list[dict[str, Any]] = []
         self._desks: list[Desk] = []
         for i, indices in enumerate(study.partition.indices):
@@ -48,6 +50,16 @@ class InProcessChorus:
             view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
             ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
             self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors"), ledger))
+
+    def begin_round(self, round: int) -> tuple[int, ...]:
+        return ()
+
+    def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
+        """Nobody: what an exchange leaves for the next is in memory, and this is another process."""
+        return ()
+
+    def kept(self) -> None:
+        """Nothing else is kept."""
 
     def present(self) -> tuple[int, ...]:
         return tuple(i for i in range(self._settings.silos) if i not in self._gone)
@@ -106,7 +118,7 @@ def run_inprocess(
     runlog = RunLog(run)
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:
-        runlog.truncate_rounds(resume.finished)
+        runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
     chorus = InProcessChorus(study, runlog, absent, should_stop)
     settings = study.settings
     runlog.disclosures(study.method, settings.secagg, policy_for(settings.fraction).sentence)

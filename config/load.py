@@ -125,7 +125,8 @@ def check(s: Settings) -> None:
         if not ok:
             raise UserError(sentence)
 
-    for key in ("fraction", "lr", "decay", "range", "deadline", "target", "epsilon", "delta", "clip", "noise"):
+    figures = ("fraction", "lr", "decay", "range", "deadline", "quorum", "target", "epsilon", "delta", "clip", "noise")
+    for key in figures:
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
     need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
     need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
@@ -138,6 +139,7 @@ def check(s: Settings) -> None:
     need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
+    need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")

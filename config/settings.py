@@ -48,6 +48,7 @@ class Settings:
     range: float = 0.0  # clip range of an update's coordinates; 0 means adapted from the last aggregate
     slots: int = 0  # silos computing at once in a simulation; 0 means one per core
     deadline: float = 600.0  # seconds an exchange may take before it closes without the stragglers
+    quorum: float = 1.0  # share of the cohort whose answers close an exchange without waiting for the rest
     out: str = "runs"  # where run folders are made
     target: float = 0.0  # a value of the dev metric: the report names the first round that reaches it; 0 means none
     port: int = 0  # the coordinator's port; 0 means any free one

@@ -15,7 +15,8 @@ from safetensors import safe_open
 from methods.arrays import save_arrays
 from methods.base import Arrays, State
 
-__all__ = ["Checkpoint", "model_sha256", "read", "save_model", "write"]
+__all__ = ["Checkpoint", "Midway", "forget_midway", "model_sha256", "read", "read_midway", "save_model", "write"]
+__all__ += ["write_midway"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,35 @@ class Checkpoint:
     state: State
     best: Arrays  #: the model that scored best on the development split so far
     figures: Mapping[str, Any] = field(default_factory=dict)  #: what else the loop carries, JSON
+
+
+@dataclass(frozen=True)
+class Midway:
+    """A round between two of its exchanges. The checkpoint of the round's beginning stands beside it."""
+
+    round: int
+    state: State
+    figures: Mapping[str, Any]
+
+
+def write_midway(folder: Path, midway: Midway) -> None:
+    folder.mkdir(exist_ok=True)
+    arrays = {f"model:{k}": v for k, v in midway.state.model.items()}
+    arrays |= {f"memory:{k}": v for k, v in midway.state.memory.items()}
+    meta = json.dumps({"round": midway.round, "figures": dict(midway.figures)})
+    save_arrays(folder / "midway.safetensors", arrays, {"midway": meta})
+
+
+def read_midway(folder: Path) -> Midway | None:
+    path = folder / "midway.safetensors"
+    if not path.exists():
+        return None
+    meta, parts = _parts(path, "midway")
+    return Midway(meta["round"], State(parts["model"], parts["memory"]), meta["figures"])
+
+
+def forget_midway(folder: Path) -> None:
+    (folder / "midway.safetensors").unlink(missing_ok=True)
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
@@ -39,15 +69,20 @@ def read(folder: Path) -> Checkpoint | None:
     path = folder / "state.safetensors"
     if not path.exists():
         return None
-    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}, "best": {}}
-    with safe_open(path, framework="numpy") as f:
-        meta = json.loads(f.metadata()["checkpoint"])
-        for key in f.keys():  # noqa: SIM118 (not a dict)
-            part, name = key.split(":", 1)
-            parts[part][name] = f.get_tensor(key)
+    meta, parts = _parts(path, "checkpoint")
     # safetensors sorts by name; the order of parameters is the method's, restored by whoever built the model.
     state = State(parts["model"], parts["memory"])
     return Checkpoint(meta["finished"], state, parts["best"], meta["figures"])
+
+
+def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}, "best": {}}
+    with safe_open(path, framework="numpy") as f:
+        meta: dict[str, Any] = json.loads(f.metadata()[name])
+        for key in f.keys():  # noqa: SIM118 (not a dict)
+            part, array = key.split(":", 1)
+            parts[part][array] = f.get_tensor(key)
+    return meta, parts
 
 
 def model_sha256(model: Arrays) -> str:

@@ -1,13 +1,16 @@
 """One exchange over the network: tell the cohort, hand out cores and buffers, take the answers in, open the sum.
 
 A silo is in one of the stages below; a message that does not fit its stage costs the silo this exchange and nobody
-else anything. Cores (`slots`) limit how many compute at once, which a simulation needs and a consortium does not;
-buffers (in `OpenSum`) limit how many upload at once, so that memory does not grow with the number of silos.
+else anything. A silo whose connection ends has `grace` seconds to greet again, and then goes on where it was, unless it
+was uploading: an upload that is cut is not resumed, since nothing of it may be repeated under the same masks. Cores
+(`slots`) limit how many compute at once, which a simulation needs and a consortium does not; buffers (in `OpenSum`)
+limit how many upload at once, so that memory does not grow with the number of silos.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -16,15 +19,17 @@ from typing import Any
 import numpy as np
 
 from coordinator.clear import ClearSum
+from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
 from coordinator.study import Call, Interrupted, Phases, RoundSpent
-from crypto.coordinator_sum import CoordinatorSetup, OpenSum, SumFailed
+from coordinator.unmask import Unmasking
+from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.errors import Refusal
-from crypto.records import Endorsement, ShareRelease, SumHeader, UploadRecord
+from crypto.records import SumHeader, UploadRecord
 from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, Inbox, pieces
-from wire.router import Gone, Received, Router
+from wire.router import Bad, Gone, Received, Router
 
 __all__ = ["Gather"]
 
@@ -45,10 +50,10 @@ class Gather:
     def __init__(
         self,
         router: Router,
+        members: Membership,
         call: Call,
         cohort: tuple[int, ...],
         number: int,
-        setup: CoordinatorSetup | None,
         common: Bundle,
         broadcast: bytes,
         private: dict[int, Bundle],
@@ -56,11 +61,18 @@ class Gather:
         phases: Phases,
         slots: int,
         deadline: float,
+        quorum: float,
+        grace: float,
         should_stop: Callable[[], bool],
+        keep: Callable[[OpenSum, dict[str, dict[str, np.ndarray]]], None] = lambda opened, sealed: None,
     ) -> None:
+        """`keep` is called before shares are asked for, with all that is needed to open the sum after a crash."""
         self._router, self._call, self._number, self._runlog = router, call, number, runlog
-        self._phases, self._slots, self._stop = phases, slots, should_stop
+        self._phases, self._slots, self._stop, self._keep = phases, slots, should_stop, keep
+        self._members, self._quorum, self._grace = members, quorum, grace
         self._until = time.monotonic() + deadline
+        setup = members.setup
+        self._away: dict[str, float] = {}  # silo -> until when it may come back
         self._index = {silo_name(i): i for i in cohort}
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._since = dict.fromkeys(self._index, time.monotonic())
@@ -71,7 +83,7 @@ class Gather:
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
         self.blamed: tuple[str, Refusal] | None = None
         self._sum: OpenSum | ClearSum | None = None
-        self._common, self._private = common, private
+        self._common, self._private, self._digest = common, private, common.digest
         self._encoding = call.encoding() if call.exchange.masked else None
         self._header: SumHeader | None = None
         if self._encoding is not None and setup is not None:
@@ -88,6 +100,7 @@ class Gather:
             self._sum = OpenSum(self._header, setup)
         elif self._encoding is not None:
             self._sum = ClearSum(self._encoding)
+        self._unmasking = Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
 
     def run(self) -> Folded:
         began = time.monotonic()
@@ -103,7 +116,10 @@ class Gather:
             if not survivors:
                 raise SumFailed("no silo answered")
             if self._sum is not None:
-                survivors, sums = self._unmask(self._sum) if isinstance(self._sum, OpenSum) else self._sum.result()
+                if self._unmasking is not None and isinstance(self._sum, OpenSum):
+                    survivors, sums = self._open(self._unmasking, self._sum)
+                else:
+                    survivors, sums = self._sum.result()
                 total = self._call.total(sums)
         except SumFailed:
             # Not before: one silo's word that it already released must not spend everybody's round.
@@ -125,6 +141,7 @@ class Gather:
         call, empty = self._call, Bundle([], np.empty(0, np.uint8))
         for silo, i in self._index.items():
             private = self._private.get(i, empty)
+            digest = self._digest if self._digest in self._members.has[silo] else b""
             announced = m.Broadcast(
                 number=self._number,
                 round=call.round,
@@ -134,11 +151,14 @@ class Gather:
                 private=private.layout,
                 header=self._header.to_record() if self._header is not None else {},
                 encoding=self._encoding.to_record() if self._encoding is not None else {},
+                have=digest,
             )
             self._router.send(silo, announced)
-            for stream, bundle in (("common", self._common), ("private", private)):
+            for stream, bundle in (("common", empty if digest else self._common), ("private", private)):
                 for k, piece in enumerate(pieces(bundle.buffer)):
                     self._router.send(silo, m.Chunk(self._number, stream, k), piece, channel="broadcast")
+            if len(self._common.buffer):
+                self._members.has[silo].add(self._digest)
 
     # Collecting ------------------------------------------------------------------------------------------------
 
@@ -146,11 +166,22 @@ class Gather:
         while any(s not in (Stage.DONE, Stage.OUT) for s in self._stage.values()):
             self._grant()
             left = self._until - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._enough():
                 for silo in self._in(Stage.WAITING, Stage.COMPUTING, Stage.READY, Stage.UPLOADING):
-                    self._out(silo, "missed the deadline")
+                    if self._stage[silo] is Stage.COMPUTING:
+                        self._members.fall_behind(silo)
+                    self._out(silo, "missed the deadline" if left <= 0 else "enough others were in")
                 return
             self._next(min(left, 1.0))
+
+    def _enough(self) -> bool:
+        """Whether so many are in that the rest need not be waited for; a sum has its own least number."""
+        if self._quorum >= 1 or self._in(Stage.UPLOADING):
+            return False
+        need = math.ceil(self._quorum * len(self._stage))
+        if isinstance(self._sum, OpenSum):
+            need = max(need, self._sum.topology.parameters.n_min, self._sum.needed)
+        return len(self._in(Stage.DONE)) >= need
 
     def _to(self, silo: str, stage: Stage) -> Stage:
         """Into the next stage; the time spent in the last one is added up over the silos. Returns the last one."""
@@ -168,6 +199,8 @@ class Gather:
     def _grant(self) -> None:
         """In order of silo: a core to whoever waits for one, a buffer to whoever is ready."""
         for silo in self._in(Stage.READY):
+            if silo in self._away:
+                continue
             if self._sum is not None and not self._sum.can_begin:
                 break
             if len(self._in(Stage.UPLOADING)) >= 2:  # one arrives while the other is folded
@@ -175,6 +208,8 @@ class Gather:
             self._to(silo, Stage.UPLOADING)
             self._router.send(silo, m.Send(self._number))
         for silo in self._in(Stage.WAITING):
+            if silo in self._away:
+                continue
             if len(self._in(Stage.COMPUTING, Stage.READY, Stage.UPLOADING)) >= self._slots:
                 break
             self._to(silo, Stage.COMPUTING)
@@ -185,12 +220,19 @@ class Gather:
         """One event from the network, whatever it is."""
         if self._stop():
             raise Interrupted
-        event = self._router.receive(timeout)
+        event = self._router.receive(min(timeout, *(t - time.monotonic() for t in self._away.values()), timeout))
+        for silo in [silo for silo, until in self._away.items() if time.monotonic() >= until]:
+            del self._away[silo]
+            self._out(silo, "its connection closed")
+        if event is None:
+            return
         if isinstance(event, Gone):
             self._runlog.event("lost", silo=event.silo, round=self._call.round)
-            log.warning("%s is gone", event.silo)
-            if event.silo in self._stage:
-                self._out(event.silo, "its connection closed")
+            self._members.take(event)
+            self._lost(event.silo)
+        elif isinstance(event, Bad) and self._stage.get(event.silo, Stage.OUT) is not Stage.OUT:
+            self._runlog.event("refused", silo=event.silo, attack=event.attack, detail=event.detail)
+            self._out(event.silo, f"refused ({event.attack})")
         elif isinstance(event, Received) and event.silo in self._stage:
             try:
                 self._heard(event.silo, event.message, event.payload)
@@ -200,17 +242,49 @@ class Gather:
                 log.warning("refused (%s): %s: %s", e.attack, culprit, detail)
                 self._runlog.event("refused", silo=culprit, attack=e.attack, detail=detail)
                 self._out(culprit, f"refused ({e.attack})")
+        else:
+            self._members.take(event)
+
+    def _lost(self, silo: str) -> None:
+        stage = self._stage.get(silo, Stage.OUT)
+        if stage is Stage.OUT:
+            return
+        if self._grace > 0 and stage is not Stage.UPLOADING:
+            self._away.setdefault(silo, time.monotonic() + self._grace)
+        else:
+            self._out(silo, "its connection closed")
+
+    def _greets(self, silo: str, hello: m.Hello) -> None:
+        """A new connection of a silo that is in this exchange."""
+        self._away.pop(silo, None)
+        stage = self._stage[silo]
+        if not self._members.greeted(silo, hello):
+            self._out(silo, "it began anew")
+        elif stage is Stage.OUT:
+            return
+        elif stage is Stage.DONE:
+            if self._unmasking is not None:
+                self._unmasking.again(silo)
+        elif hello.number == self._number and stage is not Stage.UPLOADING and hello.state in ("told", "ready"):
+            # Told: it never heard that it may compute. Ready: it says so again, next.
+            self._to(silo, Stage.WAITING if hello.state == "told" else Stage.COMPUTING)
+        else:
+            self._out(silo, "its connection closed in the middle of something")
 
     def _heard(self, silo: str, message: m.Message, payload: Any) -> None:
         if isinstance(message, m.SumStep):
-            self._sum_step(silo, message)
+            if self._unmasking is not None:
+                self._unmasking.hear(silo, message)
+            else:
+                log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
             return
         if isinstance(message, m.Hello):
-            self._out(silo, "it began anew")
+            self._greets(silo, message)
             return
         number = getattr(message, "number", self._number)
         if number != self._number:
             log.info("late: a %s of exchange %d from %s", message.kind, number, silo)
+            self._members.take(Received(silo, message, None))
             return
         stage = self._stage[silo]
         if stage is Stage.OUT:
@@ -292,43 +366,15 @@ class Gather:
 
     # Opening the sum -------------------------------------------------------------------------------------------
 
-    def _unmask(self, opened: OpenSum) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        proposal = m.SumStep("propose", opened.propose().to_record())
-        for silo in opened.reachable:
-            self._router.send(silo, proposal)
-        self._wait(opened, lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
-        for holder, request in opened.unmask_requests().items():
-            self._router.send(holder, m.SumStep("unmask", request.to_record()))
-        # From here a stop would lose the round: shares are out and may be asked for only once. It takes milliseconds.
-        self._stop = lambda: False
-        self._wait(opened, lambda: opened.released_enough, "too few silos released their shares")
+    def _open(self, unmasking: Unmasking, opened: OpenSum) -> tuple[tuple[str, ...], list[np.ndarray]]:
+        def keep() -> None:
+            self._keep(opened, {s: inbox.arrays() for s, inbox in self._sealed.items() if s in opened.survivors})
+
+        def asked() -> None:
+            # From here a stop would lose the round: shares are out, for this question only. It takes milliseconds.
+            self._stop = lambda: False
+
         try:
-            return opened.result()
-        except Refusal as e:  # a dealer's commitments do not fit what it dealt: known only now, when shares are out
-            self.blamed = (e.culprit or "", e)
-            raise RoundSpent(f"its sum cannot be opened: {e.detail}") from None
-
-    def _wait(self, opened: OpenSum, enough: Callable[[], bool], otherwise: str) -> None:
-        """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""
-        while not enough():
-            if time.monotonic() > self._until or len(opened.reachable) < opened.needed:
-                raise SumFailed(otherwise)
-            self._next(0.5)
-
-    def _sum_step(self, silo: str, message: m.SumStep) -> None:
-        if not isinstance(self._sum, OpenSum) or message.record.get("h") != self._sum.header.h:
-            # The threshold was met without it and the sum is closed; nobody reads it.
-            log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
-            return
-        if message.step == "endorse":
-            endorsement = Endorsement.from_record(message.record)
-            if endorsement.silo != silo:
-                raise Refusal("key-substitution", f"{silo} signed in the name of another")
-            self._sum.receive_endorsement(endorsement)
-        elif message.step == "release":
-            release = ShareRelease.from_record(message.record)
-            if release.holder != silo:
-                raise Refusal("key-substitution", f"{silo} released in the name of another")
-            self._sum.receive_release(release)
-        else:
-            raise Refusal("wrong-shape", "an unknown step of the secure sum")
+            return unmasking.run(self._next, keep, asked)
+        finally:
+            self.blamed = unmasking.blamed

@@ -1,30 +1,32 @@
-"""The chorus over ZeroMQ: enrolment, the secure sum's set-up, and exchanges tried again when a sum fails."""
+"""The chorus over ZeroMQ: exchanges with whoever is here, tried again when a sum fails, gone on with after a crash."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from config.settings import Settings
+from coordinator import reopen
 from coordinator.gather import Gather
+from coordinator.membership import Membership
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, RoundFailed, RoundSpent
-from crypto.coordinator_sum import CoordinatorSetup, SumFailed
-from crypto.errors import Refusal
+from coordinator.study import Call, Phases, RoundFailed, RoundSpent
+from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.params import policy_for
-from crypto.records import KeyOffer, NonceReveal
-from methods.base import Folded, silo_name
+from methods.base import Folded
 from wire import messages as m
-from wire.bundle import broadcast_digest, pack
-from wire.router import Gone, Received, Router
+from wire.bundle import Bundle, broadcast_digest, pack
+from wire.router import Router
 
 __all__ = ["NetworkChorus"]
 
 log = logging.getLogger("coordinator")
 _ATTEMPTS = 3
-_SETUP_SECONDS = 60.0
 
 
 class NetworkChorus:
@@ -39,191 +41,183 @@ class NetworkChorus:
         slots: int,
         should_stop: Callable[[], bool],
         content: Mapping[str, str],
+        grace: float = 0.0,
+        folder: Path | None = None,
     ) -> None:
+        """`grace`: seconds in which a silo whose connection ended may come back into the same exchange. 0, where silos
+        are not restarted: whoever is gone is gone, and nobody is waited for. `folder`: where an open sum is kept.
+        """
         self.counter, self.phases = router.counter, Phases()
+        self.members = Membership(router, settings, identities, run_id, study, runlog, should_stop, content)
         self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
-        self._study, self._runlog, self._slots, self._should_stop = study, runlog, slots, should_stop
-        self._content = content
-        self._names = {silo_name(i): i for i in range(settings.silos)}
-        self._members: set[str] = set()
+        self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
+        self._grace, self._folder = grace, folder
+        self._patience = settings.deadline if grace > 0 else 0.0
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
-        # Above every number of an earlier process of this run: silos refuse any that is not above the last.
+        # Above every number of an earlier process of this run: silos refuse any that is not above the last. They say
+        # which that was, in case this machine's clock is behind the earlier one's.
         self._number = time.time_ns() // 1_000_000
-        self._setup: CoordinatorSetup | None = None
         self._said: dict[int, tuple[int, bytes]] = {}  # exchange of this round -> (round, digest) of its broadcast
+        self._reopened: reopen.Reopened | None = None
 
     # Enrolment -------------------------------------------------------------------------------------------------
 
-    def enrol(self, seconds: float, round: int) -> None:
-        """Wait for everybody, or for `seconds`; then agree on keys with whoever came."""
-        began = time.monotonic()
-        while len(self._members) < len(self._names) and time.monotonic() - began < seconds:
-            self._enrol_one(min(1.0, seconds))
-        absent = sorted(set(self._names) - self._members)
+    def enrol(self, seconds: float, round: int, wanted: Collection[str] = ()) -> None:
+        """Wait for everybody (or for `wanted`, who were here before a crash), or for `seconds`; then agree on keys."""
+        began, names = time.monotonic(), set(wanted) or set(self.members.names)
+        self.members.wait(seconds, lambda: names <= self.members.here)
+        absent = sorted(set(self.members.names) - self.members.here)
         if absent:
             log.warning("starting without %s", ", ".join(absent))
             self._runlog.event("absent", silos=absent)
-        self._check_enough()
-        self._agree(round)
-        self._runlog.event("enrolled", silos=len(self._members), seconds=time.monotonic() - began)
+        self.members.agree(round)
+        self._runlog.event("enrolled", silos=len(self.members.present), seconds=time.monotonic() - began)
 
-    def _enrol_one(self, timeout: float) -> None:
-        if self._should_stop():
-            raise Interrupted
-        event = self._router.receive(timeout)
-        if isinstance(event, Gone):
-            self._members.discard(event.silo)
-        elif isinstance(event, Received) and isinstance(event.message, m.Hello):
-            if event.silo not in self._names:
-                self._router.send(event.silo, m.Stop("this study has no such silo"))
-            elif event.message.study != self._study:
-                why = self._difference(event.message)
-                log.warning("refused (wrong-shape): %s has %s", event.silo, why)
-                self._runlog.event("refused", silo=event.silo, attack="wrong-shape", detail=why)
-                self._router.send(event.silo, m.Stop(f"it has {why}"))
-                self._router.forget(event.silo)
-            else:
-                self._members.add(event.silo)
-                self._runlog.event("hello", silo=event.silo)
+    def reopen(self, seconds: float, kept: reopen.KeptSum) -> None:
+        """Before anybody agrees on new keys: a sum whose shares an earlier process had asked for."""
+        self._runlog.event("reopening", round=kept.round, exchange=kept.index)
+        policy = policy_for(self._settings.fraction)
+        self._reopened = reopen.reopen(
+            kept, self._router, self.members, self._identities, self._run_id, policy, seconds, self._should_stop
+        )
+        self._runlog.event("reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None)
 
-    def _difference(self, hello: m.Hello) -> str:
-        """What of a silo's study is not this one's, for its operator. Our own hashes are public: all have the same."""
-        other = [name for name, value in self._content.items() if hello.content.get(name) != value]
-        if not other:
-            return "settings other than this study's; compare the two configurations"
-        mine = ", ".join(f"{name} {self._content[name][:12]}" for name in other)
-        return f"another {' and another '.join(other)} than this study ({mine}…)"
+    def begin_round(self, round: int) -> tuple[int, ...]:
+        """Let newcomers in. Returns the cohort of a sum of this round's first exchange that was reopened, if any."""
+        if self._reopened is not None and self._reopened.round == round and self._reopened.index == 0:
+            return self._reopened.cohort
+        self._said.clear()
+        self.members.settle()
+        if self.members.newcomers:
+            self.members.agree(round)
+            self._runlog.event("enrolled", silos=len(self.members.present), seconds=0.0)
+        return ()
 
-    def _agree(self, round: int) -> None:
-        """Keys, then nonces, with everybody present. A silo lost on the way means: again, without it."""
-        welcome = m.Welcome(self._run_id, round)
-        if not self._settings.secagg:
-            for silo in sorted(self._members):
-                self._router.send(silo, welcome)
-            return
-        while True:
-            self._check_enough()
-            setup = CoordinatorSetup(self._identities, self._run_id, policy_for(self._settings.fraction))
-            members = set(self._members)
-            if not self._ask(members, welcome, "offer", lambda r: setup.receive_offer(KeyOffer.from_record(r))):  # noqa: B023
-                continue
-            keys = m.SumStep("keys", setup.key_list().to_record())
-            if not self._ask(members, keys, "reveal", lambda r: setup.receive_reveal(NonceReveal.from_record(r))):  # noqa: B023
-                continue
-            nonces = m.SumStep("nonces", setup.nonce_list().to_record())
-            for silo in sorted(members):
-                self._router.send(silo, nonces)
-            self._setup = setup
-            return
+    def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
+        """After a crash, with exchange `index` next: who still has what the exchanges before it left."""
+        self._said = {int(k): (round, bytes.fromhex(digest)) for k, digest in said.items()}
+        if self._reopened is not None and (self._reopened.round, self._reopened.index) == (round, index):
+            return self._reopened.cohort
+        able = {self.members.names[s] for s in self.members.carrying(round, index) & self.members.present}
+        return tuple(sorted(able - self.spent))
 
-    def _ask(self, members: set[str], question: m.Message, step: str, take: Callable[[dict], None]) -> bool:
-        """Ask everybody and take every answer; False when somebody was lost.
-
-        Also then everybody is heard out: an answer left in the queue would be taken for one to the next question.
-        """
-        waiting = {silo for silo in sorted(members) if self._router.send(silo, question)}
-        self._members -= members - waiting
-        until = time.monotonic() + _SETUP_SECONDS
-        while waiting := waiting & self._members:
-            if self._should_stop():
-                raise Interrupted
-            event = self._router.receive(0.5)
-            if isinstance(event, Gone):
-                self._members.discard(event.silo)
-            elif isinstance(event, Received) and isinstance(event.message, m.SumStep):
-                record = event.message.record
-                try:
-                    if event.message.step != step or event.silo not in waiting:
-                        raise Refusal("replay", f"a {event.message.step[:20]} where {step} was asked for")
-                    if record.get("silo") != event.silo:
-                        raise Refusal("key-substitution", f"{event.silo} sent its {step} in the name of another")
-                    take(record)
-                    waiting.discard(event.silo)
-                except Refusal as e:
-                    self._drop(event.silo, e.attack, e.detail)
-            elif isinstance(event, Received) and isinstance(event.message, m.Refused):
-                self._drop(event.silo, event.message.attack, event.message.detail)
-            if time.monotonic() > until:
-                for silo in sorted(waiting):
-                    self._drop(silo, "late-share", f"no {step} within {_SETUP_SECONDS:.0f} s")
-        return members <= self._members
-
-    def _drop(self, silo: str, attack: str, detail: str) -> None:
-        log.warning("refused (%s): %s: %s", attack, silo, detail)
-        self._runlog.event("refused", silo=silo, attack=attack, detail=detail[:300])
-        self._router.send(silo, m.Stop(f"refused ({attack})"))
-        self._members.discard(silo)
-
-    def _check_enough(self) -> None:
-        need = max(3 if self._settings.secagg else 1, self._settings.minimum)
-        if len(self._members) < need:
-            raise RoundFailed(f"Only {len(self._members)} silos are here and a run needs at least {need}.")
+    @property
+    def said(self) -> dict[str, str]:
+        """Digests of this round's broadcasts, for a checkpoint between two exchanges."""
+        return {str(k): digest.hex() for k, (_, digest) in self._said.items()}
 
     # Exchanges -------------------------------------------------------------------------------------------------
 
     def present(self) -> tuple[int, ...]:
-        here = {self._names[s] for s in self._members & self._router.connected}
-        return tuple(sorted(here - self.spent))
+        return tuple(sorted({self.members.names[s] for s in self.members.present} - self.spent))
 
     def perform(self, call: Call) -> Folded:
+        if (opened := self._reopened) is not None:
+            self._reopened = None
+            if (opened.round, opened.index) == (call.round, call.index):
+                order = sorted(self.members.names[s] for s in opened.survivors)
+                return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
         common = pack(call.broadcast.common)
         private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
-        self._said[call.index] = (call.round, common.digest)
-        reason = ""
-        for attempt in range(_ATTEMPTS):
-            here = set(self.present())
-            cohort = tuple(i for i in call.cohort if i in here)
-            if len(cohort) < (3 if self._setup is not None and call.exchange.masked else 1):
+        self._said = {k: v for k, v in self._said.items() if k < call.index} | {call.index: (call.round, common.digest)}
+        reason, attempt, until = "", 0, time.monotonic() + self._patience
+        while attempt < _ATTEMPTS:
+            cohort = self._gathered(call, until)
+            if len(cohort) < self._least(call):
                 reason = f"only {len(cohort)} of the {len(call.cohort)} participants are left"
                 break
-            self._number += 1
             try:
-                gather = Gather(
-                    router=self._router,
-                    call=call,
-                    cohort=cohort,
-                    number=self._number,
-                    setup=self._setup,
-                    common=common,
-                    broadcast=broadcast_digest(self._said),
-                    private=private,
-                    runlog=self._runlog,
-                    phases=self.phases,
-                    slots=self._slots,
-                    deadline=self._settings.deadline,
-                    should_stop=self._should_stop,
-                )
+                gather = self._gather(call, cohort, common, private)
             except SumFailed as e:  # so few are left that no sum over them could hide anybody
                 reason = str(e)
-                break
+                if time.monotonic() >= until:
+                    break
+                self.members.one(0.5)
+                if call.index == 0 and self.members.newcomers:
+                    self.members.agree(call.round)
+                continue
             try:
                 try:
                     folded = gather.run()
                 finally:
-                    self.spent |= {self._names[s] for s in gather.exhausted}
+                    self.spent |= {self.members.names[s] for s in gather.exhausted}
                     self.charged += gather.charged
             except RoundSpent:
                 gather.close(ok=False)
                 if gather.blamed is not None:
                     silo, refusal = gather.blamed
-                    self._drop(silo, refusal.attack, refusal.detail)
+                    self.members.drop(silo, refusal.attack, refusal.detail, for_good=True)
                 raise
             except SumFailed as e:
                 gather.close(ok=False)
                 reason = str(e)
                 log.warning("round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason)
                 self._runlog.event("sum-failed", round=call.round, attempt=attempt, why=reason)
+                attempt += 1
                 continue
             gather.close(ok=True)
             return folded
         raise RoundFailed(f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}.")
 
+    def _least(self, call: Call) -> int:
+        return 3 if self._settings.secagg and call.exchange.masked else 1
+
+    def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
+        """Those of the cohort who are here. Where they are too few, they are waited for; in a round's first exchange
+        also those who were restarted, and who need keys again.
+        """
+        while True:
+            here = tuple(i for i in call.cohort if i in self.present())
+            if len(here) >= self._least(call) or time.monotonic() >= until:
+                return here
+            if call.index == 0 and self.members.newcomers and len(self.members.here) >= self._least(call):
+                self.members.agree(call.round)
+                continue
+            self.members.one(until - time.monotonic())
+
+    def _gather(self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]) -> Gather:
+        self._number = max(self._number, self.members.highest) + 1
+
+        def keep(opened: OpenSum, sealed: dict[str, dict[str, np.ndarray]]) -> None:
+            if self._folder is not None and self.members.setup is not None:
+                numbered = {self.members.names[s]: arrays for s, arrays in sealed.items()}
+                reopen.keep(
+                    self._folder, call.round, call.index, call.cohort, opened, self.members.setup, numbered
+                )
+
+        return Gather(
+            router=self._router,
+            members=self.members,
+            call=call,
+            cohort=cohort,
+            number=self._number,
+            common=common,
+            broadcast=broadcast_digest(self._said),
+            private=private,
+            runlog=self._runlog,
+            phases=self.phases,
+            slots=self._slots,
+            deadline=self._settings.deadline,
+            quorum=self._settings.quorum,
+            grace=self._grace,
+            should_stop=self._should_stop,
+            keep=keep,
+        )
+
+    def kept(self) -> None:
+        """What was folded is on disk: a sum that was kept in case it was not is no longer needed."""
+        if self._folder is not None:
+            reopen.discard(self._folder)
+
     def end_round(self, round: int) -> None:
         self._said.clear()
-        for silo in sorted(self._members):
+        self.members.has.clear()
+        for silo in sorted(self.members.connected):
             self._router.send(silo, m.RoundOver(round))
 
     def stop(self, reason: str) -> None:
+        """Tell everybody, also those who are just coming back: whoever does not hear it dials for a long time."""
+        self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
         for silo in sorted(self._router.connected):
             self._router.send(silo, m.Stop(reason))

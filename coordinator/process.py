@@ -13,11 +13,12 @@ import zmq
 
 from config.errors import UserError
 from config.settings import Settings
-from coordinator import checkpoint
+from coordinator import checkpoint, reopen
+from coordinator.loop import run_study
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
-from coordinator.study import Interrupted, RoundFailed, run_study
+from coordinator.study import Interrupted, RoundFailed
 from crypto.params import policy_for
 from crypto.roster import Roster
 from methods.base import Method, silo_name
@@ -53,10 +54,12 @@ def serve(
     bound: Callable[[int], None] = lambda port: None,
     enrol_seconds: float = 60.0,
     agreed: Mapping[str, str] = NOTHING,
+    grace: float = 0.0,
 ) -> int:
     """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open.
     `agreed`: what else than the task's content silos must have alike, by name.
 
+    `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not restarted.
     Raises RoundFailed when too few silos are left; what is finished is kept.
     """
     stop = {"asked": False}
@@ -89,20 +92,37 @@ def serve(
                 f"The coordinator cannot listen on {host}:{settings.port} ({e.strerror}); "
                 "give another PORT, or 0 for any free one."
             ) from None
-        resume = checkpoint.read(run / "checkpoint")
+        folder = run / "checkpoint"
+        resume, midway, opened = checkpoint.read(folder), checkpoint.read_midway(folder), reopen.read(folder)
         if resume is not None:
-            runlog.truncate_rounds(resume.finished)
-        runlog.event("listening", port=port, round=resume.finished if resume else 0)
+            runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
+        finished = resume.finished if resume is not None else 0
+        runlog.event("listening", port=port, round=finished)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
         content = {**task.agreement(), **agreed}
         chorus = NetworkChorus(
-            router, settings, identities, run_id, study, runlog, slots, lambda: stop["asked"], content
+            router,
+            settings,
+            identities,
+            run_id,
+            study,
+            runlog,
+            slots,
+            lambda: stop["asked"],
+            content,
+            grace,
+            folder,
         )
         try:
-            chorus.enrol(enrol_seconds, resume.finished if resume else 0)
+            if opened is not None and opened.round == finished:
+                chorus.reopen(enrol_seconds, opened)
+            if finished < settings.rounds:
+                chorus.enrol(enrol_seconds, finished, resume.figures.get("members", ()) if resume else ())
+            else:  # a crash at the very end: whoever comes is only told that the run is over
+                chorus.members.wait(min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names))
             runlog.disclosures(method, settings.secagg, policy_for(settings.fraction).sentence)
-            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"])
+            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
             runlog.event("finished")
             return 0
         except Interrupted:

@@ -7,6 +7,7 @@ whatever the method's code put into its answer.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class Desk:
         self._view = replace(view, memory=dict(memory.read()))
         self._method = method
         self._last: tuple[Any, Answer] | None = None
+        self._carried: dict[int, Mapping[str, Any]] = {}  # exchange -> what its answer left for later ones
         self._charged: list[dict[str, Any]] = []
 
     def exchange(self, index: int) -> Exchange:
@@ -64,13 +66,18 @@ class Desk:
         def spend(what: str, event: Event) -> None:
             self._ledger.charge(heard.round, exchange.name, what, event)
 
-        answer = exchange.answer(replace(self._view, spend=spend), heard)
+        # An exchange stands on those before it, also when it is asked for again after later ones: a coordinator that
+        # crashed may begin the round anew, and must get the same answer.
+        self._carried = {k: v for k, v in self._carried.items() if k < index}
+        carry = {name: value for k in sorted(self._carried) for name, value in self._carried[k].items()}
+        answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
         _check(exchange, answer)
         for disclosure in exchange.disclosures:
             why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
         memory = self._view.memory if answer.memory is None else answer.memory
-        self._view = replace(self._view, carry={**self._view.carry, **answer.carry}, memory=memory)
+        self._carried[index] = answer.carry
+        self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
             self._memory.write(answer.memory)
         if answer.notes:
@@ -84,7 +91,7 @@ class Desk:
         return self._charged
 
     def end_round(self) -> None:
-        self._view = replace(self._view, carry={})
+        self._carried.clear()
         self._last = None
 
 

@@ -7,6 +7,7 @@ never acted on, because `put` returns only after the disk has it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -36,8 +37,17 @@ class FileJournal:
         return self._values.get(key)
 
     def put(self, key: str, value: str) -> None:
-        os.write(self._file, json.dumps([key, value]).encode() + b"\n")
-        os.fsync(self._file)
+        line = json.dumps([key, value]).encode() + b"\n"
+        at = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+        except OSError:
+            # Half a line would hide every later one from whoever reads the file after a restart.
+            os.ftruncate(self._file, at)
+            os.lseek(self._file, at, os.SEEK_SET)
+            raise
         self._values[key] = value
 
     def close(self) -> None:

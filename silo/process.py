@@ -27,9 +27,10 @@ from silo.home import Home
 from silo.journal import FileJournal
 from silo.ledger import Ledger, budget_of
 from silo.metrics import SiloMetrics
+from silo.releases import Releases
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
-from wire.dealer import Dealer
+from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.metrics import MetricsServer, address_of
 
@@ -37,6 +38,7 @@ __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_ha
 
 AGAIN = 75  #: the coordinator stopped before the study was finished: whoever watches this process starts it again
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
+_PATIENCE = 7 * 86400.0  #: seconds without a word from a coordinator after which a silo stops dialling
 
 NOTHING: Mapping[str, str] = {}
 
@@ -93,6 +95,13 @@ def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
     journal.put(key, run.hex())
 
 
+def _last_number(journal: FileJournal, study: bytes) -> int:
+    """Of the last sum heard of in this study's run: a coordinator whose clock is behind counts on from there."""
+    run = journal.get(f"run/{study.hex()}")
+    last = journal.get(f"last/{run}") if run is not None else None
+    return int(last.split(" ")[0]) if last is not None else 0
+
+
 def serve(
     home: Home,
     index: int,
@@ -105,8 +114,12 @@ def serve(
     simulated: bool = False,
     rules: Rules = NO_RULES,
     agreed: Mapping[str, str] = NOTHING,
+    patience: float = _PATIENCE,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
+
+    `address` may name several, with commas between: where the coordinator is, or may be restarted. A connection that
+    ends is dialled again, for `patience` seconds without a word.
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
     comes from the operating system, and nobody can subtract it. `rules`: this silo's own, which win over the study's.
@@ -138,25 +151,36 @@ def serve(
         hello=Hello(VERSION, study, content),
         peers=tuple(identities),
         rules=rules.during(settings),
+        releases=Releases(home.path / "release.msgpack"),
+        last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())
     log.info("%s, process %d, dials %s", name, os.getpid(), address)
     # The silos of a simulation share their settings, and so would share one port: there only the coordinator tells.
     figures, server = (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
+    heard = time.monotonic()
     try:
-        dealer.send(*session.start())
         while session.state is not State.STOPPED:
-            heard = dealer.receive(timeout=3600)
-            if heard is None:
-                continue
-            since = time.monotonic()
-            if figures is not None:
-                figures.heard(*heard)
-            for message, payload in session.hear(*heard):
-                dealer.send(message, payload)
-                if figures is not None:
-                    figures.sent(message, payload, time.monotonic() - since)
-            del heard
+            try:
+                for said in session.greet():
+                    dealer.send(*said)
+                while session.state is not State.STOPPED:
+                    if (word := dealer.receive(timeout=3600)) is None:
+                        continue
+                    heard = time.monotonic()
+                    if figures is not None:
+                        figures.heard(*word)
+                    for message, payload in session.hear(*word):
+                        dealer.send(message, payload)
+                        if figures is not None:
+                            figures.sent(message, payload, time.monotonic() - heard)
+                    del word
+            except Cut as e:
+                session.cut()
+                log.warning("%s: %s; dialling again", dealer.address, e)
+                if time.monotonic() - heard > patience:
+                    raise UserError(f"No coordinator at {address} for {patience:.0f} s; {name} gives up.") from None
+                dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")
         log.info("%s ends: the coordinator said stop", name)

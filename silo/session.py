@@ -8,7 +8,9 @@ be heard in which state; everything else is refused and logged, and the session 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -19,9 +21,10 @@ from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
 from silo.ledger import BudgetSpent
+from silo.releases import Releases
 from silo.rules import Declined
 from wire import messages as m
-from wire.bundle import Inbox, broadcast_digest, pack, pieces
+from wire.bundle import Bundle, Inbox, broadcast_digest, pack, pieces
 
 __all__ = ["Session", "State"]
 
@@ -70,11 +73,13 @@ class Session:
         broadcast_limit: int,
         hello: m.Hello,
         peers: tuple[str, ...],
+        releases: Releases | None = None,
+        last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
     ) -> None:
         """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off.
-
-        `rules`: the silo's own (silo.rules), asked before it hears a round's broadcast; they raise what it declines.
+        `last_number`: of the last sum that this silo, before any restart of it, heard of. `rules`: the silo's own
+        (silo.rules), asked before it hears a round's broadcast; they raise what it declines.
         """
         self.state = State.GREETED
         self.finished = False  #: whether the study was, when the coordinator said stop
@@ -82,6 +87,12 @@ class Session:
         self._name, self._desk, self._new_party = name, desk, new_party
         self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
         self._rules = rules
+        self._releases, self._last_number = releases or Releases(), last_number
+        self._life = secrets.token_bytes(16)
+        self._endorsed: tuple[m.SumStep, m.SumStep] | None = None  # the last question about survivors, and the answer
+        self._round: int | None = None
+        #: Digest -> common arrays of this round, so that they need not come a second time.
+        self._held: dict[bytes, Bundle] = {}
         self._party: SiloSum | None = None
         self._run: bytes | None = None
         self._number = 0
@@ -107,12 +118,37 @@ class Session:
             "stop": self._stop,
         }
 
-    def start(self) -> Outgoing:
-        return self._hello, None
+    def greet(self) -> Iterator[Outgoing]:
+        """What to say first on every connection: who it is, and where it stands if it was here before."""
+        in_session = self._party is not None and bool(self._party.members)
+        yield (
+            replace(
+                self._hello,
+                life=self._life,
+                session=self._party.sid or b"" if self._party is not None and in_session else b"",
+                number=self._number,
+                state=self.state.value,
+                last=max(self._number, self._last_number()),
+                answered=[[round, exchange] for exchange, (round, _) in sorted(self._answered.items())],
+                have=sorted(self._held),
+            ),
+            None,
+        )
+        if self.state is State.READY:  # whether it was heard before the connection ended, nobody knows
+            yield m.Ready(self._number, self._desk.charged()), None
+
+    def cut(self) -> None:
+        """The connection ended. What was arriving will not be complete; all else stays as it is."""
+        if self.state is State.HEARING:
+            self._forget()
+            self.state = State.IDLE
 
     def hear(self, message: m.Message, payload: Any) -> Iterator[Outgoing]:
         kind = f"sum:{message.step}" if isinstance(message, m.SumStep) else message.kind
         try:
+            if isinstance(message, m.SumStep) and (said := self._said_before(message)) is not None:
+                yield said, None
+                return
             if kind not in LEGAL or self.state not in LEGAL[kind]:
                 raise Refusal("replay", f"a {kind} message while {self.state.value}")
             number = getattr(message, "number", None)
@@ -128,6 +164,18 @@ class Session:
             detail = e.detail if isinstance(e, Refusal) else str(e)
             log.error("refused (%s): %s", e.attack, detail)
             yield m.Refused(self._number, e.attack, detail), None
+        except OSError as e:
+            # What must be written down before it is said could not be: nothing is said. A later round may find room.
+            log.error("this silo's disk: %s; it sits this exchange out", e)
+            yield m.Refused(self._number, "disk", "it could not write down what it must remember"), None
+
+    def _said_before(self, message: m.SumStep) -> m.SumStep | None:
+        """Asked word for word the same once more, it says the same once more: the first answer may have been lost."""
+        if message.step == "unmask" and (answer := self._releases.again(message)) is not None:
+            return m.SumStep("release", answer)
+        if self._endorsed is not None and self._endorsed[0] == message:
+            return self._endorsed[1]
+        return None
 
     # Enrolment -------------------------------------------------------------------------------------------------
 
@@ -165,10 +213,22 @@ class Session:
         self.state = State.IDLE
         self._number = message.number
         self._rules(message.round)
+        common = self._common_held(message) if message.have else Inbox(message.common, self._limit)
+        if message.round != self._round:  # the end of the last one may not have been heard
+            self._over()
+        self._round = message.round
+        # Asked for an exchange again, it starts from what came before that exchange, and from nothing else.
+        self._answered = {k: v for k, v in self._answered.items() if k < message.exchange}
         self._told = message
-        self._inboxes = [(s, Inbox(getattr(message, s), self._limit)) for s in ("common", "private")]
+        self._inboxes = [("common", common), ("private", Inbox(message.private, self._limit))]
         self.state = State.HEARING
         yield from self._heard_all()
+
+    def _common_held(self, message: m.Broadcast) -> Inbox:
+        held = self._held.get(message.have)
+        if held is None or held.layout != message.common or held.digest != message.have:
+            raise Refusal("wrong-shape", "the coordinator did not send arrays that this silo does not hold")
+        return Inbox.of(held)
 
     def _chunk(self, message: m.Chunk, payload: Any) -> Iterator[Outgoing]:
         inbox = next((box for stream, box in self._inboxes if not box.complete), None)
@@ -182,6 +242,10 @@ class Session:
         """All arrays are here: check what is asked for against what was declared, before computing anything."""
         if all(box.complete for _, box in self._inboxes):
             assert self._told is not None
+            common = self._inboxes[0][1].bundle()
+            digest = common.digest
+            if len(common.buffer):
+                self._held[digest] = common
             exchange = self._desk.exchange(self._told.exchange)
             if exchange.masked and self._new_party is not None:
                 if not self._told.header:
@@ -190,7 +254,7 @@ class Session:
                 _check_told(self._told, self._header, exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
                 caps = [s.cap for s in exchange.masked.values()]
-                now = (self._told.round, self._inboxes[0][1].bundle().digest)
+                now = (self._told.round, digest)
                 heard = broadcast_digest({**self._answered, self._told.exchange: now})
                 self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
             self.state = State.TOLD
@@ -220,6 +284,7 @@ class Session:
     def _send(self, message: m.Send, _: Any) -> Iterator[Outgoing]:
         told, answer = self._told, self._answer
         assert told is not None and answer is not None
+        self.state = State.SENT  # before the first frame: cut off halfway, it must not begin again under the same masks
         if answer.sealed:
             bundle = pack(answer.sealed)
             yield m.SealedStart(self._number, bundle.layout), None
@@ -236,14 +301,16 @@ class Session:
                 yield m.SumStart(self._number, {}), None
             for i, frame in enumerate(frames):
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
-        self.state = State.SENT
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        yield m.SumStep("endorse", self._sum.endorse(Proposal.from_record(message.record)).to_record()), None
+        signed = self._sum.endorse(Proposal.from_record(message.record))
+        self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
+        yield self._endorsed[1], None
 
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        released = self._sum.release(UnmaskRequest.from_record(message.record))
-        yield m.SumStep("release", released.to_record()), None
+        released = self._sum.release(UnmaskRequest.from_record(message.record)).to_record()
+        self._releases.keep(message, released)
+        yield m.SumStep("release", released), None
 
     def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
         if message.number == self._number:
@@ -252,11 +319,16 @@ class Session:
         yield from ()
 
     def _round_over(self, message: m.RoundOver, _: Any) -> Iterator[Outgoing]:
-        self._desk.end_round()
-        self._answered.clear()
+        self._over()
+        self._releases.forget()
         if self._party is not None:
             self._party.end_round()
         yield from ()
+
+    def _over(self) -> None:
+        self._desk.end_round()
+        self._answered.clear()
+        self._held.clear()
 
     def _ping(self, message: m.Ping, _: Any) -> Iterator[Outgoing]:
         yield from ()
@@ -277,7 +349,7 @@ class Session:
         return self._party
 
     def _forget(self) -> None:
-        self._told = self._header = self._answer = None
+        self._told = self._header = self._answer = self._endorsed = None
         self._inboxes = []
 
 

@@ -108,6 +108,13 @@ class Inbox:
         self._filled = 0
         self._next = 0
 
+    @classmethod
+    def of(cls, bundle: Bundle) -> Inbox:
+        """One that has already received this bundle."""
+        inbox = cls(bundle.layout, len(bundle.buffer))
+        inbox._buffer, inbox._filled = bundle.buffer, len(bundle.buffer)
+        return inbox
+
     @property
     def complete(self) -> bool:
         return self._filled == len(self._buffer)

@@ -46,7 +46,18 @@ class ByteCounter:
             entry[0] += 1
             entry[2] += size
 
+    def restore(self, lines: list[dict[str, Any]]) -> None:
+        """Count on from what an earlier process had counted, by its checkpoint."""
+        for x in lines:
+            entry = self._sums[x["silo"], x["round"], x["kind"], x["channel"], x["direction"]]
+            for k, figure in enumerate(("messages", "payload_bytes", "wire_bytes")):
+                entry[k] += x[figure]
+
     def drain(self) -> Iterator[dict[str, Any]]:
+        yield from self.lines()
+        self._sums.clear()
+
+    def lines(self) -> Iterator[dict[str, Any]]:
         for (silo, round, kind, channel, direction), (messages, payload, wire) in sorted(self._sums.items()):
             yield {
                 "silo": silo,
@@ -58,4 +69,3 @@ class ByteCounter:
                 "payload_bytes": payload,
                 "wire_bytes": wire,
             }
-        self._sums.clear()

@@ -1,59 +1,151 @@
-"""A silo's end: it dials out, speaks to one coordinator whose key it pinned, and opens no port."""
+"""A silo's end: it dials out, speaks to one coordinator whose key it pinned, and opens no port.
+
+Every connection is a socket of its own. libzmq's own reconnecting is off: it would flush what was meant for the old
+connection into the new one, ahead of the greeting. A connection that ends raises `Cut`; `redial` waits (longer each
+time, and never the same time twice, so that silos do not come back in step) and tries the next address.
+"""
 
 from __future__ import annotations
 
 import logging
+import random
+import time
+from collections import deque
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from wire.keys import CurveKeys
 from wire.messages import HANG_UP_BYTES, BadMessage, Message, decode, encode
-from wire.router import HEARTBEAT_MS, PATIENCE_MS
+from wire.order import InOrder, numbered, split
+from wire.router import HEARTBEAT_MS, PATIENCE_MS, SEND_BUFFER
 
-__all__ = ["Dealer"]
+__all__ = ["Cut", "Dealer"]
 
 log = logging.getLogger("wire")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+_CONNECT_MS = 10_000
+_HIGH_WATER = 64  #: an upload waits for the network instead of piling up in memory
+_UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | _REFUSED
+
+
+class Cut(Exception):
+    """The connection ended, or never stood. The message is a few words why."""
 
 
 class Dealer:
     def __init__(self, address: str, keys: CurveKeys, coordinator: bytes) -> None:
+        """`address`: tcp://HOST:PORT, or several with commas between, for a coordinator that may have moved."""
+        self._addresses, self._keys, self._coordinator = address.split(","), keys, coordinator
         self._context = zmq.Context()
+        self._attempts, self._closed = 0, False
+        self._dial()
+
+    @property
+    def address(self) -> str:
+        return self._addresses[0]
+
+    def _dial(self) -> None:
         s = self._socket = self._context.socket(zmq.DEALER)
-        s.curve_serverkey = coordinator
-        s.curve_secretkey, s.curve_publickey = keys.secret, keys.public
+        s.curve_serverkey = self._coordinator
+        s.curve_secretkey, s.curve_publickey = self._keys.secret, self._keys.public
         s.linger = 1000
         s.setsockopt(zmq.MAXMSGSIZE, HANG_UP_BYTES)
         s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
-        s.setsockopt(zmq.RECONNECT_IVL, 100)
-        s.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
-        s.setsockopt(zmq.SNDHWM, 64)  # an upload waits for the network instead of piling up in memory
-        s.connect(address)
+        s.setsockopt(zmq.RECONNECT_IVL, -1)
+        s.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
+        s.setsockopt(zmq.SNDBUF, SEND_BUFFER)
+        s.setsockopt(zmq.SNDHWM, _HIGH_WATER)
+        self._monitor = s.get_monitor_socket(_UP | _DOWN)
+        self._poller = zmq.Poller()
+        self._poller.register(s, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        self._down = ""
+        self._number, self._order = 0, InOrder[tuple[Message, memoryview | None]]()
+        self._ready: deque[tuple[Message, memoryview | None]] = deque()
+        s.connect(self.address)
+
+    def _hang_up(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+        self._socket.close(0)
+
+    def redial(self) -> None:
+        """After a `Cut`: wait, then a new connection, to the next address if there are several."""
+        self._hang_up()
+        self._attempts += 1
+        longest = min(_FIRST_PAUSE * 2 ** min(self._attempts, 12), _LONGEST_PAUSE)
+        time.sleep(random.uniform(longest / 2, longest))
+        self._addresses = [*self._addresses[1:], self._addresses[0]]
+        self._dial()
 
     def send(self, message: Message, payload: Any = None) -> None:
-        header = encode(message)
-        if payload is None:
-            self._socket.send(header)
-        else:
-            # Copied into libzmq's buffer: the sender reuses its own for the next piece.
-            self._socket.send_multipart([header, payload], copy=True)
+        """Raises `Cut` when the connection is gone: whoever waits for it to come back would wait for ever."""
+        frame = numbered(self._number, encode(message))
+        self._number += 1
+        self._transmit([frame] if payload is None else [frame, payload])
+
+    def _transmit(self, frames: list[Any]) -> None:
+        while True:
+            try:
+                # Copied into libzmq's buffer: the sender reuses its own for the next piece.
+                self._socket.send_multipart(frames, flags=zmq.DONTWAIT, copy=True)
+                return
+            except zmq.Again:
+                self._watch()
+                if self._down:
+                    raise Cut(self._down) from None
+                self._socket.poll(200, zmq.POLLOUT)
 
     def receive(self, timeout: float) -> tuple[Message, memoryview | None] | None:
-        """The next message, or None after `timeout` seconds. Bad bytes are logged and skipped."""
-        while self._socket.poll(int(timeout * 1000)):
-            frames = self._socket.recv_multipart(copy=False)
-            try:
-                if not 1 <= len(frames) <= 2:
-                    raise BadMessage(f"a message of {len(frames)} frames")
-                message = decode(frames[0].buffer)
-            except BadMessage as e:
-                log.warning("refused (%s): the coordinator sent %s", e.attack, e)
-                continue
-            return message, frames[1].buffer if len(frames) == 2 else None
-        return None
+        """The next message, or None after `timeout` seconds. Bad bytes are logged and skipped.
+
+        What arrived before the connection ended is heard first: the last word may have been "stop".
+        """
+        until = time.monotonic() + timeout
+        while not self._ready:
+            if self._down and not self._socket.poll(0):
+                raise Cut(self._down)
+            events = dict(self._poller.poll(max(0, int((until - time.monotonic()) * 1000))))
+            if self._monitor in events:
+                self._watch()
+            if self._socket in events:
+                self._read()
+            elif not events:
+                return None
+        return self._ready.popleft()
+
+    def _watch(self) -> None:
+        """What became of the connection."""
+        while not self._down and self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event & _REFUSED:
+                self._down = "the coordinator did not take this silo's key, or has another than the one pinned"
+            elif event & _DOWN:
+                self._down = "the connection ended, or could not be made"
+
+    def _read(self) -> None:
+        frames = self._socket.recv_multipart(copy=False)
+        try:
+            if not 1 <= len(frames) <= 2:
+                raise BadMessage(f"a message of {len(frames)} frames")
+            number, header = split(frames[0].buffer)
+            message = decode(header)
+            self._ready.extend(self._order.take(number, (message, frames[1].buffer if len(frames) == 2 else None)))
+            self._attempts = 0
+        except BadMessage as e:
+            log.warning("refused (%s): the coordinator sent %s", e.attack, e)
 
     def close(self) -> None:
         """Gives what was sent a second to leave. Closing twice is harmless."""
-        self._socket.close()
+        if not self._closed:
+            self._closed = True
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._socket.close()
         self._context.destroy(linger=1000)

@@ -76,6 +76,13 @@ class Hello(Message):
     version: str
     study: bytes  #: hash of the study this silo agreed to
     content: dict = field(default_factory=dict)  #: what must be the same everywhere, by name: hashes of public things
+    life: bytes = b""  #: drawn when the process began: the same again means that it has forgotten nothing
+    session: bytes = b""  #: the secure sum's session it is in; empty: none
+    number: int = 0  #: the exchange it is in, or was in last
+    state: str = ""  #: how far it has come there
+    last: int = 0  #: the highest number of any sum it ever heard of, which no new one may fall below
+    answered: list = field(default_factory=list)  #: [round, exchange] of what it answered and still carries
+    have: list = field(default_factory=list)  #: digests of the broadcasts it still holds
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ class Broadcast(Message):
     private: list
     header: dict  #: the secure sum's header; empty when nothing masked travels
     encoding: dict  #: how masked arrays are coded; empty likewise
+    have: bytes = b""  #: digest of the common arrays, if they do not follow because the silo holds them already
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,15 @@ from wire.messages import (
     decode,
     encode,
 )
+from wire.order import InOrder, numbered, split
 
-__all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "Gone", "Received", "Router"]
+__all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "SEND_BUFFER", "Bad", "Gone", "Received", "Router"]
 
 HEARTBEAT_MS = 2_000
-PATIENCE_MS = 10_000  #: a peer silent for this long (to libzmq, not to Python) is gone
+#: A peer silent for this long (to libzmq, not to Python) is gone. Heartbeats go between frames: on a line of 0.5 Mbit/s
+#: one of 1 MiB takes 17 s, and what the kernel holds (SEND_BUFFER) as long again.
+PATIENCE_MS = 40_000
+SEND_BUFFER = 1 << 20
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
 
 _DOMAIN = "sottovoce"
@@ -56,6 +61,18 @@ class Received:
 @dataclass(frozen=True)
 class Gone:
     silo: str
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Bytes from a silo that are no message of ours: whatever it should have sent, nobody need wait for it."""
+
+    silo: str
+    attack: str
+    detail: str
+
+
+Event = Received | Gone | Bad
 
 
 class _Zap(ThreadAuthenticator):
@@ -102,6 +119,7 @@ class Router:
         s.setsockopt(zmq.HANDSHAKE_IVL, 10_000)
         s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
+        s.setsockopt(zmq.SNDBUF, SEND_BUFFER)
         s.setsockopt(zmq.RCVHWM, 64)  # a silo that floods waits in its own queue, not in our memory
         s.setsockopt(zmq.SNDHWM, 0)  # frames to send share one buffer; a queue holds only references
         self._monitor = s.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -109,8 +127,10 @@ class Router:
         self._poller.register(s, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
         self._route: dict[str, bytes] = {}
+        self._order: dict[str, InOrder[Event]] = {}
+        self._sent: dict[str, int] = {}
         self._probes: list[float] = []
-        self._gone: list[str] = []
+        self._due: deque[Event] = deque()  # what happened and was not yet told
 
     def bind(self, host: str, port: int) -> int:
         """Returns the port. Raises zmq.ZMQError when it is taken."""
@@ -128,10 +148,10 @@ class Router:
         route = self._route.get(silo)
         if route is None:
             return False
-        header = encode(message)
-        frames: list[Any] = [route, header] if payload is None else [route, header, payload]
+        header = numbered(self._sent[silo], encode(message))
+        self._sent[silo] += 1
         try:
-            self._socket.send_multipart(frames, flags=zmq.DONTWAIT, copy=payload is None)
+            self._transmit([route, header] if payload is None else [route, header, payload])
         except zmq.ZMQError as e:
             if e.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -141,15 +161,18 @@ class Router:
         self.counter.count(silo, message.kind, channel, "down", sizes)
         return True
 
+    def _transmit(self, frames: list[Any]) -> None:
+        self._socket.send_multipart(frames, flags=zmq.DONTWAIT, copy=len(frames) == 2)
+
     def forget(self, silo: str) -> None:
         self._route.pop(silo, None)
 
-    def receive(self, timeout: float) -> Received | Gone | None:
+    def receive(self, timeout: float) -> Event | None:
         """The next event, or None after `timeout` seconds. Bad bytes are logged and skipped."""
         until = time.monotonic() + timeout
         while True:
-            if self._gone:
-                return Gone(self._gone.pop(0))
+            if self._due:
+                return self._due.popleft()
             now = time.monotonic()
             if self._probes and self._probes[0] <= now:
                 self._probes.pop(0)
@@ -161,47 +184,69 @@ class Router:
                 recv_monitor_message(self._monitor)
                 self._probes = sorted(time.monotonic() + s for s in _PROBE_SECONDS)
             if self._socket in ready:
-                received = self._read()
-                if received is not None:
-                    return received
-            elif time.monotonic() >= until and not self._gone:
+                self._read()
+            elif time.monotonic() >= until and not self._due:
                 return None
 
-    def _read(self) -> Received | None:
+    def _read(self) -> None:
         frames = self._socket.recv_multipart(copy=False)
         try:
             silo = str(frames[0].get("User-Id"))
         except zmq.ZMQError:
             log.warning("refused (unknown-silo): a message without an authenticated sender")
-            return None
+            return
         sizes = [len(f.buffer) for f in frames[1:]]
+        number: int | None = None
+        event: Event
         try:
             if not 1 <= len(sizes) <= 2:
                 raise BadMessage(f"a message of {len(sizes)} frames")
-            message = decode(frames[1].buffer)
+            number, header = split(frames[1].buffer)
+            message = decode(header)
             # Whoever reads the pieces of a stream refuses such a piece, and with it the sender's upload.
             if len(sizes) == 2 and sizes[1] > FRAME_BYTES and message.kind != "chunk":
                 raise Oversize(f"{sizes[1]} bytes beside a {message.kind} message")
+            if message.kind == "probe":  # answered on its own connection, beside whatever this silo's program is doing
+                answer = numbered(0, encode(Probed(time.time_ns() // 1_000_000, VERSION)))
+                self._socket.send_multipart([frames[0].bytes, answer], zmq.DONTWAIT)
+                return
+            if not self._open(silo, frames[0].bytes, message):
+                return
+            self._count(silo, message, sizes)
+            event = Received(silo, message, frames[2].buffer if len(sizes) == 2 else None)
         except BadMessage as e:
-            log.warning("refused (%s): %s sent %s", e.attack, silo, e)
             self.counter.count(silo, "bad", "control", "up", sizes)
-            return None
-        route = frames[0].bytes
-        if message.kind == "probe":  # answered on its own connection, beside whatever this silo's program is doing
-            self._socket.send_multipart([route, encode(Probed(time.time_ns() // 1_000_000, VERSION))], zmq.DONTWAIT)
-            return None
-        if self._route.get(silo) != route:
-            if message.kind != "hello":  # only a greeting may open, or reopen, a silo's route
-                log.warning("refused (replay): %s sent a %s message before its greeting", silo, message.kind)
-                return None
-            self.counter.connection(silo)
-            self._route[silo] = route
+            event = self._bad(silo, e)
+            if number is None or self._route.get(silo) != frames[0].bytes:
+                self._due.append(event)
+                return
+        try:
+            self._due.extend(self._order[silo].take(number, event))  # also what is bad has its place in the row
+        except BadMessage as e:
+            self._due.append(self._bad(silo, e))
+
+    def _open(self, silo: str, route: bytes, message: Message) -> bool:
+        """Whether a message of this connection is to be heard: only a greeting may open, or reopen, a silo's route."""
+        if self._route.get(silo) == route:
+            return True
+        if message.kind != "hello":
+            log.warning("refused (replay): %s sent a %s message before its greeting", silo, message.kind)
+            return False
+        self.counter.connection(silo)
+        self._route[silo], self._order[silo], self._sent[silo] = route, InOrder(), 0
+        return True
+
+    @staticmethod
+    def _bad(silo: str, error: BadMessage) -> Bad:
+        log.warning("refused (%s): %s sent %s", error.attack, silo, error)
+        return Bad(silo, error.attack, str(error))
+
+    def _count(self, silo: str, message: Message, sizes: list[int]) -> None:
         channel = _CHANNELS.get(message.kind, "control")
         if message.kind == "chunk":
             channel = getattr(message, "stream", "control")
             channel = channel if channel in ("masked", "sealed") else "control"
         self.counter.count(silo, message.kind, channel, "up", sizes)
-        return Received(silo, message, frames[2].buffer if len(sizes) == 2 else None)
 
     def _probe(self) -> None:
         for silo in list(self._route):
@@ -212,7 +257,7 @@ class Router:
             # libzmq says that a connection ended, and not why.
             why = f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
             log.warning("lost %s: %s", silo, why)
-            self._gone.append(silo)
+            self._due.append(Gone(silo))
 
     def close(self) -> None:
         self._socket.disable_monitor()

@@ -19,8 +19,9 @@ from safetensors.numpy import load_file
 from bench.inprocess import InProcessChorus
 from bench.prepare import Study
 from config.errors import UserError
+from coordinator.loop import run_study
 from coordinator.runlog import RunLog, read_lines
-from coordinator.study import Call, first_ranges, message_bytes, run_study
+from coordinator.study import Call, first_ranges, message_bytes
 from crypto.plain_sum import PlainSum
 from methods import METHODS, adjusted, build, feded, module
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed

@@ -56,6 +56,7 @@ class Play:
         """The next round's exchange; what comes out is exact, whoever is in it (unless a defence is missing)."""
         self.round += 1
         exchange = METHOD.exchanges[index]
+        self.chorus.begin_round(self.round)
         told = exchange.broadcast(State({"model": ONES}), self.round, ALL)
         call = Call(self.round, index, exchange, told, self.chorus.present(), (8.0,) * len(exchange.masked), 32)
         folded = self.chorus.perform(call)

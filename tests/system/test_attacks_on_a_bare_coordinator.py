@@ -158,7 +158,7 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
     try:
         for _ in play.stage.names:  # after all five greetings, so as to be the last who says to be silo-004
             play.stage.router.receive(PATIENCE)
-        play.chorus._members.update(play.stage.names)
+        play.chorus.members._newcomers.update(dict.fromkeys(play.stage.names, b""))
         stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))
         play.stage.router.receive(PATIENCE)
         thread.start()

@@ -13,9 +13,10 @@ import zmq
 from tests.conftest import wait_for
 from wire import messages as m
 from wire.counter import ByteCounter
-from wire.dealer import Dealer
+from wire.dealer import Cut, Dealer
 from wire.keys import CurveKeys
-from wire.router import Gone, Received, Router
+from wire.order import InOrder, numbered
+from wire.router import Bad, Gone, Received, Router
 
 _OPEN: list[Dealer] = []
 
@@ -109,22 +110,25 @@ def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(place, caplog) 
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
     with caplog.at_level(logging.WARNING):
-        silo._socket.send(b"not msgpack at all")
+        silo._socket.send(numbered(1, b"not msgpack at all"))
         silo._socket.send_multipart([b"a", b"b", b"c", b"d"])
-        silo._socket.send(m.encode(m.Ready(1)))
-        event = wait_for(lambda: router.receive(0.1), seconds=10)
-    assert event.message == m.Ready(1)
-    assert caplog.text.count("refused (wrong-shape)") == 2
+        silo._socket.send(b"short")
+        silo._socket.send(numbered(2, m.encode(m.Ready(1))))
+        events = [wait_for(lambda: router.receive(0.1), seconds=10) for _ in range(4)]
+    assert [type(e) for e in events] == [Bad, Bad, Bad, Received] and events[3].message == m.Ready(1)
+    assert caplog.text.count("refused (wrong-shape)") == 3
 
 
 def test_frames_that_are_too_large_are_refused_by_name(place, caplog) -> None:  # type: ignore[no-untyped-def]
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
-    silo._socket.send(bytes(m.HEADER_BYTES + 1))
-    silo._socket.send_multipart([m.encode(m.Ready(1)), bytes(m.FRAME_BYTES + 1)])
-    silo.send(m.Ready(2))
-    assert wait_for(lambda: router.receive(0.1), seconds=10).message == m.Ready(2)
+    silo._socket.send(numbered(1, bytes(m.HEADER_BYTES + 1)))
+    silo._socket.send_multipart([numbered(2, m.encode(m.Ready(1))), bytes(m.FRAME_BYTES + 1)])
+    silo._socket.send(numbered(3, m.encode(m.Ready(2))))
+    events = [wait_for(lambda: router.receive(0.1), seconds=10) for _ in range(3)]
+    assert [getattr(e, "attack", None) for e in events] == ["oversize", "oversize", None]
+    assert events[2].message == m.Ready(2)
     assert caplog.text.count("refused (oversize): silo-000 sent ") == 2
 
 
@@ -166,3 +170,45 @@ def test_a_closed_connection_is_noticed_and_a_greeting_reopens_it(place) -> None
 def test_keys_never_show_their_secret_half() -> None:
     keys = CurveKeys.generate()
     assert keys.secret.decode() not in repr(keys) and keys.public.decode() in repr(keys)
+
+
+def test_each_message_once_and_in_order() -> None:
+    row = InOrder[str]()
+    assert [row.take(n, x) for n, x in [(0, "a"), (2, "c"), (2, "c"), (0, "a"), (1, "b"), (1, "b")]] == [
+        ["a"],
+        [],
+        [],
+        [],
+        ["b", "c"],
+        [],
+    ]
+    with pytest.raises(m.BadMessage, match="ahead"):
+        row.take(1000, "z")
+
+
+def test_repeated_and_swapped_messages_arrive_once_and_in_order(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+    for number in (2, 2, 1, 1, 3, 2):
+        silo._transmit([numbered(number, m.encode(m.Ready(number)))])
+    heard = [wait_for(lambda: router.receive(0.1), seconds=10) for _ in range(3)]
+    assert [e.message for e in heard] == [m.Ready(1), m.Ready(2), m.Ready(3)] and router.receive(0.1) is None
+    route = router._route["silo-000"]
+    for number in (1, 0, 0, 1):
+        router._transmit([route, numbered(number, m.encode(m.Go(number)))])
+    assert [silo.receive(5), silo.receive(5), silo.receive(0.1)] == [(m.Go(0), None), (m.Go(1), None), None]
+
+
+def test_a_silo_notices_the_end_of_a_connection_and_dials_the_next_address(place) -> None:  # type: ignore[no-untyped-def]
+    router, address, coordinator, a, _ = place
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        nobody = f"tcp://127.0.0.1:{s.getsockname()[1]}"
+    silo = dial(f"{nobody},{address}", a, coordinator.public)
+    silo.send(m.Hello("0", b""))
+    with pytest.raises(Cut):
+        silo.receive(10)
+    silo.redial()
+    assert _hello(router, silo).silo == "silo-000"
+    assert router.send("silo-000", m.Stop("over"))
+    assert silo.receive(5) == (m.Stop("over"), None)

@@ -1,0 +1,256 @@
+"""Who is here: greetings at any time, who may take part in the next round, and the keys that all agree on.
+
+A silo whose connection was cut greets again and goes on where it was, if it has forgotten nothing (the same `life`, the
+same session). One that was restarted, or that comes late, is a newcomer: it is let in when the next round begins, and
+everybody agrees on keys anew. One that is too slow is not asked again until it has said something.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+
+from config.settings import Settings
+from coordinator.runlog import RunLog
+from coordinator.study import Interrupted, RoundFailed
+from crypto.coordinator_sum import CoordinatorSetup
+from crypto.errors import Refusal
+from crypto.params import policy_for
+from crypto.records import KeyOffer, NonceReveal
+from methods.base import silo_name
+from wire import messages as m
+from wire.router import Bad, Event, Gone, Received, Router
+
+__all__ = ["Membership"]
+
+log = logging.getLogger("coordinator")
+_SETUP_SECONDS = 60.0
+
+
+class Membership:
+    def __init__(
+        self,
+        router: Router,
+        settings: Settings,
+        identities: Mapping[str, bytes],
+        run_id: bytes,
+        study: bytes,
+        runlog: RunLog,
+        should_stop: Callable[[], bool],
+        content: Mapping[str, str],
+    ) -> None:
+        self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
+        self._study, self._runlog, self._should_stop, self._content = study, runlog, should_stop, content
+        self.names = {silo_name(i): i for i in range(settings.silos)}
+        self.setup: CoordinatorSetup | None = None
+        self.highest = 0  #: of the numbers that silos have heard of: the next must be above
+        self.has: dict[str, set[bytes]] = defaultdict(set)  #: silo -> digests of the broadcasts it holds
+        self._members: dict[str, bytes] = {}  # silo -> its life
+        self._newcomers: dict[str, bytes] = {}
+        self._behind: set[str] = set()
+        self._banned: set[str] = set()
+        self._answered: dict[str, set[tuple[int, int]]] = {}
+
+    # Who is here -----------------------------------------------------------------------------------------------
+
+    @property
+    def present(self) -> set[str]:
+        """Those who can be asked now."""
+        return (self._members.keys() & self._router.connected) - self._behind
+
+    @property
+    def connected(self) -> set[str]:
+        """Members, also slow ones, as long as something can be sent to them."""
+        return self._members.keys() & self._router.connected
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody of the session is cut off."""
+        return self._members.keys() <= self._router.connected
+
+    @property
+    def here(self) -> set[str]:
+        """Those who are connected and let in, or could be."""
+        return ({*self._members, *self._newcomers} & self._router.connected) - self._behind
+
+    @property
+    def newcomers(self) -> set[str]:
+        return (self._newcomers.keys() & self._router.connected) - self._behind
+
+    def carrying(self, round: int, exchanges: int) -> set[str]:
+        """Those who, by their greeting, have answered these exchanges of this round and remember it."""
+        wanted = {(round, k) for k in range(exchanges)}
+        return {silo for silo in self.here if wanted <= self._answered.get(silo, set())}
+
+    def fall_behind(self, silo: str) -> None:
+        self._behind.add(silo)
+
+    def take(self, event: Event) -> None:
+        """Anything that happens while no exchange waits for it."""
+        if isinstance(event, Gone):
+            log.warning("%s is gone", event.silo)
+        elif isinstance(event, Received) and isinstance(event.message, m.Hello):
+            self.greeted(event.silo, event.message)
+        elif isinstance(event, Received):
+            self._behind.discard(event.silo)
+
+    def greeted(self, silo: str, hello: m.Hello) -> bool:
+        """Take a greeting; True when the silo is a member that was cut off and has forgotten nothing."""
+        if silo in self._banned:
+            self._turn_away(silo, "it spoiled a sum of this run")
+            return False
+        if silo not in self.names:
+            self._turn_away(silo, "this study has no such silo")
+            return False
+        if hello.study != self._study:
+            why = self._difference(hello)
+            log.warning("refused (wrong-shape): %s has %s", silo, why)
+            self._runlog.event("refused", silo=silo, attack="wrong-shape", detail=why)
+            self._turn_away(silo, f"it has {why}")
+            return False
+        self._behind.discard(silo)
+        self.highest = max(self.highest, hello.last) if hello.last < 1 << 62 else self.highest
+        self.has[silo] = {d for d in hello.have if isinstance(d, bytes)}
+        self._answered[silo] = {(a[0], a[1]) for a in hello.answered if _pair(a)}
+        session = self.setup.sid if self.setup is not None else b""
+        if hello.life and self._members.get(silo) == hello.life and hello.session == session:
+            self._runlog.event("back", silo=silo)
+            return True
+        self._members.pop(silo, None)
+        self._newcomers[silo] = hello.life
+        self._runlog.event("hello", silo=silo)
+        return False
+
+    def _turn_away(self, silo: str, why: str) -> None:
+        self._router.send(silo, m.Stop(why))
+        self._router.forget(silo)
+
+    def _difference(self, hello: m.Hello) -> str:
+        """What of a silo's study is not this one's, for its operator. Our own hashes are public: all have the same."""
+        other = [name for name, value in self._content.items() if hello.content.get(name) != value]
+        if not other:
+            return "settings other than this study's; compare the two configurations"
+        mine = ", ".join(f"{name} {self._content[name][:12]}" for name in other)
+        return f"another {' and another '.join(other)} than this study ({mine}…)"
+
+    def wait(self, seconds: float, enough: Callable[[], bool]) -> None:
+        until = time.monotonic() + seconds
+        while not enough() and (left := until - time.monotonic()) > 0:
+            self.one(left)
+
+    def one(self, seconds: float) -> None:
+        """Whatever happens next, within `seconds`."""
+        if self._should_stop():
+            raise Interrupted
+        if (event := self._router.receive(min(seconds, 0.5))) is not None:
+            self.take(event)
+
+    def settle(self) -> None:
+        """Take what has already happened, without waiting for more."""
+        while (event := self._router.receive(0)) is not None:
+            self.take(event)
+
+    # Keys ------------------------------------------------------------------------------------------------------
+
+    def agree(self, round: int) -> None:
+        """Keys, then nonces, with everybody here. A silo lost on the way means: again, without it."""
+        skipped: set[str] = set()
+        while True:
+            silos = self.here - skipped
+            need = max(3 if self._settings.secagg else 1, self._settings.minimum)
+            if len(silos) < need:
+                raise RoundFailed(f"Only {len(silos)} silos are here and a run needs at least {need}.")
+            setup = CoordinatorSetup(self._identities, self._run_id, policy_for(self._settings.fraction))
+            if not self._settings.secagg:
+                lost = {silo for silo in silos if not self._router.send(silo, m.Welcome(self._run_id, round))}
+            else:
+                lost = self._set_up(setup, silos, m.Welcome(self._run_id, round))
+            if not lost:
+                break
+            skipped |= lost
+        self.setup = setup if self._settings.secagg else None
+        self._members = {silo: self._newcomers.get(silo, self._members.get(silo, b"")) for silo in silos}
+        for silo in silos:
+            self._newcomers.pop(silo, None)
+
+    def _set_up(self, setup: CoordinatorSetup, silos: Collection[str], welcome: m.Welcome) -> set[str]:
+        def offer(record: dict) -> None:
+            setup.receive_offer(KeyOffer.from_record(record))
+
+        def reveal(record: dict) -> None:
+            setup.receive_reveal(NonceReveal.from_record(record))
+
+        if lost := self._ask(silos, welcome, "offer", offer):
+            return lost
+        if lost := self._ask(silos, m.SumStep("keys", setup.key_list().to_record()), "reveal", reveal):
+            return lost
+        nonces = m.SumStep("nonces", setup.nonce_list().to_record())
+        return {silo for silo in sorted(silos) if not self._router.send(silo, nonces)}
+
+    def _ask(self, silos: Collection[str], question: m.Message, step: str, take: Callable[[dict], None]) -> set[str]:
+        """Ask everybody and take every answer; returns who was lost.
+
+        Also then everybody is heard out: an answer left in the queue would be taken for one to the next question.
+        """
+        lost = {silo for silo in sorted(silos) if not self._router.send(silo, question)}
+        waiting = set(silos) - lost
+        until = time.monotonic() + _SETUP_SECONDS
+        while waiting := waiting - lost:
+            if self._should_stop():
+                raise Interrupted
+            event = self._router.receive(0.5)
+            if event is not None:
+                self._answer(event, waiting, lost, step, take)
+            if time.monotonic() > until:
+                for silo in sorted(waiting):
+                    log.warning("refused (late-share): %s: no %s within %.0f s", silo, step, _SETUP_SECONDS)
+                    self._behind.add(silo)
+                lost |= waiting
+        return lost
+
+    def _answer(
+        self, event: Event, waiting: set[str], lost: set[str], step: str, take: Callable[[dict], None]
+    ) -> None:
+        silo = event.silo
+        if isinstance(event, Gone) or (isinstance(event, Received) and isinstance(event.message, m.Hello)):
+            lost.add(silo)
+            self.take(event)
+        elif isinstance(event, Bad):
+            self.drop(silo, event.attack, event.detail)
+            lost.add(silo)
+        elif silo in self._behind:
+            self.take(event)  # an answer to an earlier question: it is awake again, and asked next time
+        elif isinstance(event.message, m.SumStep):
+            record = event.message.record
+            try:
+                if event.message.step != step or silo not in waiting:
+                    raise Refusal("replay", f"a {event.message.step[:20]} where {step} was asked for")
+                if record.get("silo") != silo:
+                    raise Refusal("key-substitution", f"{silo} sent its {step} in the name of another")
+                take(record)
+                waiting.discard(silo)
+            except Refusal as e:
+                self.drop(silo, e.attack, e.detail)
+                lost.add(silo)
+        elif isinstance(event.message, m.Refused) and silo in waiting:
+            if event.message.attack == "disk":  # its own trouble, which may be over by the next round
+                log.warning("%s: %s", silo, event.message.detail[:300])
+                self._newcomers[silo] = self._members.pop(silo, b"")
+            else:
+                self.drop(silo, event.message.attack, event.message.detail)
+            lost.add(silo)
+
+    def drop(self, silo: str, attack: str, detail: str, for_good: bool = False) -> None:
+        if for_good:
+            self._banned.add(silo)
+        log.warning("refused (%s): %s: %s", attack, silo, detail)
+        self._runlog.event("refused", silo=silo, attack=attack, detail=detail[:300])
+        self._router.send(silo, m.Stop(f"refused ({attack})"))
+        self._members.pop(silo, None)
+        self._newcomers.pop(silo, None)
+
+
+def _pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(x) is int for x in value)

@@ -1,0 +1,93 @@
+"""Opening one secure sum over the network: the survivors are signed, shares released, and each question put again to a
+silo whose connection was cut before it answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from coordinator.study import RoundSpent
+from crypto.coordinator_sum import OpenSum, SumFailed
+from crypto.errors import Refusal
+from crypto.records import Endorsement, ShareRelease
+from wire import messages as m
+from wire.router import Router
+
+__all__ = ["Unmasking"]
+
+log = logging.getLogger("coordinator")
+_SECONDS = 60.0  #: to sign and release, which is a small message each way
+
+
+class Unmasking:
+    def __init__(self, opened: OpenSum, router: Router, grace: float) -> None:
+        self._opened, self._router, self._grace = opened, router, grace
+        self._questions: dict[str, m.SumStep] = {}  # of the step at hand, by whom it is put to
+        self._answered: set[str] = set()
+        #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
+        self.blamed: tuple[str, Refusal] | None = None
+
+    def run(
+        self, pump: Callable[[float], None], keep: Callable[[], None], asked: Callable[[], None]
+    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
+        """`pump` takes the next event; `keep` makes the sum survive a crash; `asked` is called when shares are."""
+        opened = self._opened
+        self._put(dict.fromkeys(opened.reachable, m.SumStep("propose", opened.propose().to_record())))
+        self._wait(pump, lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
+        requests = {h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()}
+        keep()
+        asked()
+        self._put(requests)
+        self._wait(pump, lambda: opened.released_enough, "too few silos released their shares")
+        try:
+            return opened.result()
+        except Refusal as e:  # a dealer's commitments do not fit what it dealt: known only now, when shares are out
+            self.blamed = (e.culprit or "", e)
+            raise RoundSpent(f"its sum cannot be opened: {e.detail}") from None
+
+    def _put(self, questions: dict[str, m.SumStep]) -> None:
+        self._questions, self._answered = questions, set()
+        for silo, question in questions.items():
+            self._router.send(silo, question)
+
+    def again(self, silo: str) -> None:
+        """It is back: what it was asked last may never have reached it."""
+        if silo in self._questions and silo not in self._answered:
+            self._router.send(silo, self._questions[silo])
+
+    def _wait(self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str) -> None:
+        """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""
+        until = time.monotonic() + _SECONDS + self._grace
+        while not enough():
+            # Whoever answered counts, also when it is gone by now.
+            if time.monotonic() > until or len(self._answered.union(self._opened.reachable)) < self._opened.needed:
+                raise SumFailed(otherwise)
+            pump(0.5)
+
+    def hear(self, silo: str, message: m.SumStep) -> None:
+        if message.record.get("h") != self._opened.header.h:
+            # The threshold was met without it and the sum is closed; nobody reads it.
+            log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
+            return
+        if message.step == "endorse":
+            endorsement = Endorsement.from_record(message.record)
+            if endorsement.silo != silo:
+                raise Refusal("key-substitution", f"{silo} signed in the name of another")
+            self._opened.receive_endorsement(endorsement)
+            self._note(silo, "propose")
+        elif message.step == "release":
+            release = ShareRelease.from_record(message.record)
+            if release.holder != silo:
+                raise Refusal("key-substitution", f"{silo} released in the name of another")
+            self._opened.receive_release(release)
+            self._note(silo, "unmask")
+        else:
+            raise Refusal("wrong-shape", "an unknown step of the secure sum")
+
+    def _note(self, silo: str, question: str) -> None:
+        if silo in self._questions and self._questions[silo].step == question:
+            self._answered.add(silo)
