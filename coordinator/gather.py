@@ -132,7 +132,7 @@ class Gather:
         return Folded(self._call.round, tuple(order), total, sealed)
 
     def close(self, ok: bool) -> None:
-        for silo in self._index:
+        for silo in sorted(self._index.keys() & self._members.connected):  # not to one that began anew
             self._router.send(silo, m.Closed(self._number, ok))
 
     # Telling ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from coordinator.summary import write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
 from methods.local import load
 from methods.task import Evaluation, Split, Task
+from wire.messages import OVER
 
 __all__ = ["run_study"]
 
@@ -256,7 +257,7 @@ class _Loop:
             return self.task.evaluate(self._network, split)
 
     def finish(self) -> dict[str, Any]:
-        self.chorus.stop("the run is over")
+        self.chorus.stop(OVER)
         self.runlog.traffic(self.chorus.counter)
         test = self.evaluate(self.best, "test")
         self.progress.wall = self._earlier + time.monotonic() - self._began

@@ -222,6 +222,8 @@ class Membership:
             lost.add(silo)
         elif silo in self._behind:
             self.take(event)  # an answer to an earlier question: it is awake again, and asked next time
+        elif isinstance(event.message, m.SumStep) and (silo in lost or event.message.step in ("endorse", "release")):
+            log.debug("refused (late-share): a %s of an earlier sum from %s", event.message.step[:20], silo)
         elif isinstance(event.message, m.SumStep):
             record = event.message.record
             try:

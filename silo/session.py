@@ -337,7 +337,7 @@ class Session:
         reason = "".join(c for c in message.reason[:300] if c.isprintable())
         log.info("stopped: %s", reason)
         self.finished = reason == m.OVER
-        if self.state is State.GREETED:
+        if self.state is State.GREETED and not self.finished:
             self.turned_away = reason
         self.state = State.STOPPED
         yield from ()

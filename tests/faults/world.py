@@ -1,0 +1,193 @@
+"""One federation under one schedule of faults: real processes forked from this warm one, killed, cut off and restarted,
+until the run is over; then every round's model is compared with what its survivors give without network or masks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench.launch import _fork
+from bench.prepare import Study
+from bench.rundir import make_keys, shared_secret
+from config.settings import Settings
+from coordinator import process as coordinator_process
+from coordinator.runlog import read_lines
+from corpora.partition import Partition
+from methods import build
+from methods.base import silo_name
+from silo import process as silo_process
+from silo.process import study_hash
+from tests.distant.small import twelve
+from tests.faults.relay import Relay
+from tests.faults.replay import replay
+from tests.faults.steps import Fault, install
+
+__all__ = ["Result", "play", "tiny"]
+
+_LIMIT = 90.0  #: seconds after which a federation of this size hangs
+_LIVES = 6  #: an operator who restarts a coordinator that failed, this many times
+
+
+def tiny(method: str = "lazymil", silos: int = 4, rounds: int = 2) -> Study:
+    """A corpus of twelve sentences, so that nothing takes time but what is tested."""
+    task = twelve()
+    settings = Settings(
+        method=method, silos=silos, rounds=rounds, epochs=1, batch=4, lr=0.1, decay=0.0, partition="iid", deadline=10.0
+    )
+    indices = tuple(np.arange(i, 12, silos) for i in range(silos))
+    return Study(settings, task, build(method, task, settings), Partition(indices, "iid", 0))
+
+
+@dataclass
+class Result:
+    ok: bool
+    why: str  #: "correct", what was refused, or what went wrong
+    seconds: float = 0.0
+    spent: int = 0  #: rounds that had to be given up
+    restarts: int = 0
+    missed: int = 0  #: silos that a round went on without, over all rounds
+    met: list[str] = field(default_factory=list)  #: faults that came to pass
+
+
+class _World:
+    def __init__(self, folder: Path, study: Study, faults: list[Fault], pause: float) -> None:
+        self.study, self.faults, self.pause = study, faults, pause
+        self.run, self.steps = folder / "run", folder / "steps"
+        self.run.mkdir(parents=True)
+        self.steps.mkdir()
+        settings = study.settings
+        make_keys(self.run / "keys", self.run / "silos", settings.silos, shared_secret(settings))
+        self.relays = [Relay(0) for _ in range(settings.silos)]
+        self.reader, self.line = os.pipe()
+        self.lives: Counter[str] = Counter()
+        self.pids: dict[int, str] = {}
+        self.due: list[tuple[float, str]] = []  # (when, who) is to be started
+        threading.Thread(target=self._cut, daemon=True).start()
+
+    def _cut(self) -> None:
+        while asked := os.read(self.reader, 1):
+            for relay in self.relays if asked[0] == 255 else [self.relays[asked[0]]]:
+                relay.cut()
+
+    def start(self, actor: str) -> None:
+        life = self.lives[actor]
+        self.lives[actor] += 1
+        mine = [f for f in self.faults if (f.actor, f.life) == (actor, life)]
+        number = 255 if actor == "coordinator" else int(actor.rpartition("-")[2])
+        if actor == "coordinator":  # on another port every time, as on another address
+            with socket.create_server(("127.0.0.1", 0)) as s:
+                self.port = s.getsockname()[1]
+            for relay in self.relays:
+                relay.target = self.port
+
+        def work() -> int:
+            logging.getLogger().setLevel(logging.DEBUG)
+            install(self.steps / f"{actor}.{life}", mine, self.line, number)
+            return self._coordinate() if actor == "coordinator" else self._take_part(number)
+
+        log = self.run / "coordinator.log" if actor == "coordinator" else self.run / "silos" / actor / "silo.log"
+        self.pids[_fork(os.getpid(), log, work)] = actor
+
+    def _coordinate(self) -> int:
+        from dataclasses import replace
+
+        study, run = self.study, self.run
+        hash = study_hash(study.settings, study.task.agreement())
+        settings = replace(study.settings, port=self.port)
+        return coordinator_process.serve(
+            run, run / "keys", settings, study.task, study.method, hash, 2, enrol_seconds=8.0, grace=1.5
+        )
+
+    def _take_part(self, i: int) -> int:
+        study, name = self.study, silo_name(i)
+        data = study.task.subset(study.partition.indices[i])
+        home, address = silo_process.Home(self.run / "silos" / name), f"tcp://127.0.0.1:{self.relays[i].port}"
+        return silo_process.serve(
+            home, i, name, address, study.settings, study.task, data, study.method, simulated=True
+        )
+
+    def drive(self) -> tuple[int, float]:
+        """Until the coordinator has ended for good: (its last status, seconds); -1 for a hang."""
+        began = time.monotonic()
+        self.start("coordinator")
+        for i in range(self.study.settings.silos):
+            self.start(silo_name(i))
+        while time.monotonic() - began < _LIMIT:
+            for when, actor in list(self.due):
+                if time.monotonic() >= when:
+                    self.due.remove((when, actor))
+                    self.start(actor)
+            for pid, actor in list(self.pids.items()):
+                ended, code = os.waitpid(pid, os.WNOHANG)
+                if not ended:
+                    continue
+                del self.pids[pid]
+                status = os.waitstatus_to_exitcode(code)
+                if actor == "coordinator" and (status == 0 or self.lives[actor] >= _LIVES):
+                    return status, time.monotonic() - began
+                if status != 0:
+                    self.due.append((time.monotonic() + self.pause, actor))
+            time.sleep(0.01)
+        return -1, time.monotonic() - began
+
+    def close(self) -> None:
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        for relay in self.relays:
+            relay.close()
+        os.close(self.line)
+
+
+def play(folder: Path, study: Study, faults: list[Fault], pause: float = 0.1, keep: bool = False) -> Result:
+    """One schedule, from the first process to the comparison. `pause`: until an operator restarts what died."""
+    world = _World(folder, study, faults, pause)
+    try:
+        status, seconds = world.drive()
+    finally:
+        world.close()
+    rounds, events = read_lines(world.run / "rounds.jsonl"), read_lines(world.run / "events.jsonl")
+    steps = [(p.name, line) for p in sorted(world.steps.iterdir()) for line in p.read_text().splitlines()]
+    met = [f"{actor}: {line[2:]}" for actor, line in steps if line[0] == "!"]
+    result = Result(False, "", seconds, restarts=sum(world.lives.values()) - len(world.lives), met=met)
+    result.spent = len({e["round"] for e in events if e["event"] == "round-spent"})
+    result.missed = sum(len(r["missed"]) for r in rounds)
+    if status == -1:
+        result.why = f"hangs after {_LIMIT:.0f} s"
+    elif status != 0:
+        failed = [e["why"] for e in events if e["event"] == "failed"]
+        result.ok, result.why = bool(failed) and status == 3, f"refused: {failed[-1]}" if failed else f"status {status}"
+    elif [r["round"] for r in rounds] != list(range(study.settings.rounds)):
+        result.why = f"rounds {[r['round'] for r in rounds]}"
+    else:
+        was, should = replay(world.run, study, folder / "replay")
+        result.ok, result.why = was == should, "correct" if was == should else "another model than its survivors give"
+        if error := _said_twice(world.run):
+            result.ok, result.why = False, error
+    if result.ok and not keep:
+        shutil.rmtree(folder)
+    return result
+
+
+def _said_twice(run: Path) -> str:
+    """A payload for which a silo noted two releases, which must never be."""
+    for path in sorted(run.glob("silos/*/journal.jsonl")):
+        keys = [json.loads(line)[0] for line in path.read_text().splitlines()]
+        twice = [k for k, n in Counter(k for k in keys if k.startswith("released/")).items() if n > 1]
+        if twice:
+            return f"{path.parent.name} released twice for {twice[0]}"
+    return ""
