@@ -60,7 +60,8 @@ def thaw(
     uploads = [UploadRecord.from_record(u) for u in r["uploads"]]
     opened._records = {upload.silo: upload for upload in uploads}
     opened._done = list(opened.survivors)
-    opened._total = words.copy()
+    opened._total = header.encoding.room()
+    opened._total[:] = words
     opened.state = SumState.PROPOSED
     for endorsement in r["endorsements"]:
         opened.receive_endorsement(Endorsement.from_record(endorsement))
