@@ -39,6 +39,7 @@ from wire.keyring import Keyring
 __all__ = ["Machine", "coordinator_study", "rules_of", "run_coordinator", "run_silo", "show_study", "silo_study"]
 
 log = logging.getLogger("silo")
+_GRACE = 30.0  #: seconds for a silo whose connection ended to come back into the exchange it was in
 
 
 class Machine:
@@ -133,6 +134,7 @@ def run_coordinator(study: Path, machine: Machine, listen: str, wait: float, con
             bound=lambda port: console.print(f"listening on {host}:{port}", highlight=False),
             enrol_seconds=wait,
             agreed=of.content,
+            grace=_GRACE,
         )
     except coordinator_process.RoundFailed as e:
         text = f"{e} Finished rounds are kept; start the program again to go on."

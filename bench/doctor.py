@@ -27,7 +27,7 @@ from crypto.keyfile import KeyFileError
 from crypto.roster import Roster
 from silo.home import Home
 from silo.process import VERSION
-from wire.dealer import Dealer
+from wire.dealer import Cut, Dealer
 from wire.keyring import Keyring
 from wire.messages import Probe, Probed
 
@@ -251,6 +251,8 @@ def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | No
         if heard is None or not isinstance(heard[0], Probed):
             return None
         return heard[0], heard[0].time / 1000 - (sent + time.time()) / 2
+    except Cut:
+        return None
     finally:
         dealer.close()
 

@@ -14,14 +14,14 @@ import socket
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from bench.launch import _fork
 from bench.prepare import Study
-from bench.rundir import make_keys, shared_secret
+from bench.rundir import coordinator_home, make_keys, shared_secret
 from config.settings import Settings
 from coordinator import process as coordinator_process
 from coordinator.runlog import read_lines
@@ -34,6 +34,7 @@ from tests.distant.small import twelve
 from tests.faults.relay import Relay
 from tests.faults.replay import replay
 from tests.faults.steps import Fault, install
+from wire.keyring import Keyring
 
 __all__ = ["Result", "play", "tiny"]
 
@@ -69,7 +70,7 @@ class _World:
         self.run.mkdir(parents=True)
         self.steps.mkdir()
         settings = study.settings
-        make_keys(self.run / "keys", self.run / "silos", settings.silos, shared_secret(settings))
+        make_keys(coordinator_home(self.run), self.run / "silos", settings.silos, shared_secret(settings))
         self.relays = [Relay(0) for _ in range(settings.silos)]
         self.reader, self.line = os.pipe()
         self.lives: Counter[str] = Counter()
@@ -98,17 +99,23 @@ class _World:
             install(self.steps / f"{actor}.{life}", mine, self.line, number)
             return self._coordinate() if actor == "coordinator" else self._take_part(number)
 
-        log = self.run / "coordinator.log" if actor == "coordinator" else self.run / "silos" / actor / "silo.log"
+        log = coordinator_home(self.run) / "coordinator.log" if actor == "coordinator" else self.run / "silos" / actor / "silo.log"
         self.pids[_fork(os.getpid(), log, work)] = actor
 
     def _coordinate(self) -> int:
-        from dataclasses import replace
-
         study, run = self.study, self.run
         hash = study_hash(study.settings, study.task.agreement())
         settings = replace(study.settings, port=self.port)
         return coordinator_process.serve(
-            run, run / "keys", settings, study.task, study.method, hash, 2, enrol_seconds=8.0, grace=1.5
+            run,
+            Keyring.load(coordinator_home(run)),
+            settings,
+            study.task,
+            study.method,
+            hash,
+            2,
+            enrol_seconds=8.0,
+            grace=1.5,
         )
 
     def _take_part(self, i: int) -> int:
