@@ -99,7 +99,8 @@ class _World:
             install(self.steps / f"{actor}.{life}", mine, self.line, number)
             return self._coordinate() if actor == "coordinator" else self._take_part(number)
 
-        log = coordinator_home(self.run) / "coordinator.log" if actor == "coordinator" else self.run / "silos" / actor / "silo.log"
+        home = coordinator_home(self.run) if actor == "coordinator" else self.run / "silos" / actor
+        log = home / ("coordinator.log" if actor == "coordinator" else "silo.log")
         self.pids[_fork(os.getpid(), log, work)] = actor
 
     def _coordinate(self) -> int:
