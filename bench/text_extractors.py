@@ -95,9 +95,9 @@ class DocumentExtractor(TextExtractor):
         t = self._tokenizer
         ids, out = (t.cls_token_id, t.sep_token_id, t.pad_token_id), []
         for b in range(0, len(texts), _BATCH):
-            rows = np.arange(b, min(b + _BATCH, len(texts)))
+            rows = range(b, min(b + _BATCH, len(texts)))
             with torch.inference_mode():
-                logits = self._model(assemble(packed, rows, self._window, *ids))
+                logits = self._model(assemble(packed, np.array(rows), self._window, *ids))
                 chosen = heads.predict(self._head, logits, _MOST if self._head == "atl" else 0).numpy()
                 scores = heads.scores(self._head, logits).numpy()
             at = 0
