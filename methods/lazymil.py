@@ -173,12 +173,12 @@ def score_nothing(silo: SiloView, heard: Heard) -> Answer:
     return Answer(sealed=nothing, carry={"model": heard.common})
 
 
-def rehearse(silo: SiloView, round: int) -> Arrays:
-    """The silo's real bags, under their numbers in the corpus instead of names, with values drawn at random."""
+def rehearse(silo: SiloView) -> Arrays:
+    """The silo's real bags, under their numbers in the corpus instead of names, with values drawn at random once."""
     bags, s = silo.task.bags(silo.data), silo.data.sentences
     rows = silo.data.indices[bags.rows[bags.starts[:-1]]]
     ids = np.stack([s.head[rows], s.relation[rows], s.tail[rows], np.zeros(len(rows))], axis=1).astype(np.uint32)
-    values = silo.rng(round, "rehearsal").integers(0, STEPS, len(rows), dtype=np.uint16)
+    values = silo.rng(0, "rehearsal").integers(0, STEPS, len(rows), dtype=np.uint16)
     return {"names": ids.view(np.uint8).reshape(-1, NAME_BYTES), "values": values}
 
 
@@ -224,7 +224,7 @@ def build(task: Any, settings: Settings) -> Method:
         fold=keep_winners,
         sealed={"names": ArraySpec((None, NAME_BYTES), "uint8"), "values": ArraySpec((None,), "uint16")},
         rehearsed=lambda silo, round: (
-            score_nothing(silo, Heard(round, (), {})).sealed if round < warm_rounds else rehearse(silo, round)
+            score_nothing(silo, Heard(round, (), {})).sealed if round < warm_rounds else rehearse(silo)
         ),
     )
     learn = Exchange(
