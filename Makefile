@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate plan test lint table compare bench bench-secagg methods clean
+.PHONY: help simulate plan test lint table compare bench soak bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -39,6 +39,9 @@ table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or C
 
 compare: $(READY)  ## one page over methods and seeds: METHODS="fedavg fedatt feded" SEEDS=3 TARGET=0.5 BANDWIDTH=1e6
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
+
+soak: $(READY)  ## a kill at every step and SEEDS=200 random schedules of faults; goes on where it was stopped (DONE=soak.json)
+	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
 bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
