@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.pages.run import run_page, warnings
+from bench.pages.run import plain, run_page, warnings
+from bench.pages.run_bytes import plan_rows
 from bench.pages.run_privacy import why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
@@ -32,12 +33,14 @@ def _markdown(run: RunFiles) -> str:
     parts = [
         f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
         *(f"> **{w}**\n" for w in warnings(s)),
+        "".join(f"- **{name}** {said}\n" for name, said in plain(run)),
         _answer(s),
         _rounds(s, run.rounds),
         _missed(s),
         _bytes(s, run.traffic),
         _privacy(s, run.disclosures),
         _partition(run.partition),
+        _plan(run),
         _again(run.path, run.config, s),
     ]
     return "\n".join(p for p in parts if p)
@@ -149,6 +152,11 @@ def _partition(p: dict[str, Any] | None) -> str:
         f"examples, {sum(sizes)} in all.{note}\n\n"
         "Only a simulation knows this: on separate machines nobody but the silo itself sees its classes.\n"
     )
+
+
+def _plan(run: RunFiles) -> str:
+    rows = plan_rows(run)
+    return "## Plan and fact\n\n" + _table(("", "planned", "measured", "difference"), rows) if rows else ""
 
 
 def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:

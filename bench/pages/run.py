@@ -10,7 +10,7 @@ from bench.pages.elements import Html, data, details, duration, exact, node, pag
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["run_page"]
+__all__ = ["plain", "run_page", "warnings"]
 
 
 def run_page(run: RunFiles) -> str:
@@ -129,6 +129,10 @@ def _answer(run: RunFiles) -> Html:
 
 
 def _words(run: RunFiles) -> Html:
+    return node("ul", *(node("li", node("strong", n), " ", said) for n, said in plain(run)), class_="plain", id="plain")
+
+
+def plain(run: RunFiles) -> tuple[tuple[str, str], ...]:
     """The answer for somebody who knows neither the method nor the field: three sentences, each with its figure."""
     s = run.summary
     up = human_bytes(s["bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"])
@@ -158,8 +162,7 @@ def _words(run: RunFiles) -> Html:
             f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent "
             f"can tell about {whose}; smaller is safer."
         )
-    rows = (("How good it is.", good), ("What left a silo.", left), ("Privacy budget.", budget))
-    return node("ul", *(node("li", node("strong", name), " ", said) for name, said in rows), class_="plain", id="plain")
+    return ("How good it is.", good), ("What left a silo.", left), ("Privacy budget.", budget)
 
 
 _METRICS = {

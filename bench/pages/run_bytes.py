@@ -11,7 +11,7 @@ from bench.pages.elements import NONE, Html, details, exact, node, section, tabl
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["plan", "seconds", "traffic"]
+__all__ = ["plan", "plan_rows", "seconds", "traffic"]
 
 #: (message kind, channel) in the words of the report; what is not here keeps its own name.
 _KINDS = {
@@ -178,18 +178,23 @@ def seconds(run: RunFiles) -> Html:
     return section("time", "Where the time went", *parts)
 
 
-def plan(run: RunFiles) -> Html:
-    """What was planned beside what was measured; where the run has no such figure, it says so."""
-    assert run.plan is not None
-    s, rows = run.summary, []
+def plan_rows(run: RunFiles) -> list[tuple[str, str, str, str]]:
+    """(what, planned, measured, difference); where the run has no such figure, it says so."""
+    s, p, rows = run.summary, run.plan or {}, []
     for name, (words, unit) in _PLANNED.items():
-        planned, fact = run.plan.get(name), s.get(name)
+        planned, fact = p.get(name), s.get(name)
         if planned is None or (name.startswith("bytes") and not run.on_the_wire):
             continue
         off = NONE
         if isinstance(fact, int | float) and isinstance(planned, int | float) and planned:
             off = f"{100 * (fact - planned) / planned:+.1f} %"
         rows.append((words, _planned(planned, unit), _planned(fact, unit), off))
+    return rows
+
+
+def plan(run: RunFiles) -> Html:
+    """What was planned beside what was measured."""
+    assert run.plan is not None
     said = "Before the first round, this is what the run was expected to cost; silos that drop out make it cheaper."
     if "wall_seconds" not in run.plan:
         said += " The run was too short for a calibration of its time and memory."
@@ -197,7 +202,7 @@ def plan(run: RunFiles) -> Html:
         "plan",
         "Plan and fact",
         node("p", said),
-        table(("", "planned", "measured", "difference"), rows, "Plan and fact", id_="planned"),
+        table(("", "planned", "measured", "difference"), plan_rows(run), "Plan and fact", id_="planned"),
         *(node("p", w, class_="dim") for w in run.plan.get("warnings", [])),
     )
 
