@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate plan test lint table compare bench soak bench-secagg methods clean
+.PHONY: help simulate plan test lint table compare audit bench soak bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -43,6 +43,9 @@ compare: $(READY)  ## one page over methods and seeds: METHODS="fedavg fedatt fe
 soak: $(READY)  ## a kill at every step and SEEDS=200 random schedules of faults; goes on where it was stopped (DONE=soak.json)
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
+audit: $(READY)  ## attacks beside what is promised: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8
+	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
+
 bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
@@ -50,6 +53,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.distant_speed
 	@$(BIN)/python -m bench.document_speed $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.dp_speed
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml

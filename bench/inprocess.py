@@ -18,7 +18,7 @@ from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
 from coordinator.study import Call, Interrupted, Phases, RoundFailed
-from crypto.params import policy_for
+from crypto.params import parameters, policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
@@ -80,7 +80,7 @@ class InProcessChorus:
             since = time.monotonic()
             heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
             try:
-                answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode())
+                answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode(), encoding)
             except BudgetSpent as e:
                 who = silo_name(i)
                 self._runlog.event("refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail)
@@ -97,9 +97,16 @@ class InProcessChorus:
         here = [i for i in here if i not in self._gone]
         if not here:
             raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+        if self._settings.dp == "silo" and len(here) < self._least(len(call.cohort)):
+            what = f"Round {call.round} ({call.exchange.name})"
+            raise RoundFailed(f"{what} is not opened: {len(here)} silos make less noise than promised.")
         total = call.total(plain.result(len(here))) if plain is not None else {}
         self.phases.add("collecting", began)
         return Folded(call.round, tuple(here), total, sealed)
+
+    def _least(self, cohort: int) -> int:
+        """Survivors below which a secure sum opens nothing. Without DP=silo this loop is laxer, for its tests."""
+        return parameters(cohort, policy_for(self._settings.fraction), self._settings.silos).n_min
 
     def end_round(self, round: int) -> None:
         for desk in self._desks:

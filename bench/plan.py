@@ -20,13 +20,15 @@ from rich.table import Table
 from bench.calibrate import Calibration, calibrate
 from bench.pages.elements import duration
 from bench.plan_wire import Rehearsal, rehearse
-from bench.prepare import Study, prepare, warm
+from bench.prepare import Study, planned_ring, prepare, warm
 from bench.progress import human_bytes
 from config.errors import UserError
 from config.settings import Settings
 from methods.dpsgd import plan as dpsgd_plan
+from methods.private import records_in
+from methods.releases import planned_releases
 from privacy.accountant import total
-from privacy.events import DpSgd
+from privacy.events import DpSgd, RingNoise
 
 __all__ = ["make_plan", "run_plan", "worth_calibrating", "write_plan"]
 
@@ -84,17 +86,23 @@ def _bytes(r: Rehearsal) -> dict[str, Any]:
 def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
     """Of the worst-off silo after all planned rounds, on an empty ledger."""
     s = study.settings
-    if s.dp != "record":
-        return {"epsilon": "inf" if s.dp == "off" else None, "delta": 0.0 if s.dp == "off" else s.delta}
+    if s.dp == "off":
+        return {"epsilon": "inf", "delta": 0.0}
+    if s.dp == "silo":
+        ring = planned_ring(study)
+        sums = sum(1 for e in study.method.exchanges if e.masked)
+        most = max(Counter(i for cohort in r.cohorts for i in cohort).values(), default=0)
+        epsilon = total([RingNoise(ring.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
+        return {"epsilon": epsilon, "delta": s.delta, "noise": ring.noise}
     asked = Counter(i for cohort in r.cohorts for i in cohort)
     events: set[DpSgd] = set()
     for i, times in asked.items():
-        records = study.task.size(study.task.subset(study.partition.indices[i]))
+        records = records_in(s, study.task, study.task.subset(study.partition.indices[i]))
         if records:
             once = dpsgd_plan(s, records)
             events.add(DpSgd(once.noise, once.rate, once.steps * times))
     worst = sorted(events, key=lambda e: -e.rate * math.sqrt(e.steps) / e.noise)[:_WORST]
-    epsilon = max((total([e], s.delta).epsilon for e in worst), default=0.0)
+    epsilon = max((total([e, *planned_releases(s)], s.delta).epsilon for e in worst), default=0.0)
     return {"epsilon": epsilon, "delta": s.delta, "noise": [e.noise for e in worst[:1]][0] if worst else None}
 
 
@@ -126,7 +134,7 @@ def _warnings(study: Study, r: Rehearsal, plan: Mapping[str, Any], bandwidth: fl
     elif bandwidth:
         found += _slow(s, r, bandwidth)
     epsilon = plan["epsilon"]
-    if s.dp == "record" and s.epsilon and isinstance(epsilon, float) and epsilon > s.epsilon:
+    if s.dp != "off" and s.epsilon and isinstance(epsilon, float) and epsilon > s.epsilon:
         found.append(
             f"The planned rounds would cost epsilon {epsilon:.4g}, above EPSILON={s.epsilon:g}: silos will stop before "
             "the last round; use more NOISE or fewer ROUNDS."
@@ -225,8 +233,6 @@ def _span(values: list[int]) -> str:
 def _epsilon_words(plan: Mapping[str, Any], s: Settings) -> str:
     if plan["epsilon"] == "inf":
         return "infinite: no noise is added (DP=off)"
-    if plan["epsilon"] is None:
-        return f"not planned for DP={s.dp}"
     noise = f", noise {plan['noise']:.4g} clips" if plan.get("noise") else ""
     return f"{plan['epsilon']:.4g} at delta {plan['delta']:g} after {s.rounds} rounds{noise}"
 

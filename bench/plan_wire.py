@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.prepare import Study
 from bench.rundir import shared_secret
-from coordinator.study import Call, first_ranges, message_bytes, select
+from coordinator.study import Call, call_ranges, message_bytes, select
 from crypto.dealing import blob_bytes
 from crypto.encoding import Encoding
 from crypto.graph import Topology, topology
@@ -39,7 +39,7 @@ from crypto.setup_records import SIGNATURE_BYTES
 from crypto.shamir import SHARE_BYTES
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.private import why_free
-from privacy.events import DpSgd, Event, Free, NonPrivate
+from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise
 from silo.process import VERSION
 from wire import messages as m
 from wire.bundle import laid_out
@@ -116,6 +116,8 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
     dp = study.settings.dp
     free = {d.name: why_free(study.method.name, d.name, dp) for d in exchange.disclosures}
     events: list[tuple[str, Event]] = [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
+    if dp == "silo" and exchange.masked:
+        events = [("noisy sum", RingNoise(1.234, 1e-16))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [
@@ -244,7 +246,8 @@ def rehearse(study: Study) -> Rehearsal:
         state, peaks = first, []
         for index, exchange in enumerate(method.exchanges):
             said = exchange.broadcast(state, round, cohort)
-            call = Call(round, index, exchange, said, cohort, first_ranges(settings, exchange), settings.bits)
+            ranges = call_ranges(settings, method, exchange, len(cohort))
+            call = Call(round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
             sealed = _answers(study, views, exchange, call)
             folded = _folded(call, sealed) if index + 1 < len(method.exchanges) else Folded(round, cohort, {}, sealed)
             for direction, size in message_bytes(call, folded).items():
@@ -280,7 +283,8 @@ def blank_fold(study: Study, state: State) -> State:
     settings, cohort = study.settings, select(study.settings, 0, range(study.settings.silos))
     for index, exchange in enumerate(study.method.exchanges):
         said = exchange.broadcast(state, 0, cohort)
-        call = Call(0, index, exchange, said, cohort, first_ranges(settings, exchange), settings.bits)
+        ranges = call_ranges(settings, study.method, exchange, len(cohort))
+        call = Call(0, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
         blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
         state = exchange.fold(state, _folded(call, dict.fromkeys(cohort, blank)))
     return state

@@ -13,13 +13,19 @@ from config.errors import UserError
 from config.load import with_task_defaults
 from config.settings import Settings
 from corpora.partition import Partition, cut
+from crypto.encoding import steps_of
+from crypto.params import least_honest, policy_for
 from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.dpsgd import plan
+from methods.private import records_in
+from methods.ring import ring_of
 from methods.task import Task
 from methods.tasks import load_task, task_name
+from privacy.discrete import table
+from privacy.ring import Ring
 
-__all__ = ["Study", "prepare", "warm", "write_partition"]
+__all__ = ["Study", "planned_ring", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
@@ -60,14 +66,25 @@ def warm(study: Study) -> None:
     """One tiny training step, so that forked silos find torch's optimizers and kernels already loaded."""
     task = study.task
     if study.settings.dp == "record":  # seconds, once here and not once in every silo: the noise that meets epsilon
-        for records in {task.size(task.subset(ix)) for ix in study.partition.indices} - {0}:
+        held = (task.subset(ix) for ix in study.partition.indices)
+        for records in {records_in(study.settings, task, data) for data in held} - {0}:
             plan(study.settings, records)
+    if study.settings.dp == "silo":
+        table(planned_ring(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
     optimizer = task.optimizer(model, 0.1)
     for batch in task.batches(some, 2, np.random.default_rng(0)):
         task.loss(model, batch).backward()
         optimizer.step()
+
+
+def planned_ring(study: Study) -> Ring:
+    """DP=silo: the noise of every sum in which nobody is missing from the start."""
+    s = study.settings
+    cohort = max(int(s.fraction * s.silos), 1)
+    honest = least_honest(cohort, policy_for(s.fraction), s.silos)
+    return ring_of(s, study.method, honest, steps_of(s.bits, cohort))
 
 
 def write_partition(run: Path, study: Study) -> None:

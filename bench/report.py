@@ -13,6 +13,7 @@ from typing import Any
 from bench.pages.run import plain, run_page, warnings
 from bench.pages.run_bytes import plan_rows
 from bench.pages.run_privacy import why_infinite
+from bench.pages.run_protection import protection_rows, sentences
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
 
@@ -38,7 +39,7 @@ def _markdown(run: RunFiles) -> str:
         _rounds(s, run.rounds),
         _missed(s),
         _bytes(s, run.traffic),
-        _privacy(s, run.disclosures),
+        _privacy(run),
         _partition(run.partition),
         _plan(run),
         _again(run.path, run.config, s),
@@ -121,7 +122,8 @@ def _heaviest(item: tuple[Any, list[int]]) -> int:
     return -item[1][2]
 
 
-def _privacy(s: dict[str, Any], disclosures: dict[str, Any]) -> str:
+def _privacy(run: RunFiles) -> str:
+    s, disclosures = run.summary, run.disclosures
     rows = [
         (d["name"], d["channel"], d["shape"], d["readable_by"], d["reveals"], d["privacy"])
         for d in disclosures["each_silo_sends"]
@@ -137,6 +139,8 @@ def _privacy(s: dict[str, Any], disclosures: dict[str, Any]) -> str:
             "is not differentially private. Secure aggregation hides each silo's part of a sum; it does not hide what "
             "the sum itself tells.\n"
         )
+    text += "\n" + _table(("what", "who could read it", "what protects it"), protection_rows(run))
+    text += "\n## What is not protected\n\n" + "".join(f"- {x}\n" for x in sentences(s, run.partition is not None))
     return text
 
 

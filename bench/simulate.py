@@ -22,7 +22,7 @@ from bench.report import write_report
 from config.errors import UserError
 from config.load import load
 from config.settings import Settings
-from coordinator.process import INTERRUPTED
+from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.keys import KeyFileError
 from methods import describe
 
@@ -63,7 +63,10 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
             outcome = run_processes(run, study, follower)
             status, peak, sentence = outcome.status, outcome.peak_mb, outcome.sentence
         else:
-            status, peak = _inprocess(run, study, follower)
+            try:
+                status, peak = _inprocess(run, study, follower)
+            except RoundFailed as e:
+                status, peak, sentence = FAILED, 0.0, str(e)
     except OSError as e:
         raise UserError(f'OUT: writing to "{run}" failed ({e.strerror or e}); what was finished is kept.') from None
     finally:

@@ -29,7 +29,7 @@ from bench.table_page import CONVERGENCE, Done, Results, first_metric, page, pan
 from config.errors import UserError, nearest
 from coordinator.runlog import RunLog, read_lines
 
-__all__ = ["main", "merged", "run_table", "seed_list", "with_columns"]
+__all__ = ["main", "merged", "run_table", "seed_list", "with_columns", "with_methods"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,11 @@ def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str
     if size not in comparison.sizes:
         raise UserError(f'Unknown SIZE "{size}".{nearest(size, comparison.sizes)}')
     if size == "hours":
-        comparison = replace(comparison, columns={**comparison.columns, **comparison.more_columns})
+        comparison = replace(
+            comparison,
+            columns={**comparison.columns, **comparison.more_columns},
+            variants={**comparison.variants, **comparison.more_variants},
+        )
     common = (*comparison.on_folder, f"CORPUS={corpus}") if corpus else comparison.sizes[size]
     common = merged(("RUNNER=inprocess",), common, extra)
     at_once = 1 if "RUNNER=processes" in common else os.cpu_count() or 1
@@ -134,6 +138,18 @@ def _with_target(comparison: Comparison, text: str) -> Comparison:
         raise UserError(f'TARGET must be a value of the dev metric, such as 0.6, not "{text}".') from None
 
 
+def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
+    if comparison.methods:
+        return replace(comparison, methods=tuple(wanted), variants={})
+    rows = {**comparison.variants, **comparison.more_variants}
+    known = {word.partition("=")[2] for words in rows.values() for word in words if word.startswith("METHOD=")}
+    for name in wanted:
+        if name not in known:
+            raise UserError(f'This table has no method "{name}".{nearest(name, known)}')
+    chosen = {label: words for label, words in rows.items() if any(f"METHOD={m}" in words for m in wanted)}
+    return replace(comparison, variants=chosen, more_variants={})
+
+
 def with_columns(comparison: Comparison, wanted: list[str]) -> Comparison:
     known = {**comparison.columns, **comparison.more_columns}
     for name in wanted:
@@ -166,7 +182,7 @@ def main(words: list[str]) -> None:
             raise UserError(f'Unknown paper "{table["PAPER"]}".{nearest(table["PAPER"], PAPERS)}')
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
         if table["METHODS"]:
-            comparison = replace(comparison, methods=tuple(table["METHODS"].split()), variants={})
+            comparison = with_methods(comparison, table["METHODS"].split())
         if table["COLUMNS"]:
             comparison = with_columns(comparison, table["COLUMNS"].split(","))
         path = run_table(comparison, table, tuple(extra), say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,12 +42,14 @@ class Results:
 
 def page(comparison: Comparison, common: tuple[str, ...], results: Results, corpus: str) -> str:
     first = next(iter(results.runs.values())).summary
+    used = {f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()}
+    metrics = " or ".join({str(d.summary["metric"]): None for d in results.runs.values()})
     seeds = ", ".join(map(str, results.seeds))
     parts = [
         f"# {comparison.title}",
         "",
-        f"Our runs on {first['corpus']} ({first['corpus_note']}), `{' '.join(common)}`; mean ± standard deviation over "
-        f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({first['metric']}).",
+        f"Our runs on {'; '.join(used)}, `{' '.join(common)}`; mean ± standard deviation over "
+        f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({metrics}).",
         "",
         *_metrics(comparison, results),
         *(_against(comparison, results) if comparison.against else _first_row(comparison, results)),
@@ -208,6 +211,8 @@ def _per_class(comparison: Comparison, results: Results) -> list[str]:
 
 
 def _spread(values: list[float]) -> str:
+    if any(math.isinf(v) for v in values):
+        return "infinite"
     mean = statistics.fmean(values)
     return f"{mean:.4f} ± {statistics.stdev(values):.4f}" if len(values) > 1 else f"{mean:.4f}"
 

@@ -27,7 +27,7 @@ from coordinator.study import (
     Interrupted,
     RoundFailed,
     RoundSpent,
-    first_ranges,
+    call_ranges,
     message_bytes,
     next_ranges,
     select,
@@ -188,9 +188,11 @@ class _Loop:
 
     def _exchange(self, round: int, index: int, exchange: Exchange, now: _Round) -> None:
         cohort = tuple(now.cohort)
-        ranges = tuple(self.progress.ranges.get(exchange.name) or first_ranges(self.settings, exchange))
+        first = call_ranges(self.settings, self.method, exchange, len(cohort))
+        exact = self.settings.dp == "silo"
+        ranges = first if exact else tuple(self.progress.ranges.get(exchange.name) or first)
         broadcast = exchange.broadcast(self.state, round, cohort)
-        call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits)
+        call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits, exact)
         folded = self.chorus.perform(call)
         self.state = exchange.fold(self.state, folded)
         for direction, size in message_bytes(call, folded).items():

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from config.settings import Settings
-from crypto.encoding import Encoding, default_rounding
-from methods.base import Broadcast, Exchange, Folded, derived_seed
+from crypto.encoding import Encoding, default_rounding, steps_of
+from crypto.params import least_honest, policy_for
+from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
+from methods.ring import ranges_of, ring_of
 from wire.counter import ByteCounter
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Phases",
     "RoundFailed",
     "RoundSpent",
+    "call_ranges",
     "first_ranges",
     "message_bytes",
     "next_ranges",
@@ -62,12 +65,13 @@ class Call:
     cohort: tuple[int, ...]
     ranges: tuple[float, ...]
     lane_bits: int
+    exact: bool = False  #: the arrays are on the encoding's grid already (DP=silo): neither dice nor rotation
 
     def encoding(self) -> Encoding:
         """With room for everybody who was asked: whoever is lost on the way does not change how the rest is coded."""
         parties, sizes = len(self.cohort), tuple(s.size for s in self.exchange.masked.values())
         rounding, rotate = default_rounding(self.lane_bits, parties)
-        if all(s.bounded for s in self.exchange.masked.values()):
+        if self.exact or all(s.bounded for s in self.exchange.masked.values()):
             rounding, rotate = "nearest", False
         return Encoding(self.lane_bits, parties, sizes, self.ranges, rounding, rotate)
 
@@ -134,10 +138,27 @@ def select(settings: Settings, round: int, present: Collection[int]) -> tuple[in
     return tuple(sorted(order[:m]))
 
 
+def call_ranges(settings: Settings, method: Method, exchange: Exchange, parties: int) -> tuple[float, ...]:
+    """The first round's; with DP=silo every round's: the grid on which the silos' noise is made."""
+    if settings.dp == "silo" and exchange.masked:
+        return _ring_ranges(settings, method, exchange, parties)
+    return first_ranges(settings, exchange)
+
+
 def first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
     """Before there is an aggregate: the cap itself where 32-bit lanes make resolution free, else a guess of 1."""
     guess = settings.range or (float("inf") if settings.bits == 32 else 1.0)
     return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
+
+
+def _ring_ranges(settings: Settings, method: Method, exchange: Exchange, parties: int) -> tuple[float, ...]:
+    """DP=silo: the grid on which the silos' noise is made; they check it."""
+    try:
+        honest = least_honest(parties, policy_for(settings.fraction), settings.silos)
+    except ValueError as e:
+        raise RoundFailed(f"A sum over {parties} silos is not possible: {e}.") from None
+    steps = steps_of(settings.bits, parties)
+    return ranges_of(ring_of(settings, method, honest, steps), exchange, steps)
 
 
 def next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from coordinator.checkpoint import model_sha256
 from coordinator.runlog import RunLog, read_lines
 from methods import describe
 from methods.base import Arrays, Method
+from methods.private import unit_of
 from methods.task import Evaluation, Task
 
 __all__ = ["rounds_to", "write_summary"]
@@ -20,7 +21,7 @@ def rounds_to(target: float, dev: Sequence[float]) -> int | None:
     return next((t for t, value in enumerate(dev, 1) if value >= target), None)
 
 
-def _privacy(settings: Settings, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said counts as infinite."""
     last: dict[str, Any] = {}
     rdp: dict[str, Any] = {}
@@ -33,6 +34,7 @@ def _privacy(settings: Settings, lines: Sequence[Mapping[str, Any]]) -> dict[str
     epsilon = worst(last)
     return {
         "dp": settings.dp,
+        "privacy_unit": unit_of(settings, task) if settings.dp != "off" else None,
         "epsilon": epsilon,
         "delta": 0.0 if epsilon == "inf" else settings.delta,
         "epsilon_rdp": worst(rdp),
@@ -95,7 +97,7 @@ def write_summary(
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
         # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte pictures.
         "model_float32_bytes": 4 * sum(int(a.size) for a in model.values()),
-        **_privacy(settings, read_lines(runlog.path / "privacy.jsonl")),
+        **_privacy(settings, task, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
         "wall_seconds": round(progress["wall"], 2),
         # Of the whole process tree: only the launcher of a simulation can measure these.

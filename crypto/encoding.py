@@ -25,7 +25,7 @@ from crypto.errors import Refusal
 from crypto.prg import stream
 from crypto.rotation import rotate, unrotate
 
-__all__ = ["FRAME_WORDS", "LANES", "Encoding", "default_rounding"]
+__all__ = ["FRAME_WORDS", "LANES", "Encoding", "default_rounding", "steps_of"]
 
 FRAME_WORDS = 131072
 #: Lane width in bits -> lanes in a word. 3 x 21 leaves the top bit unused.
@@ -43,6 +43,11 @@ def default_rounding(lane_bits: int, parties: int) -> tuple[str, bool]:
     """(rounding, rotate) that suit a lane: below 12 value bits, stochastic rounding and a rotation."""
     value_bits = lane_bits - math.ceil(math.log2(max(parties, 2)))
     return ("stochastic", True) if value_bits < 12 else ("nearest", False)
+
+
+def steps_of(lane_bits: int, parties: int) -> int:
+    """Q, with which 2**lane > parties * 2Q."""
+    return ((1 << lane_bits) - 1) // (2 * parties)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Encoding:
     @property
     def steps(self) -> int:
         """Q: the integer that a coordinate at its clip range becomes. 2**lane > parties * 2Q."""
-        return ((1 << self.lane_bits) - 1) // (2 * self.parties)
+        return steps_of(self.lane_bits, self.parties)
 
     @cached_property
     def elements(self) -> int:

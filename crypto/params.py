@@ -30,7 +30,7 @@ from functools import lru_cache
 
 from crypto.derive import Label, digest
 
-__all__ = ["Parameters", "Policy", "parameters", "policy_for"]
+__all__ = ["Parameters", "Policy", "least_honest", "parameters", "policy_for"]
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,12 @@ def parameters(
         return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
     stretch, gap = found
     return Parameters(n, 2 * stretch, holders, corrupt, threshold, n_min, gap)
+
+
+def least_honest(n: int, policy: Policy, roster: int) -> int:
+    """Of the survivors of any sum over n silos that is opened, how many at least are not corrupt."""
+    counted = n if policy.corrupt_among == "cohort" else max(roster, n)
+    return parameters(n, policy, roster).n_min - _below(counted, policy.corrupt)
 
 
 def _share(share: float, n: int) -> int:

@@ -177,6 +177,7 @@ def build(name: str, task: Task, settings: Settings) -> Method:
     if task.name not in m.TASKS:
         raise UserError(f'The method "{name}" is for {" and ".join(m.TASKS)}, not for {task.name}.')
     check_options(name, task.name, settings.options)
-    from methods.private import check
+    from methods.private import check, check_reference
 
+    check_reference(name, settings)
     return check(m.build(task, settings), task, settings)

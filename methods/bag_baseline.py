@@ -2,6 +2,9 @@
 
 Everything but the bag is as in Lazy MIL (the paper's section 4.3: only the denoising module is replaced): the same
 network, optimizer and schedule, and a mean in which every silo counts the same (its equation 5).
+
+With DP=record the record is the bag: a bag's loss is no sum over its sentences, so that it is a bag that is sampled,
+has its gradient clipped, and hides (PRIVACY.md says what follows for one sentence).
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
+from methods.dpsgd import Records
 from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
 
@@ -21,7 +25,9 @@ def answer(silo: SiloView, heard: Heard) -> Answer:
     model = load(task.new_model(0), heard.common)
     notes = {"examples": 0.0}
     if task.size(silo.data):
-        notes = train(silo, model, heard.round, loss=task.bag_loss, batches=task.bag_batches)
+        bags = task.bags(silo.data)
+        records = Records(len(bags), lambda chosen: task.bag_batch(silo.data, bags, chosen))
+        notes = train(silo, model, heard.round, loss=task.bag_loss, batches=task.bag_batches, records=records)
     return Answer(masked={f"update/{k}": v for k, v in difference(model, heard.common).items()}, notes=notes)
 
 

@@ -3,8 +3,9 @@
 Abadi et al. 2016, "Deep Learning with Differential Privacy", CCS. A step takes each record with probability q,
 independently (Poisson sampling; a step may be empty, and is taken all the same), clips each record's gradient to norm
 C, adds Gaussian noise of standard deviation z C to the sum, and divides by the expected number of records q N.
-Per-record gradients come from Opacus (Yousefpour et al. 2021), at most `physical` records at a time. Weight decay and
-Adam's moments are computed from the noisy gradient and cost nothing.
+Clipped sums come from `methods.clipping`, at most `physical` records at a time. Weight decay, Adam's moments and terms
+of the loss that depend on parameters alone (`drift`) are computed from the noisy gradient and the model, and cost
+nothing.
 
 The event is charged before the first step, so a silo killed in the middle has paid for what it may have done.
 """
@@ -12,8 +13,9 @@ The event is charged before the first step, so a silo killed in the middle has p
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,25 @@ from torch import nn
 
 from config.settings import Settings
 from methods.base import SiloView
+from methods.clipping import Bookkeeper, one_by_one
+from methods.releases import beside, planned_rounds
 from privacy.accountant import solve_dpsgd
 from privacy.events import DpSgd
 from privacy.noise import SecretStream
 
-__all__ = ["clipped_sum", "padding_rows", "plan", "rate_of", "train_private"]
+__all__ = ["Records", "plan", "rate_of", "train_private"]
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Records:
+    """What is sampled, clipped and protected, where it is not the task's own training unit: bags of sentences."""
+
+    count: int
+    batch: Callable[[np.ndarray], Any]  #: positions -> what `loss` takes
+    #: The number that sampling rate and divisor are made of, where `count` itself would tell something; None: `count`.
+    nominal: int | None = None
 
 
 def rate_of(records: int, batch: int) -> float:
@@ -36,14 +52,9 @@ def rate_of(records: int, batch: int) -> float:
     return min(1.0, math.ceil(exact * 10**digits - 1e-9) / 10**digits)
 
 
-def _planned_rounds(settings: Settings) -> int:
-    """How often a silo must expect to be asked: every round, or its share of them and two deviations more."""
-    c, t = settings.fraction, settings.rounds
-    return t if c >= 1 else min(t, math.ceil(c * t + 2 * math.sqrt(t * c * (1 - c))))
-
-
 def plan(settings: Settings, records: int) -> DpSgd:
-    """One round's training as an event: the noise is the user's, or solved so that all planned rounds meet epsilon.
+    """One round's training as an event: the noise is the user's, or solved so that all planned rounds meet epsilon,
+    together with whatever else the method releases.
 
     Solved as if the ledger were empty: what an earlier run spent makes the silo stop earlier.
     """
@@ -51,70 +62,110 @@ def plan(settings: Settings, records: int) -> DpSgd:
     steps = settings.epochs * math.ceil(1 / rate)
     noise = settings.noise
     if not noise:
-        noise = solve_dpsgd(settings.epsilon, settings.delta, rate, steps * _planned_rounds(settings))
+        # Lazy MIL's two phases have two rates: each plan is as if all rounds had its own, so a little is left over.
+        epsilon = settings.epsilon * (0.98 if settings.method == "lazymil" else 1.0)
+        noise = solve_dpsgd(epsilon, settings.delta, rate, steps * planned_rounds(settings), beside(settings))
     return DpSgd(noise, rate, steps)
 
 
 def padding_rows(model: nn.Module) -> dict[Any, int]:
-    """Rows of embeddings that stand for padding and are never trained.
-
-    Opacus gives them a gradient all the same. It hangs on how far a record was padded, that is, on the longest record
-    beside it, and then no record's share of a sum would be its own.
+    """Rows of embeddings that stand for padding and are never trained: a vector that moved would tell a padded sentence
+    from one that is not.
     """
     tables = (m for m in model.modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None)
     return {m.weight: int(m.padding_idx) for m in tables if m.padding_idx is not None}
 
 
-def clipped_sum(parameters: list[nn.Parameter], clip: float, padding: Mapping[Any, int]) -> list[torch.Tensor]:
-    """Sum over the records of their gradients, each scaled down to norm `clip` over all parameters together."""
-    samples = [_sample(p) for p in parameters]
-    for p, g in zip(parameters, samples):
-        if p in padding:
-            g[:, padding[p]] = 0.0
-    norms = torch.stack([g.flatten(1).norm(dim=1) for g in samples]).norm(dim=0)
-    factor = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
-    return [torch.tensordot(factor, g, dims=1) for g in samples]
+def train_private(
+    silo: SiloView,
+    model: nn.Module,
+    round: int,
+    data: Any,
+    lr: float,
+    each: Loss | None = None,
+    one: Loss | None = None,
+    drift: Callable[[nn.Module], torch.Tensor] | None = None,
+    records: Records | None = None,
+    mean_gradient: dict[str, np.ndarray] | None = None,
+) -> dict[str, float]:
+    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own log.
 
-
-def _sample(p: nn.Parameter) -> torch.Tensor:
-    found = getattr(p, "grad_sample", None)
-    if not isinstance(found, torch.Tensor):  # not reached, or reached twice: then clipping would miss a part
-        raise RuntimeError("a parameter has no single gradient by record")
-    return found
-
-
-def train_private(silo: SiloView, model: nn.Module, round: int, data: Any, lr: float) -> dict[str, float]:
-    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own log."""
-    from opacus.grad_sample import GradSampleModule
-
-    task, s, n = silo.task, silo.settings, silo.task.size(data)
-    event = plan(s, n)
+    `each` gives the losses of all records of a batch, for networks in which the first axis is the record; without it,
+    `one` gives the loss of a batch of one record, and gradients are had one by one. `mean_gradient` is filled with the
+    mean over the steps of the noisy gradient.
+    """
+    task, s = silo.task, silo.settings
+    records = records or Records(task.size(data), lambda chosen: task.batch(data, chosen))
+    nominal = records.count if records.nominal is None else records.nominal
+    event = plan(s, nominal)
     silo.spend("training", event)
     stream = SecretStream(silo.noise_key(round, "dp-sgd"))
     torch.manual_seed(silo.seed(round, "dropout"))
     optimizer = task.optimizer(model, lr)
     model.train()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's, about hooks on inputs that need no gradient
-        wrapped = GradSampleModule(model, batch_first=True, loss_reduction="sum")
-        own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
-        try:
-            for _ in range(event.steps):
-                chosen = np.flatnonzero(stream.uniform(n) < event.rate)
-                total = [torch.zeros_like(p) for p in own]
-                for at in range(0, len(chosen), s.physical):
-                    wrapped.zero_grad(set_to_none=True)
-                    task.record_losses(model, task.batch(data, chosen[at : at + s.physical])).sum().backward()
-                    for summed, part in zip(total, clipped_sum(own, s.clip, padding)):
-                        summed += part
-                wrapped.zero_grad(set_to_none=True)
-                for p, summed in zip(own, total):
-                    noise = torch.from_numpy(stream.normal(p.numel()) * (event.noise * s.clip)).view_as(p)
-                    if p in padding:  # a vector that moved would tell a padded sentence from one that is not
-                        noise[padding[p]] = 0.0
-                    p.grad = ((summed.double() + noise) / (event.rate * n)).to(p.dtype)
-                optimizer.step()
-        finally:
-            wrapped.zero_grad(set_to_none=True)
-            wrapped.to_standard_module()
-    return {"steps": float(event.steps), "examples": float(n), "noise": event.noise, "rate": event.rate}
+    names = [k for k, p in model.named_parameters() if p.requires_grad]
+    own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
+    sums = [torch.zeros_like(p) for p in own] if mean_gradient is not None else []
+    keeper = Bookkeeper(model) if each is not None else None
+    scale = 1.0 / (event.rate * nominal)
+    try:
+        for _ in range(event.steps):
+            chosen = np.flatnonzero(stream.uniform(records.count) < event.rate)
+            total = _clipped(model, records, chosen, s, own, each, one, keeper)
+            noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(event.noise * s.clip * scale)
+            for p, summed, part in zip(own, total, noise.split([p.numel() for p in own])):
+                p.grad = part.view_as(p)
+                if p in padding:
+                    p.grad[padding[p]] = 0.0
+                p.grad.add_(summed, alpha=scale)
+            if sums:
+                torch._foreach_add_(sums, [p.grad for p in own if p.grad is not None])
+            if drift is not None:
+                _add_drift(own, drift, model)
+            optimizer.step()
+    finally:
+        if keeper is not None:
+            keeper.close()
+        for p in own:
+            p.grad = None
+    if mean_gradient is not None:
+        mean_gradient.update({k: (g / max(event.steps, 1)).numpy() for k, g in zip(names, sums)})
+    return {"steps": float(event.steps), "examples": float(records.count), "noise": event.noise, "rate": event.rate}
+
+
+def _clipped(
+    model: nn.Module,
+    records: Records,
+    chosen: np.ndarray,
+    settings: Settings,
+    own: list[nn.Parameter],
+    each: Loss | None,
+    one: Loss | None,
+    keeper: Bookkeeper | None,
+) -> list[torch.Tensor]:
+    if keeper is None:
+        assert one is not None
+        single = (records.batch(chosen[i : i + 1]) for i in range(len(chosen)))
+        return one_by_one(own, single, partial(one, model), settings.clip)
+    assert each is not None
+    total = [torch.zeros_like(p) for p in own] if len(chosen) == 0 else []
+    for at in range(0, len(chosen), settings.physical):
+        batch = records.batch(chosen[at : at + settings.physical])
+        part = keeper.clipped_sum(partial(each, model, batch), settings.clip)
+        if total:
+            torch._foreach_add_(total, part)
+        else:
+            total = part
+    return total
+
+
+def _add_drift(own: list[nn.Parameter], drift: Callable[[nn.Module], torch.Tensor], model: nn.Module) -> None:
+    """The gradient of a term that no record is in."""
+    kept = [(p, p.requires_grad) for p in own]
+    for p in own:
+        p.requires_grad_(True)
+    found = torch.autograd.grad(drift(model), own, allow_unused=True)
+    for (p, was), g in zip(kept, found):
+        p.requires_grad_(was)
+        if g is not None and p.grad is not None:
+            p.grad.add_(g)

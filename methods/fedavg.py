@@ -70,7 +70,7 @@ def _cap(settings: Settings) -> int:
 def answer(silo: SiloView, heard: Heard) -> Answer:
     """The silo's half: E epochs over everything it has."""
     n, cap = silo.task.size(silo.data), _cap(silo.settings)
-    p = min(n, cap) / cap
+    p = 1.0 if silo.settings.dp == "silo" else min(n, cap) / cap  # its size would be a release about the whole silo
     model = load(silo.task.new_model(0), heard.common)
     notes = train(silo, model, heard.round) if n else {"examples": 0.0}
     update = {f"update/{k}": np.float32(p) * v for k, v in difference(model, heard.common).items()}

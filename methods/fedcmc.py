@@ -105,9 +105,12 @@ def winners(said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.
     return np.array(silos)[d.argmin(axis=0) if vectors == "major" else d.argmax(axis=0)]
 
 
-def major_loss(model: Any, h: torch.Tensor, label: torch.Tensor, major: torch.Tensor, mu: float) -> torch.Tensor:
+def major_loss(
+    model: Any, h: torch.Tensor, label: torch.Tensor, major: torch.Tensor, mu: float, reduction: str = "mean"
+) -> torch.Tensor:
     """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
-    return F.cross_entropy(model.classifier(h), label) + mu * F.cross_entropy(h @ major.T, label)
+    own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
+    return own + mu * F.cross_entropy(h @ major.T, label, reduction=reduction)
 
 
 def build(task: Any, settings: Settings) -> Method:
@@ -134,7 +137,11 @@ def build(task: Any, settings: Settings) -> Method:
             def loss(m: Any, batch: Any) -> torch.Tensor:
                 return major_loss(m, m.dropout(task.features(m, batch)), batch.relation, major, o.mu)
 
-            notes = train(silo, model, heard.round, loss=loss)
+            def each(m: Any, batch: Any) -> torch.Tensor:
+                h = m.dropout(task.features(m, batch))
+                return major_loss(m, h, batch.relation, major, o.mu, reduction="none")
+
+            notes = train(silo, model, heard.round, loss=loss, each=each)
             said = similarities(parameters(model)[CLASSIFIER])
         return Answer(
             masked=weighted_update(model, theta, shared_weight(silo, o.weight_cap)),

@@ -4,6 +4,10 @@ Zhang et al. 2022, "Federated Learning with Label Distribution Skew via Logits C
 minimises the cross-entropy of z_c - tau n_c^(-1/4), with n_c the silo's number of examples of class c. A class that the
 silo does not have is left out of its softmax (the limit of the formula). The true class stays in the denominator, as in
 every public version. At test time nothing is subtracted.
+
+With DP=record every record's loss would depend on all records through n_c. So the silo takes noisy counts, made once
+and charged to its budget, and no class is left out: a count below one is taken for one (under noise a class that is
+there may look as if it were not, and without its own class a record has no loss).
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ import torch.nn.functional as F
 
 from config.settings import Settings
 from methods import options
-from methods.base import Heard, Method, SiloView
-from methods.weighted import Loss, build_weighted
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.releases import noisy_counts
+from methods.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "margins"]
 
@@ -42,12 +47,20 @@ def margins(counts: np.ndarray, tau: float) -> torch.Tensor:
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedlc", task.name, settings.options)
 
-    def objective(silo: SiloView, heard: Heard) -> Loss:
-        m = margins(task.class_counts(silo.data), o.tau)
+    def objective(silo: SiloView, heard: Heard) -> Aim:
+        counts = task.class_counts(silo.data)
+        memory: Arrays | None = None
+        if silo.settings.dp == "record":
+            noisy = noisy_counts(silo, heard.round, counts)
+            counts, memory = np.maximum(noisy, 1.0), {"counts": noisy}
+        m = margins(counts, o.tau)
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation)
 
-        return loss
+        def each(model: Any, batch: Any) -> torch.Tensor:
+            return F.cross_entropy(model(*batch.inputs) - m, batch.relation, reduction="none")
+
+        return Aim(loss, each, memory=memory)
 
     return build_weighted("fedlc", CITATION, task, o.weight_cap, objective)

@@ -14,6 +14,10 @@ Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's s
 small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales a silo's
 weights to mean one, because raw weights all shrink towards the mean cosine and the source loss fades. Only q, its
 projections and the label weights travel; the language model never does.
+
+With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and it is that noisy
+G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models and on noisy releases, and on no
+other sentence.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
 from methods.previous import previous_model, remembered
 from methods.pseudo import pseudo_complete
+from methods.releases import noised
 
 __all__ = ["ABLATIONS", "CITATION", "NETWORK", "TASKS", "Options", "build", "new_weights", "prompt_gradients"]
 
@@ -78,14 +83,17 @@ def _target_disclosure(channel: str) -> Disclosure:
         channel="masked" if channel == "masked" else "sealed",
         shape="one number per entry of the prompt array q: a mean gradient",
         reveals=told[channel],
-        privacy="not covered by DP-SGD: a second release about the same sentences",
+        privacy="not covered by DP-SGD: a release of its own, clipped by sentence and noised when a budget is set",
     )
 
 
-def prompt_gradients(task: Any, model: nn.Module, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def prompt_gradients(
+    task: Any, model: nn.Module, data: Any, clip: float = float("inf")
+) -> tuple[np.ndarray, np.ndarray]:
     """g_i of every sentence, (sentences, N_q * d), and G, (N_q, d): gradients with respect to q, dropout off.
 
-    Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their gradients.
+    Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their gradients. `clip`
+    is the most that the norm of one sentence's part of G may be, before it is divided by their number.
     """
     model.eval()
     prompts: Any = model.prompts
@@ -102,6 +110,8 @@ def prompt_gradients(task: Any, model: nn.Module, data: Any) -> tuple[np.ndarray
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
             source[chosen] = g.flatten(1).numpy()
             (g,) = torch.autograd.grad(others.sum(), q)
+            if clip < float("inf"):
+                g = g * (clip / g.flatten(1).norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None, None]
             total += g.sum(dim=0).numpy()
     finally:
         for p in frozen:
@@ -137,6 +147,11 @@ def build(task: Any, settings: Settings) -> Method:
         raise UserError(f'Option "alpha" must be between 0 and 1, not {o.alpha}.')
     if task.network.name != "pointer":
         raise UserError("The method fedner trains prompts; it needs the pointer network.")
+    if settings.dp == "record" and o.weights == "safe":
+        raise UserError(
+            'The method "fedner" does not run with DP=record and weights=safe: it scales by the mean of all weights, '
+            "so that one sentence changes the loss of every other; use weights=paper."
+        )
     weighted, distilled = o.ablation == "none", o.ablation != "no_distill"
     shapes = parameters(task.new_model(0))
     q_shape = shapes["prompts.q"].shape
@@ -158,7 +173,13 @@ def build(task: Any, settings: Settings) -> Method:
         """The silo's half of step 2: its gradients at the received model."""
         model = load(task.new_model(0), heard.common)
         data = annotated(silo, model, heard.round)
-        source, own = prompt_gradients(task, model, data)
+        if settings.dp == "record":
+            source, own = prompt_gradients(task, model, data, settings.clip)
+            if heard.round > 0:  # in the first round there is no pseudo-annotation, and G is zero whatever the data are
+                n = max(1, task.size(data))
+                own = noised(silo, heard.round, "target gradient", own * np.float64(n), settings.clip) / np.float32(n)
+        else:
+            source, own = prompt_gradients(task, model, data)
         found = sum(map(len, data.pseudo)) if data.pseudo is not None else 0
         carry = {"model": heard.common, "data": data, "source": source, "own": own}
         sent = {"target": own}

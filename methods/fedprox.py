@@ -15,7 +15,7 @@ from torch import nn
 from config.settings import Settings
 from methods import options
 from methods.base import Arrays, Heard, Method, SiloView
-from methods.weighted import Loss, build_weighted
+from methods.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "proximal"]
 
@@ -38,10 +38,8 @@ def proximal(model: nn.Module, received: Arrays, mu: float) -> torch.Tensor:
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedprox", task.name, settings.options)
 
-    def objective(silo: SiloView, heard: Heard) -> Loss:
-        def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-            return task.loss(model, batch) + proximal(model, heard.common, o.mu)
-
-        return loss
+    def objective(silo: SiloView, heard: Heard) -> Aim:
+        # No record is in the spring: under DP-SGD its gradient is added after the noise.
+        return Aim(drift=lambda model: proximal(model, heard.common, o.mu))
 
     return build_weighted("fedprox", CITATION, task, o.weight_cap, objective)

@@ -6,6 +6,9 @@ not; the bias stays outside the scaling; at test time nothing is scaled.
 
 The authors' code instead scales by alpha + (1 - alpha) n_c / max n and applies that again in every batch, so that it
 drifts to 1. This is the paper's form, computed once (methods.md, section 3).
+
+With DP=record every record's loss would depend on all records through the classes that occur. So the silo takes noisy
+counts, made once and charged to its budget, and a class occurs if its noisy count is above one half.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from torch import nn
 
 from config.settings import Settings
 from methods import options
-from methods.base import Heard, Method, SiloView
-from methods.weighted import Loss, build_weighted
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.releases import noisy_counts
+from methods.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 
@@ -50,13 +54,23 @@ def restricted_logits(classifier: nn.Linear, h: torch.Tensor, s: torch.Tensor) -
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedrs", task.name, settings.options)
 
-    def objective(silo: SiloView, heard: Heard) -> Loss:
-        s = restriction(task.class_counts(silo.data), o.alpha)
+    def objective(silo: SiloView, heard: Heard) -> Aim:
+        counts = task.class_counts(silo.data)
+        memory: Arrays | None = None
+        if silo.settings.dp == "record":
+            noisy = noisy_counts(silo, heard.round, counts)
+            counts, memory = noisy - 0.5, {"counts": noisy}
+        s = restriction(counts, o.alpha)
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(restricted_logits(model.classifier, h, s), batch.relation)
 
-        return loss
+        def each(model: Any, batch: Any) -> torch.Tensor:
+            h = model.dropout(task.features(model, batch))
+            return F.cross_entropy(model.classifier(h) * s, batch.relation, reduction="none")
+
+        # With a bias the classifier is used otherwise than by calling it, and gradients are had record by record.
+        return Aim(loss, each if task.style.bias is False else None, memory=memory)
 
     return build_weighted("fedrs", CITATION, task, o.weight_cap, objective)

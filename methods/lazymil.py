@@ -24,6 +24,8 @@ Where this file departs from the paper or its released code:
 * Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose steps near
   1, where the winners are, would be thirty times coarser). All comparisons use the rounded values, so that
   the outcome is that of one rule over all sentences: highest value, then lowest silo, then lowest row.
+
+With DP=record names and values as above would be exact releases; `methods.lazymil_private` is what runs then.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ STEPS = 65535
 @dataclass(frozen=True)
 class Options:
     warmup: float = 0.4  #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
+    buckets: int = 4096  #: DP=record: into how many buckets bags are hashed
+    scorings: int = 1  #: DP=record: in how many rounds noisy values are released
 
 
 _SCORES = Disclosure(
@@ -195,6 +199,12 @@ def build(task: Any, settings: Settings) -> Method:
     if not 0.0 <= o.warmup <= 1.0:
         raise UserError(f'Option "warmup" of lazymil is a share of the rounds, from 0 to 1, not {o.warmup:g}.')
     warm_rounds = int(o.warmup * settings.rounds)
+    if o.buckets < 1 or o.scorings < 1:
+        raise UserError('Options "buckets" and "scorings" of lazymil must be 1 or more.')
+    if settings.dp == "record":
+        from methods.lazymil_private import build_private
+
+        return build_private(task, settings, CITATION, warm_rounds, o.buckets, o.scorings)
     shapes = parameters(task.new_model(0))
 
     def init(seed: int) -> State:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
 from methods.base import Arrays, ArraySpec, SiloView
+
+if TYPE_CHECKING:
+    from methods.dpsgd import Records
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
 
 __all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
 
@@ -62,21 +66,33 @@ def train(
     model: nn.Module,
     round: int,
     data: Any = None,
-    loss: Callable[[nn.Module, Any], torch.Tensor] | None = None,
+    loss: Loss | None = None,
     batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
+    each: Loss | None = None,
+    drift: Callable[[nn.Module], torch.Tensor] | None = None,
+    records: Records | None = None,
+    mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
     """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures for its log.
 
     Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
+
+    `loss` replaces the task's; `drift` is added to it, and depends on parameters alone. With DP=record gradients are
+    clipped record by record: by `each`, the losses of all records of a batch, where that is given (or the task's own
+    loss is used) and the network allows it; else by `loss` of one record at a time. `records` says what a record is,
+    where it is not the task's training unit; `mean_gradient` is filled with the mean of the noisy gradients.
     """
     task, s = silo.task, silo.settings
     data = silo.data if data is None else data
     if s.dp == "record":
         from methods.dpsgd import train_private
 
-        if loss is not None or batches is not None:  # its gradients could not be clipped record by record
-            raise UserError("DP=record cannot train on a loss of the method's own.")
-        return train_private(silo, model, round, data, round_lr(s.lr, s.decay, round))
+        one = task.loss if loss is None else loss
+        if each is None and loss is None and records is None:
+            each = task.record_losses
+        each = each if task.record_rows else None
+        lr = round_lr(s.lr, s.decay, round)
+        return train_private(silo, model, round, data, lr, each, one, drift, records, mean_gradient)
     objective = task.loss if loss is None else loss
     epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))
@@ -88,6 +104,8 @@ def train(
         for batch in epoch(data, s.batch, rng):
             optimizer.zero_grad(set_to_none=True)
             value = objective(model, batch)
+            if drift is not None:
+                value = value + drift(model)
             value.backward()
             optimizer.step()
             steps, last = steps + 1, float(value.detach())

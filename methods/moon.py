@@ -24,9 +24,9 @@ from methods import options
 from methods.base import Heard, Method, SiloView
 from methods.local import load
 from methods.previous import previous_model
-from methods.weighted import Loss, build_weighted
+from methods.weighted import Aim, build_weighted
 
-__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast"]
+__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast", "contrasts"]
 
 CITATION = "Li et al. 2021, Model-Contrastive Federated Learning, CVPR"
 TASKS = ("sentence",)
@@ -47,26 +47,41 @@ def contrast(
     x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float, similarity: Similarity = F.cosine_similarity
 ) -> torch.Tensor:
     """Mean over the rows of L_con."""
+    return contrasts(x, g, p, tau, similarity).mean()
+
+
+def contrasts(
+    x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float, similarity: Similarity = F.cosine_similarity
+) -> torch.Tensor:
+    """L_con of every row: each depends on its own record and on models, so that DP-SGD can clip it by record."""
     scores = torch.stack([similarity(x, g), similarity(x, p)], dim=-1) / tau
-    return -F.log_softmax(scores, dim=-1)[:, 0].mean()
+    return -F.log_softmax(scores, dim=-1)[:, 0]
 
 
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("moon", task.name, settings.options)
 
-    def objective(silo: SiloView, heard: Heard) -> Loss | None:
+    def objective(silo: SiloView, heard: Heard) -> Aim:
         before = previous_model(silo.memory, heard.round)
         if not before:
-            return None
+            return Aim()
         received = load(task.new_model(0), heard.common).eval()
         previous = load(task.new_model(0), before).eval()
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def seen(model: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             with torch.no_grad():
                 g, p = task.features(received, batch), task.features(previous, batch)
-            x = task.features(model, batch)
+            return task.features(model, batch), g, p
+
+        def loss(model: Any, batch: Any) -> torch.Tensor:
+            x, g, p = seen(model, batch)
             return F.cross_entropy(model.classify(x), batch.relation) + o.mu * contrast(x, g, p, o.tau)
 
-        return loss
+        def each(model: Any, batch: Any) -> torch.Tensor:
+            x, g, p = seen(model, batch)
+            known = F.cross_entropy(model.classify(x), batch.relation, reduction="none")
+            return known + o.mu * contrasts(x, g, p, o.tau)
+
+        return Aim(loss, each)
 
     return build_weighted("moon", CITATION, task, o.weight_cap, objective, remember=True)

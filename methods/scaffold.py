@@ -7,6 +7,10 @@ moves the model by the mean update and c by the mean change over all N silos (Al
 The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option II, (x - y_i) /
 (K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain SGD; under Adam, which every sentence
 task uses, it would be something else by orders of magnitude. It can be chosen where a task trains by SGD.
+
+With DP=record the gradient at the received model would be a second release about the same records. c_i is then the mean
+of the noisy gradients of the steps taken, before the correction: what option II estimates, under any optimizer, and
+computed from nothing but what DP-SGD has paid for.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ _VARIATE = Disclosure(
     channel="masked",
     shape="one number per model parameter: how the silo's control variate changed",
     reveals="nothing of one silo alone; the sum shows how the silos' mean gradient changed",
-    privacy="not covered by DP-SGD: a second release about the same examples",
+    privacy="free after DP-SGD (the mean of its noisy gradients); otherwise not protected beyond the sum",
 )
 
 
@@ -77,7 +81,9 @@ def full_gradient(task: Any, model: nn.Module, data: Any, batch: int) -> dict[st
 
 
 def _rows(batch: Any) -> int:
-    return len(batch.relation)
+    if isinstance(batch, tuple):  # documents and their labels
+        return len(batch[0].window)
+    return len(batch.relation) if hasattr(batch, "relation") else len(batch)
 
 
 def build(task: Any, settings: Settings) -> Method:
@@ -102,12 +108,14 @@ def build(task: Any, settings: Settings) -> Method:
             nothing = {f"{part}/{k}": v for part in ("update", "variate") for k, v in zero.items()}
             return Answer(masked=nothing, notes={"examples": 0.0})
         s = silo.settings
-        new = full_gradient(task, model, silo.data, s.batch) if o.variate == "gradient" else {}
+        exact = o.variate == "gradient" and s.dp != "record"
+        new = full_gradient(task, model, silo.data, s.batch) if exact else {}
         shift = {k: c[k] - own[k] for k in shapes}
-        notes = train(
-            silo, model, heard.round, loss=lambda m, batch: task.loss(m, batch) + corrected(m, shift)
-        )
+        noisy: dict[str, np.ndarray] = {}
+        notes = train(silo, model, heard.round, drift=lambda m: corrected(m, shift), mean_gradient=noisy)
         update = difference(model, x)
+        if o.variate == "gradient" and not exact:
+            new = {k: noisy[k].astype(np.float32) for k in shapes}
         if o.variate == "drift":
             scale = 1.0 / (notes["steps"] * round_lr(s.lr, s.decay, heard.round))
             new = {k: (own[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32) for k in shapes}

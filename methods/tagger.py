@@ -12,7 +12,7 @@ from typing import Any
 from config.settings import Settings
 from methods import options
 from methods.base import Heard, Method, SiloView
-from methods.weighted import Loss, build_weighted
+from methods.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 
@@ -29,7 +29,7 @@ class Options:
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("tagger", task.name, settings.options)
 
-    def objective(silo: SiloView, heard: Heard) -> Loss | None:
-        return None
+    def objective(silo: SiloView, heard: Heard) -> Aim:
+        return Aim()
 
     return build_weighted("tagger", CITATION, task, o.weight_cap, objective)

@@ -37,8 +37,11 @@ class Task(ABC):
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
     corpus_note: str  #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
     labels: tuple[str, ...]
-    #: What one record is, in words ("sentence"), where `record_losses` tells records apart; empty: it does not.
+    #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
+    #: Whether the first axis of every layer of the network is the record, so that gradients of a whole batch of records
+    #: are clipped in one pass (`methods.clipping`); otherwise one by one.
+    record_rows: bool = False
 
     @abstractmethod
     def new_model(self, seed: int) -> nn.Module:

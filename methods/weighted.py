@@ -7,6 +7,7 @@ loss, and for MOON what the silo remembers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,32 @@ from torch import nn
 
 from methods.base import Answer, Arrays, ArraySpec, Broadcast, Exchange, Heard, Method, SiloView, State
 from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
-from methods.local import difference, load, parameters, specs, train
+from methods.local import Loss, difference, load, parameters, specs, train
 from methods.previous import remembered
 
-__all__ = ["Objective", "build_weighted", "shared_weight", "weighted_update"]
+__all__ = ["Aim", "Loss", "Objective", "build_weighted", "shared_weight", "weighted_update"]
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
-#: What a silo minimises this round, given what it was told; None: the task's plain loss.
-Objective = Callable[[SiloView, Heard], Loss | None]
+
+@dataclass(frozen=True)
+class Aim:
+    """What a silo minimises this round (see `methods.local.train`), and what it keeps beside its model."""
+
+    loss: Loss | None = None  #: None: the task's plain loss
+    each: Loss | None = None  #: the same by record, for DP=record
+    drift: Callable[[nn.Module], torch.Tensor] | None = None
+    memory: Arrays | None = None
+
+
+Objective = Callable[[SiloView, Heard], Aim]
 
 
 def shared_weight(silo: SiloView, cap: int) -> float:
-    """p: the silo's share of a full weight. Nobody learns N_k, and no silo weighs more than one."""
+    """p: the silo's share of a full weight. Nobody learns N_k, and no silo weighs more than one.
+
+    With DP=silo every silo weighs one: its size would be a release about the whole silo.
+    """
+    if silo.settings.dp == "silo":
+        return 1.0
     return min(silo.task.size(silo.data), cap) / cap
 
 
@@ -50,10 +65,12 @@ def build_weighted(
 
     def answer(silo: SiloView, heard: Heard) -> Answer:
         model = load(task.new_model(0), heard.common)
-        notes, memory = {"examples": 0.0}, None
+        notes: dict[str, float] = {"examples": 0.0}
+        memory: Arrays | None = None
         if task.size(silo.data):
-            notes = train(silo, model, heard.round, loss=objective(silo, heard))
-            memory = remembered(silo.memory, heard.round, parameters(model)) if remember else None
+            aim = objective(silo, heard)
+            notes = train(silo, model, heard.round, loss=aim.loss, each=aim.each, drift=aim.drift)
+            memory = remembered(silo.memory, heard.round, parameters(model)) if remember else aim.memory
         masked = weighted_update(model, heard.common, shared_weight(silo, cap))
         return Answer(masked=masked, memory=memory, notes=notes)
 

@@ -34,7 +34,11 @@ class Tagger(nn.Module):
 
     def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Scores (rows, pieces, tags)."""
-        hidden = self.backbone(input_ids=ids, attention_mask=real.long()).last_hidden_state
+        more = {}
+        if getattr(self.backbone.config, "model_type", "") == "bert":
+            # One row of positions per sentence, not one for all: gradients by record (DP-SGD) need it so.
+            more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
+        hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
         return self.classifier(self.dropout(hidden))
 
 

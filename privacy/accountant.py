@@ -1,7 +1,7 @@
 """Epsilon at delta of a list of events, by two accountants of `dp-accounting`, and the noise that meets a target.
 
 * **PLD** (privacy-loss distributions, connect-the-dots, a pessimistic grid): tight, and an upper bound. It is the
-  figure that budgets are held to where every event is DP-SGD.
+  figure that budgets are held to where every event is DP-SGD or a Gaussian release.
 * **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a sum has discrete Gaussian
   noise: the discrete Gaussian has the Gaussian's Renyi divergence as a bound (Canonne, Kamath and Steinke 2020), and
   so has a sum of several (Kairouz, Liu and Steinke 2021), but not the Gaussian's privacy-loss distribution.
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise, Unit
+from privacy.events import DpSgd, Event, Free, Gaussian, NonPrivate, RingNoise, Unit
 
-__all__ = ["Total", "merged", "solve_dpsgd", "solve_ring", "total"]
+__all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_ring", "total"]
 
 _INTERVAL = 2e-3  #: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
 _FLOOR, _CEILING = 0.2, 1e4  #: noise multipliers that are searched
@@ -49,6 +49,8 @@ def merged(events: Iterable[Event]) -> Key:
         if isinstance(event, DpSgd):
             if event.steps:
                 times[DpSgd(event.noise, event.rate, 1)] += event.steps
+        elif isinstance(event, Gaussian):
+            times[DpSgd(event.noise, 1.0, 1)] += 1  # DP-SGD that samples everybody is the Gaussian mechanism
         elif isinstance(event, NonPrivate):
             times[event] = 1
         elif isinstance(event, RingNoise):
@@ -125,20 +127,28 @@ def _pld_epsilon(key: Key, delta: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The least noise multiplier (to half a percent, never below) with which `steps` steps stay within epsilon."""
+def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int, beside: Key = ()) -> float:
+    """The least noise multiplier (to half a percent, never below) with which `steps` steps stay within epsilon,
+    together with the events `beside` (as `merged` gives them), which must stay below it by themselves.
+    """
 
     def renyi(z: float) -> float:
-        return _rdp_epsilon(((DpSgd(z, rate, 1), steps),), delta, "record")
+        return _rdp_epsilon(((DpSgd(z, rate, 1), steps), *beside), delta, "record")
 
     def tight(z: float) -> float:
-        return _pld_epsilon(((DpSgd(z, rate, 1), steps),), delta)
+        return _pld_epsilon(((DpSgd(z, rate, 1), steps), *beside), delta)
 
     high = _least(renyi, epsilon)  # enough, since the Renyi figure is the larger one; the rest is paid in noise
     low = high
     while tight(low) <= epsilon and low > _FLOOR:
         low, high = 0.9 * low, low
     return _rounded(_between(tight, epsilon, low, high))
+
+
+@lru_cache(maxsize=256)
+def solve_gaussian(epsilon: float, delta: float, releases: int) -> float:
+    """Likewise for that many Gaussian releases and nothing else."""
+    return solve_dpsgd(epsilon, delta, 1.0, releases)
 
 
 @lru_cache(maxsize=256)

@@ -1,6 +1,6 @@
 """What happened to somebody's privacy, as frozen records. Training and releases emit them; `accountant` adds them up.
 
-The four kinds below are all there are. A ledger line of any other kind, or with a field too few or too many, is refused
+The five kinds below are all there are. A ledger line of any other kind, or with a field too few or too many, is refused
 (`UnknownEvent`), never skipped: what cannot be read cannot be charged.
 """
 
@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-__all__ = ["DpSgd", "Event", "Free", "NonPrivate", "RingNoise", "Unit", "UnknownEvent", "from_record", "to_record"]
+__all__ = [
+    "DpSgd",
+    "Event",
+    "Free",
+    "Gaussian",
+    "NonPrivate",
+    "RingNoise",
+    "Unit",
+    "UnknownEvent",
+    "from_record",
+    "to_record",
+]
 
 Unit = Literal["record", "silo"]
 
@@ -39,6 +50,20 @@ class DpSgd:
     @property
     def words(self) -> str:
         return f"DP-SGD: {self.steps} steps, sampling rate {self.rate:g}, noise {self.noise:.4g} times the clip"
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """One release of a vector with Gaussian noise of `noise` times the most that one record can change it (L2)."""
+
+    noise: float
+
+    def __post_init__(self) -> None:
+        _need(self.noise > 0 and math.isfinite(self.noise), "the noise of a release must be above zero and finite")
+
+    @property
+    def words(self) -> str:
+        return f"Gaussian noise of {self.noise:.4g} times what one record can change"
 
 
 @dataclass(frozen=True)
@@ -84,10 +109,11 @@ class NonPrivate:
         return "non-private release"
 
 
-Event = DpSgd | RingNoise | Free | NonPrivate
+Event = DpSgd | Gaussian | RingNoise | Free | NonPrivate
 
 _KINDS: Mapping[str, type[Event]] = {
     "dp-sgd": DpSgd,
+    "gaussian": Gaussian,
     "ring-noise": RingNoise,
     "free": Free,
     "non-private": NonPrivate,

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from crypto.encoding import Encoding
 from crypto.errors import Refusal
 from methods.arrays import save_arrays
 from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
 from methods.private import why_free
 from privacy.events import Event, Free, NonPrivate
+from silo import ring
 from silo.ledger import Ledger, budget_of
 
 __all__ = ["Desk", "MemoryFile"]
@@ -56,22 +58,40 @@ class Desk:
             raise Refusal("undeclared-upload", f"{self._method.name} has no exchange number {index}")
         return self._method.exchanges[index]
 
-    def answer(self, index: int, heard: Heard, heard_hash: bytes) -> Answer:
-        """Compute, check, remember. Asked again for the same payload (a sum that failed), it answers the same."""
+    def caps(self, index: int, encoding: Encoding) -> list[float]:
+        """The widest clip ranges that a sum of this exchange may have."""
+        exchange, settings = self.exchange(index), self._view.settings
+        if settings.dp == "silo":
+            return list(ring.agreed_ranges(settings, self._method, exchange, encoding))
+        return [s.cap for s in exchange.masked.values()]
+
+    def answer(self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None) -> Answer:
+        """Compute, check, remember. Asked again for the same payload (a sum that failed), it answers the same.
+
+        `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
+        """
         key = (heard.round, index, heard_hash)
+        exchange, settings = self.exchange(index), self._view.settings
+        noise = None
+        if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
+            noise = ring.check(settings, self._method, exchange, encoding, len(heard.cohort))
         if self._last is not None and self._last[0] == key:
             return self._last[1]
-        exchange = self.exchange(index)
 
         def spend(what: str, event: Event) -> None:
             self._ledger.charge(heard.round, exchange.name, what, event)
 
+        if noise is not None and encoding is not None:
+            spend("noisy sum", ring.charge_of(noise, exchange, encoding))
         # An exchange stands on those before it, also when it is asked for again after later ones: a coordinator that
         # crashed may begin the round anew, and must get the same answer.
         self._carried = {k: v for k, v in self._carried.items() if k < index}
         carry = {name: value for k in sorted(self._carried) for name, value in self._carried[k].items()}
         answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
         _check(exchange, answer)
+        if noise is not None:
+            secret = self._view.noise_key(heard.round, f"ring/{exchange.name}")
+            answer = replace(answer, masked=ring.noised(noise, answer.masked, secret))
         for disclosure in exchange.disclosures:
             why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())

@@ -23,7 +23,7 @@ from typing import Any
 from config.errors import UserError
 from config.settings import Settings
 from privacy.accountant import Total, total
-from privacy.events import Event, NonPrivate, Unit, UnknownEvent, from_record, to_record
+from privacy.events import DpSgd, Event, Gaussian, NonPrivate, Unit, UnknownEvent, from_record, to_record
 
 __all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
 
@@ -60,9 +60,13 @@ def shown(epsilon: float) -> float | str:
 class Ledger:
     """`path` None: kept in memory only, for a desk without a disk (tests)."""
 
-    def __init__(self, path: Path | None, budget: Budget, data: str = "", same_data: bool = False) -> None:
-        """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of counting on."""
-        self._budget, self._data, self._path = budget, data, path
+    def __init__(
+        self, path: Path | None, budget: Budget, data: str = "", same_data: bool = False, records: str = ""
+    ) -> None:
+        """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of counting on.
+        `records`: what one record is, in a word; costs of sentences and costs of bags cannot be added.
+        """
+        self._budget, self._data, self._path, self._records = budget, data, path, records
         self._events: list[Event] = []
         self._file: int | None = None
         self._stopped = ""  #: why this silo stays out, once it does
@@ -89,8 +93,9 @@ class Ledger:
                 break
             try:
                 entry = json.loads(line)
-                self._events.append(from_record(entry["event"]))
-                other = entry["data"] != self._data
+                event = from_record(entry["event"])
+                self._events.append(event)
+                other, records = entry["data"] != self._data, str(entry.get("records", ""))
             except (ValueError, KeyError, TypeError) as e:
                 what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
                 raise UserError(f"{path}, line {number}: {what}; what cannot be read cannot be charged.") from None
@@ -99,6 +104,7 @@ class Ledger:
                     f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
                     "begun with, or another LEDGER."
                 )
+            self._same_records(path, event, records)
             good += len(line)
         os.ftruncate(self._file, good)
         os.lseek(self._file, 0, os.SEEK_END)
@@ -106,6 +112,16 @@ class Ledger:
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)  # the name itself must survive, not only what stands under it
         os.close(folder)
+
+    def _same_records(self, path: Path, event: Event, records: str) -> None:
+        """A noisy sum protects the whole silo, and so whatever a record is; DP-SGD protects what it sampled."""
+        if not isinstance(event, (DpSgd, Gaussian)) or "silo" in (records, self._records):
+            return
+        if records and self._records and records != self._records:
+            raise UserError(
+                f"The privacy ledger {path} was charged for single {records}s, and the records of this run are "
+                f"{self._records}s; their costs cannot be added, so this run does not start on these data."
+            )
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -123,7 +139,8 @@ class Ledger:
             self._stopped = self._why(disclosure, event, after)
             log.error("refused (%s): %s", BudgetSpent.attack, self._stopped)
             raise BudgetSpent(self._stopped)
-        entry = {"data": self._data, "round": round, "exchange": exchange, "disclosure": disclosure}
+        entry: dict[str, Any] = {"data": self._data, "records": self._records, "round": round, "exchange": exchange}
+        entry |= {"disclosure": disclosure}
         entry |= {"event": to_record(event), "epsilon_after": shown(after.epsilon), "delta": after.delta}
         if self._file is not None:
             line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"

@@ -22,6 +22,7 @@ from crypto.errors import Refusal
 from crypto.params import policy_for
 from crypto.silo_sum import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
+from methods.private import unit_of
 from silo.desk import Desk, MemoryFile
 from silo.home import Home
 from silo.journal import FileJournal
@@ -78,7 +79,7 @@ def open_ledger(
         path = Path(settings.ledger) / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
-    return Ledger(path, budget, held.hexdigest()[:32], same_data=shared)
+    return Ledger(path, budget, held.hexdigest()[:32], shared, unit_of(settings, task))
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:

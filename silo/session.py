@@ -253,7 +253,7 @@ class Session:
                 self._header = SumHeader.from_record(self._told.header)
                 _check_told(self._told, self._header, exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
-                caps = [s.cap for s in exchange.masked.values()]
+                caps = self._desk.caps(self._told.exchange, self._header.encoding)
                 now = (self._told.round, digest)
                 heard = broadcast_digest({**self._answered, self._told.exchange: now})
                 self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
@@ -271,7 +271,8 @@ class Session:
         )
         payload_hash = b"".join(box.bundle().digest for _, box in self._inboxes)
         try:
-            self._answer = self._desk.answer(told.exchange, heard, payload_hash)
+            encoding = self._header.encoding if self._header is not None else None
+            self._answer = self._desk.answer(told.exchange, heard, payload_hash, encoding)
         except (Refusal, BudgetSpent):
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.pages.charts import Chart, Series, draw
 from bench.pages.elements import Html, exact, node, section, table
+from bench.pages.run_protection import not_protected, protection, utility
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
@@ -42,7 +43,10 @@ def left(run: RunFiles) -> Html:
         parts.append(_channels(run))
     if s["masked"] and not s["reference"]:
         parts.append(node("p", f"A masked sum hides its parts as long as {d['masks_hold_if']}."))
-    parts.append(_epsilon(run))
+    parts += [protection(run), _epsilon(run)]
+    if (curve := utility(run)) is not None:
+        parts.append(curve)
+    parts.append(not_protected(run))
     return section("privacy", "What left each silo, and who could read it", *parts)
 
 

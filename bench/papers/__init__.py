@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.papers import bits, fedcmc, feded, fedlcc, fedner, lazymil
+from bench.papers import bits, fedcmc, feded, fedlcc, fedner, lazymil, privacy
 from bench.papers.base import Comparison, Published
 
 __all__ = ["PAPERS", "Comparison", "Published"]
@@ -16,4 +16,5 @@ PAPERS: Mapping[str, Comparison] = {
     "fedlcc": fedlcc.COMPARISON,
     "fedner": fedner.COMPARISON,
     "bits": bits.COMPARISON,
+    "privacy": privacy.COMPARISON,
 }

@@ -23,7 +23,7 @@ class Published:
 @dataclass(frozen=True)
 class Comparison:
     title: str
-    methods: tuple[str, ...]  #: the rows; the first is the paper's own
+    methods: tuple[str, ...]  #: the rows; the first is the paper's own. None: `variants` are all there are
     columns: Mapping[str, Settings]  #: label -> settings
     references: Mapping[str, Settings]  #: runs that no column varies -> settings
     metrics: Mapping[str, str]  #: label -> key in summary.json, "figures.x" for one of the figures
@@ -33,6 +33,7 @@ class Comparison:
     against: str = ""  #: a column that the others are compared with, seed by seed; empty: the first row is compared
     variants: Mapping[str, Settings] = field(default_factory=dict)  #: more rows: label -> settings (ablations)
     more_columns: Mapping[str, Settings] = field(default_factory=dict)  #: added by SIZE=hours
+    more_variants: Mapping[str, Settings] = field(default_factory=dict)  #: likewise
     messages: bool = False  #: a table of what one silo sends and receives in a round
     target: float = 0.0  #: rounds until dev reaches this value get a table; TARGET= changes it; 0: no such table
     steady: int = 0  #: the dev metric, mean over this many last rounds, gets a table; 0: no such table

@@ -101,7 +101,7 @@ class Bags:
 
 class DistantTask(Task):
     name = "distant"
-    record_unit = "sentence"
+    record_unit, record_rows = "sentence", True
     metric = "auc"
 
     def __init__(
@@ -323,12 +323,15 @@ class DistantTask(Task):
         bags = self.bags(data)
         order = rng.permutation(len(bags))
         for b in range(0, len(order), size):
-            chosen = order[b : b + size]
-            rows = np.concatenate([bags.rows[bags.starts[c] : bags.starts[c + 1]] for c in chosen])
-            sentences = self.batch(data, rows)
-            bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
-            first = data.indices[bags.first[chosen]]
-            yield BagBatch(sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64)))
+            yield self.bag_batch(data, bags, order[b : b + size])
+
+    def bag_batch(self, data: Rows, bags: Bags, chosen: np.ndarray) -> BagBatch:
+        """The bags at `chosen`."""
+        rows = np.concatenate([bags.rows[bags.starts[c] : bags.starts[c + 1]] for c in chosen])
+        sentences = self.batch(data, rows)
+        bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
+        first = data.indices[bags.first[chosen]]
+        return BagBatch(sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64)))
 
     def bag_loss(self, model: PCNN, batch: BagBatch) -> torch.Tensor:
         """Cross-entropy of the bags' labels under the method's rule, mean over bags."""

@@ -90,6 +90,7 @@ class _Keys(Mapping[str, np.ndarray]):
 
 class DocumentTask(Task):
     name = "document"
+    record_unit = "document"
     metric = "f1"
 
     def __init__(self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint) -> None:

@@ -76,6 +76,7 @@ class Data:
 
 class NerTask(Task):
     name = "ner"
+    record_unit = "sentence"
     metric = "f1"
 
     def __init__(self, corpus: NerCorpus, knobs: Knobs, network: Network, seed: int) -> None:
@@ -84,6 +85,7 @@ class NerTask(Task):
         if not 16 <= knobs.max_length <= positions:
             raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
+        self.record_rows = network.name == "tagger"
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
         self._pieces: dict[str, Pieces] = {}
@@ -182,6 +184,9 @@ class NerTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return self.network.loss(model, batch)
+
+    def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        return self.network.record_losses(model, batch)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         trained = [p for p in model.parameters() if p.requires_grad]

@@ -72,8 +72,11 @@ class PointerNetwork:
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """The mean over sentences of w_i source_i + target_i + end_i, each a sum over tokens."""
+        return self.record_losses(model, batch).mean()
+
+    def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         source, pseudo, end = self.parts(model, batch)
-        return (batch.weights * source + pseudo + end).mean()
+        return batch.weights * source + pseudo + end
 
     def parts(
         self, model: nn.Module, batch: Batch, q: torch.Tensor | None = None
@@ -124,6 +127,12 @@ class TaggerNetwork:
         """Cross-entropy, mean over words: an entity of a type that this silo does not annotate is O to it."""
         scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
         return F.cross_entropy(scores.flatten(0, 1), batch.tokens.flatten(), ignore_index=_IGNORED)
+
+    def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """The mean over each sentence's own words: under DP=record every sentence weighs the same."""
+        scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
+        words = F.cross_entropy(scores.transpose(1, 2), batch.tokens, ignore_index=_IGNORED, reduction="none")
+        return words.sum(dim=1) / (batch.tokens != _IGNORED).sum(dim=1).clamp(min=1)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         best = model(batch.inputs.ids, batch.inputs.real).argmax(dim=-1).tolist()

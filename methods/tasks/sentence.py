@@ -101,7 +101,7 @@ class Batch:
 
 class SentenceTask(Task):
     name = "sentence"
-    record_unit = "sentence"
+    record_unit, record_rows = "sentence", True
     metric = "micro_f1"
 
     def __init__(self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint) -> None:

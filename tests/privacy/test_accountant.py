@@ -9,10 +9,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from privacy.accountant import solve_dpsgd, solve_ring, total
-from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise, UnknownEvent, from_record, to_record
+from privacy.accountant import merged, solve_dpsgd, solve_gaussian, solve_ring, total
+from privacy.events import DpSgd, Event, Free, Gaussian, NonPrivate, RingNoise, UnknownEvent, from_record, to_record
 
-EVENTS: list[Event] = [DpSgd(1.5, 0.04, 7), RingNoise(2.0, 1e-20), Free("public"), NonPrivate()]
+EVENTS: list[Event] = [DpSgd(1.5, 0.04, 7), Gaussian(2.5), RingNoise(2.0, 1e-20), Free("public"), NonPrivate()]
 
 
 def test_opacus_vectors() -> None:
@@ -46,7 +46,7 @@ def test_without_sampling_it_is_the_gaussian_mechanism(noise: float, times: int)
     )
 
 
-def _by_hand(events: list[DpSgd], delta: float) -> float:
+def by_hand(events: list[DpSgd], delta: float) -> float:
     """Our own composition: losses of both directions on a grid, summed by Fourier transform (no library of others)."""
     step, half = 5e-4, 1 << 17
     grid = (np.arange(2 * half) - half) * step
@@ -75,7 +75,7 @@ def _by_hand(events: list[DpSgd], delta: float) -> float:
 def test_composed_ledger_equals_an_independent_computation() -> None:
     ledger = [DpSgd(1.1, 0.02, 300), DpSgd(0.9, 0.05, 40), DpSgd(2.0, 1.0, 2)]
     mine = total([*ledger, Free("post-processing")], 1e-5)
-    assert mine.epsilon == pytest.approx(_by_hand(ledger, 1e-5), rel=0.01)
+    assert mine.epsilon == pytest.approx(by_hand(ledger, 1e-5), rel=0.01)
     assert mine.epsilon < mine.rdp < 1.3 * mine.epsilon
 
 
@@ -117,6 +117,15 @@ def test_solved_noise_is_enough_and_hardly_more(epsilon: float) -> None:
     assert 0.98 * epsilon < total([RingNoise(z, 1e-25)] * 20, 1e-5, "silo").epsilon <= epsilon
 
 
+def test_gaussian_releases_are_charged_and_leave_less_for_training() -> None:
+    z = solve_gaussian(0.8, 1e-5, 3)
+    assert total([Gaussian(z)] * 3, 1e-5).epsilon == pytest.approx(_gaussian_epsilon(z / math.sqrt(3), 1e-5), rel=2e-3)
+    beside = merged([Gaussian(z)] * 3)
+    w = solve_dpsgd(4.0, 1e-5, 0.1, 100, beside)
+    assert w > solve_dpsgd(4.0, 1e-5, 0.1, 100)
+    assert 0.98 * 4.0 < total([DpSgd(w, 0.1, 100), *[Gaussian(z)] * 3], 1e-5).epsilon <= 4.0
+
+
 @pytest.mark.parametrize("event", EVENTS)
 def test_events_survive_their_record(event: Event) -> None:
     assert from_record(to_record(event)) == event
@@ -136,6 +145,8 @@ def test_events_survive_their_record(event: Event) -> None:
         {"kind": "dp-sgd", "noise": math.inf, "rate": 0.1, "steps": 1},
         {"kind": "dp-sgd", "noise": 1.0, "rate": 1.5, "steps": 1},
         {"kind": "ring-noise", "noise": "1", "slack": 0.0},
+        {"kind": "gaussian", "noise": 0.0},
+        {"kind": "gaussian", "noise": 1.0, "rate": 0.5},
         {"kind": "free", "why": ""},
     ],
 )

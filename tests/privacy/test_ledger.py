@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from config.errors import UserError
 from config.settings import Settings
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from privacy.accountant import total
-from privacy.events import DpSgd, Free, NonPrivate
+from privacy.events import DpSgd, Free, Gaussian, NonPrivate, RingNoise
 from silo.desk import Desk, MemoryFile
 from silo.ledger import Budget, BudgetSpent, Ledger
 
@@ -167,6 +168,73 @@ def test_every_disclosure_is_charged_before_the_desk_gives_it_out(tmp_path: Path
     _hear(desk, 0)  # the same payload again, after a sum that failed: the same answer, not a second release
     assert len(ledger.events) == 2
     assert len(desk.charged()) == 2
+
+
+def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
+    """In a process of its own: three rounds, each answer told to `sent`; kill -9 at the ledger's at-th call of the
+    system, before or after it is made. A line may also be cut in two there, as a full disk or a crash would.
+    """
+    calls, write, sync = itertools.count(), os.write, os.fsync
+
+    def dying(real: Callable[..., object]) -> Callable[..., object]:
+        def call(file: int, *rest: bytes) -> object:
+            here = next(calls) == at
+            if here and not after:
+                if rest:
+                    write(file, rest[0][: len(rest[0]) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            done = real(file, *rest)
+            if here:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        return call
+
+    ledger = Ledger(path, Budget(epsilon=1e3))
+    desk = _desk(ledger, "record")
+    os.write, os.fsync = dying(write), dying(sync)  # type: ignore[assignment]
+    for round in range(3):
+        _hear(desk, round)
+        write(sent, f"{round}\n".encode())
+    os._exit(0)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(tmp_path: Path, after: bool) -> None:
+    for at in itertools.count():
+        path = tmp_path / f"{at}.jsonl"
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                _silo_that_dies(path, at, after, writer)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        with os.fdopen(reader) as told:
+            sent = [int(x) for x in told.read().split()]
+        _, status = os.waitpid(child, 0)
+        held = [json.loads(x) for x in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+        for round in sent:
+            charged = [x["disclosure"] for x in held if x["round"] == round]
+            assert charged == ["training", "update"], (at, round)
+        assert len(_events(path)) == len(held)  # and the next process can go on with it
+        if not os.WIFSIGNALED(status):
+            assert at == 12 and sent == [0, 1, 2] and os.WEXITSTATUS(status) == 0  # two lines a round
+            return
+
+
+def test_costs_of_sentences_and_of_bags_are_not_added(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l", Budget(), records="sentence")
+    _charge(ledger, STEP, Gaussian(2.0))
+    ledger.close()
+    with pytest.raises(UserError, match="single sentences, and the records of this run are bags"):
+        Ledger(tmp_path / "l", Budget(), records="bag")
+    Ledger(tmp_path / "l", Budget(), records="sentence").close()
+    noisy = Ledger(tmp_path / "s", Budget(unit="silo"), records="silo")
+    _charge(noisy, RingNoise(3.0, 0.0))
+    noisy.close()
+    Ledger(tmp_path / "s", Budget(), records="bag").close()  # a whole silo was protected, and so every bag in it
 
 
 def test_a_disclosure_that_nobody_has_shown_to_be_covered_is_refused_under_a_budget(tmp_path: Path) -> None:

@@ -80,6 +80,24 @@ def test_narrow_lanes_give_the_same_model_in_both_runners(tmp_path: Path, bits: 
     assert _hash(tmp_path / "p", *words) == _plain_hash(tmp_path / "i", *words)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("METHOD=fedavg", "DP=silo", "EPSILON=8"), ("METHOD=lazymil", "DP=record", "NOISE=2", "SET=warmup=0.5")],
+)
+def test_with_noise_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A simulation's noise is its seed's: on the grid of the secure sum, or in every training step."""
+    out = tmp_path / "p"
+    given = ("SILOS=4", "EPOCHS=1", *words)
+    processes = _hash(out, *given)
+    knobs = [f"options.{w.removeprefix('SET=')}" if w.startswith("SET=") else w for w in given]
+    assert processes == _plain_hash(tmp_path / "i", *knobs)
+    s = summary(out / "latest")
+    silo = "DP=silo" in words
+    assert 0 < s["epsilon"] <= (8 if silo else 1e3) and s["privacy_unit"] == ("silo" if silo else "bag")
+    report = (out / "latest" / "report.md").read_text()
+    assert "What is not protected" in report and "who could read it" in report
+
+
 def test_without_masks_the_model_is_the_same_and_the_run_says_so_first(tmp_path: Path) -> None:
     masked = _plain_hash(tmp_path / "m", "METHOD=fedavg", "SILOS=3")
     done = sottovoce("simulate", f"OUT={tmp_path / 'c'}", *SMALL, "METHOD=fedavg", "SILOS=3", "SECAGG=off")

@@ -1,0 +1,176 @@
+"""Lazy MIL under DP=record: the best value per bucket instead of per named bag, noised; a record is a bag.
+
+The public form (`methods.lazymil`) sends the name and the best value of every bag, exact. Values could be noised; but a
+name is there or not by one bag, and no noise on values hides it. So here:
+
+* Bags are hashed into M buckets (`buckets`, public and fixed), by a hash keyed with the silos' secret. A silo sends
+  one value for **every** bucket, whether it has a bag there or not: the best p(r|s) of all sentences of its bags in the
+  bucket, or 0. That vector has M numbers whatever the silo has. One bag is in one bucket and moves its value by at most
+  1: if it was the best there, the next best takes its place (a displaced winner), which is between 0 and it. Noise is
+  Gaussian, charged as a release of its own.
+* The coordinator gives each bucket to the silo with the highest noisy value: nothing but noisy values enters, so who
+  wins, here and at every other silo, is free.
+* A silo trains on its bags in the buckets it won, each represented by its best sentence under the received model. A bag
+  is sampled, clipped and protected as one record: a sentence that comes or goes changes which sentence stands for
+  its own bag, and no other bag's gradient. Rates and divisors are made of the number of all bags and of the share of
+  buckets won, never of the number of own bags among them.
+* Values are noisy, so they are released in few rounds (`scorings`, by default once, after the warm start), and the
+  winners stay until the next.
+
+With all of it the choice between silos is a weak one: docs and reports must not call it the paper's method at small
+epsilon. What is chosen within a silo's own bag costs nothing and is not noisy.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from config.settings import Settings
+from methods.base import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
+from methods.dpsgd import Records
+from methods.fedavg import update_disclosure
+from methods.local import apply_update, difference, load, parameters, specs, train
+from methods.releases import noised
+
+__all__ = ["bucket_values", "buckets_of", "build_private", "scoring_rounds"]
+
+_VALUES = Disclosure(
+    name="values",
+    channel="sealed",
+    shape="one number per bucket of bags, as many buckets for every silo: the best probability p(r|s) of the "
+    "silo's sentences there, or 0, with Gaussian noise; nothing in rounds without scoring",
+    reveals="within what the noise allows, how sure the current model is of the silo's best sentence in each bucket",
+    privacy="a Gaussian release of its own",
+)
+
+
+def scoring_rounds(rounds: int, warm: int, scorings: int) -> frozenset[int]:
+    """The first round after the warm start, and others at even distances after it."""
+    left = rounds - warm
+    return frozenset(warm + j * left // scorings for j in range(scorings)) if left > 0 else frozenset()
+
+
+def buckets_of(secret: bytes, triples: list[bytes], buckets: int) -> np.ndarray:
+    """The bucket of each bag: HMAC-SHA256 under the silos' secret, the same in every round."""
+    digests = (hmac.digest(secret, b"sottovoce lazymil bucket\x00" + t, "sha256") for t in triples)
+    return np.array([int.from_bytes(d[:8], "big") % buckets for d in digests], dtype=np.int64)
+
+
+def bucket_values(best: np.ndarray, bucket: np.ndarray, buckets: int) -> np.ndarray:
+    """Per bucket the highest of its bags' values, each between 0 and 1; 0 where there is none."""
+    out = np.zeros(buckets)
+    np.maximum.at(out, bucket, np.clip(best, 0.0, 1.0))
+    return out
+
+
+def _bags(silo: SiloView, buckets: int) -> tuple[Any, np.ndarray]:
+    bags = silo.task.bags(silo.data)
+    return bags, buckets_of(silo.secret, silo.task.triples(silo.data, bags.first), buckets)
+
+
+def _label_probabilities(silo: SiloView, model: nn.Module) -> np.ndarray:
+    label = silo.data.sentences.relation[silo.data.indices]
+    return np.asarray(silo.task.probabilities(model, silo.data)[np.arange(len(label)), label])
+
+
+def _mean_of_bag(model: nn.Module, batch: Any) -> torch.Tensor:
+    return F.cross_entropy(model(*batch.sentences.inputs), batch.sentences.relation)
+
+
+def build_private(task: Any, settings: Settings, citation: str, warm: int, buckets: int, scorings: int) -> Method:
+    shapes = parameters(task.new_model(0))
+    scored = scoring_rounds(settings.rounds, warm, scorings)
+
+    def init(seed: int) -> State:
+        return State(parameters(task.new_model(seed)))
+
+    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast(state.model)
+
+    def score(silo: SiloView, heard: Heard) -> Answer:
+        values, notes = np.zeros(0, np.float32), {}
+        if heard.round in scored:
+            bags, bucket = _bags(silo, buckets)
+            p = _label_probabilities(silo, load(task.new_model(0), heard.common))
+            best = np.maximum.reduceat(p[bags.rows], bags.starts[:-1]) if len(bags) else np.zeros(0)
+            values = noised(silo, heard.round, "bucket values", bucket_values(best, bucket, buckets), 1.0)
+            notes = {"bags": float(len(bags))}
+        return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
+
+    def keep_winners(state: State, folded: Folded) -> State:
+        said = {s: a["values"] for s, a in sorted(folded.sealed.items()) if len(a["values"]) == buckets}
+        if not said:
+            return state
+        silos = np.array(list(said))
+        winner = silos[np.stack([np.nan_to_num(v, nan=-np.inf) for v in said.values()]).argmax(axis=0)]
+        return State(state.model, {f"winners/{s}": np.flatnonzero(winner == s).astype(np.uint32) for s in said})
+
+    def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        """A silo that was not scored hears nothing, and trains on all it has."""
+        keys = {s: f"winners/{s}" for s in cohort}
+        return Broadcast({}, {s: {"winners": state.memory[k]} for s, k in keys.items() if k in state.memory})
+
+    def learn(silo: SiloView, heard: Heard) -> Answer:
+        start: Arrays = silo.carry["model"]
+        model = load(task.new_model(0), start)
+        bags, bucket = _bags(silo, buckets)
+        notes = {"examples": 0.0}
+        if len(bags):
+            notes = _learn(silo, heard, model, bags, bucket)
+        return Answer(masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes)
+
+    def _learn(silo: SiloView, heard: Heard, model: nn.Module, bags: Any, bucket: np.ndarray) -> dict[str, float]:
+        data = silo.data
+        if heard.round < warm or "winners" not in heard.private:
+            records = Records(len(bags), lambda chosen: task.bag_batch(data, bags, chosen))
+            return train(silo, model, heard.round, loss=_mean_of_bag, records=records)
+        won = heard.private["winners"]
+        p = _label_probabilities(silo, model)
+        own = np.flatnonzero(np.isin(bucket, won))
+        rows = [bags.rows[bags.starts[b] : bags.starts[b + 1]] for b in own]
+        best = np.array([r[np.argmax(p[r])] for r in rows], dtype=np.int64)
+        nominal = max(1, round(len(bags) * len(won) / buckets))
+        records = Records(len(own), lambda chosen: task.batch(data, best[chosen]), nominal)
+        return train(silo, model, heard.round, each=task.record_losses, records=records)
+
+    def average(state: State, folded: Folded) -> State:
+        if not folded.survivors:
+            return state
+        return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
+
+    select = Exchange(
+        name="score",
+        disclosures=(_VALUES,),
+        broadcast=send_model,
+        answer=score,
+        fold=keep_winners,
+        sealed={"values": ArraySpec((None,), "float32")},
+        rehearsed=lambda silo, round: {"values": np.zeros(buckets if round in scored else 0, np.float32)},
+    )
+    training = Exchange(
+        name="train",
+        disclosures=(update_disclosure("the bags won, or all"),),
+        broadcast=send_winners,
+        answer=learn,
+        fold=average,
+        masked=specs(shapes),
+    )
+    return Method("lazymil", citation, (select, training), init)

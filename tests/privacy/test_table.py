@@ -1,0 +1,83 @@
+"""`make table PAPER=privacy` has every method, and its page can be made; the report says what protects what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.pages.run_protection import protection_rows, sentences, utility
+from bench.papers import PAPERS
+from bench.runfiles import RunFiles
+from bench.table import jobs, with_methods
+from bench.table_page import Done, Results, page
+from config.errors import UserError
+from config.load import load
+from methods import METHODS, check_options
+from methods.private import REFUSED
+from methods.tasks import task_name
+
+PRIVACY = PAPERS["privacy"]
+
+
+def test_every_method_has_its_rows_and_every_row_its_settings() -> None:
+    rows = {**PRIVACY.variants, **PRIVACY.more_variants}
+    methods = {w.partition("=")[2] for words in rows.values() for w in words if w.startswith("METHOD=")}
+    assert methods == set(METHODS) - set(REFUSED)
+    for words in rows.values():
+        for column in PRIVACY.columns.values():
+            given = dict(w.lower().split("=", 1) for w in (*words, *column))
+            settings = load(None, given)
+            check_options(settings.method, task_name(settings), settings.options)
+            assert (settings.dp == "off") == (settings.epsilon == 0)
+
+
+def test_rows_can_be_taken_out() -> None:
+    some = with_methods(PRIVACY, ["fedner", "moon"])
+    assert set(some.variants) == {"moon (sentence)", "fedner (ner)"} and not some.more_variants
+    with pytest.raises(UserError, match='no method "local"'):
+        with_methods(PRIVACY, ["local"])
+
+
+def test_the_page_says_infinite_and_names_every_corpus() -> None:
+    some = with_methods(PRIVACY, ["fedner", "moon"])
+    done = {}
+    for job in jobs(some, (), (0, 1)):
+        epsilon = "inf" if job.column == "no noise" else 2.5
+        corpus = next(w for w in job.words if w.startswith("CORPUS="))
+        s = {"corpus": corpus, "corpus_note": "made", "metric": job.row[:4], "value": 0.5, "epsilon": epsilon}
+        done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
+    text = page(some, (), Results(done, (0, 1)), "")
+    assert "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
+    assert "CORPUS=ner (made)" in text and "CORPUS=sentence:sentences=1600 (made)" in text
+    assert "each minus no noise" in text
+
+
+def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
+    unit = {"record": "document", "silo": "silo"}.get(dp)
+    s = {"dp": dp, "epsilon": epsilon, "privacy_unit": unit, "masked": True, "reference": "", "metric": "f1"}
+    sent = {"name": "update", "channel": "masked", "readable_by": "nobody; the coordinator reads only the sum"}
+    rounds = [{"round": t, "dev": 0.1 * t} for t in range(2)]
+    return RunFiles(Path("."), s, rounds, [], privacy, [], {"each_silo_sends": [sent]}, {}, {}, "", None, None)
+
+
+def test_what_protects_what_is_what_the_ledgers_say() -> None:
+    line = {"silo": "silo-000", "exchange": "train", "delta": 1e-5}
+    events = [("training", "DP-SGD: 4 steps"), ("update", "free: computed from the model")]
+    charged = [
+        {**line, "round": t, "disclosure": d, "event": e, "epsilon_after": 1.0 + t} for t in range(2) for d, e in events
+    ]
+    run = _run("record", 2.0, charged)
+    rows = protection_rows(run)
+    assert rows[0][2] == "masks: nobody reads one silo's part, only the sum; free: computed from the model"
+    assert rows[1] == ("training", "nobody: it is what the silo computed with, and paid for", "DP-SGD: 4 steps")
+    said = " ".join(sentences(run.summary, simulated=True))
+    assert "several documents" in said and "seed" in said and "infinite" not in said
+    drawn = str(utility(run))
+    chart = json.loads(drawn[drawn.index("{") : drawn.rindex("}") + 1])
+    assert chart["series"][0]["values"] == [[1.0, 0.0], [2.0, 0.1]]
+    exact = {"round": 0, "disclosure": "update", "event": "non-private release", "epsilon_after": "inf"}
+    bare = _run("off", "inf", [{**line, **exact}])
+    assert protection_rows(bare)[0][2].endswith("; no noise") and utility(bare) is None
+    assert "epsilon is infinite" in " ".join(sentences(bare.summary, simulated=False))
