@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import platform
 import signal
 import sys
 import time
@@ -92,7 +93,8 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
                 )
 
             silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
-        table = {"launcher": parent, "coordinator": coordinator, "silos": {silo_name(i): p for p, i in silos.items()}}
+        table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
+        table["silos"] = {silo_name(i): p for p, i in silos.items()}
         (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
         follower.started([coordinator, *silos])
         status = _watch(coordinator, silos, follower, memory, interrupted)

@@ -6,6 +6,7 @@ Reads config.toml once and events.jsonl and rounds.jsonl as they grow. Says noth
 from __future__ import annotations
 
 import json
+import platform
 import time
 import tomllib
 from pathlib import Path
@@ -67,7 +68,10 @@ class LiveRun:
         try:
             if table.stat().st_mtime < self._listening:  # of an earlier process of this run
                 return False
-            pid = json.loads(table.read_text("utf-8"))["launcher"]
+            said = json.loads(table.read_text("utf-8"))
+            if said.get("host") != platform.node():  # a folder that machines share: its processes are not ours to see
+                return False
+            pid = said["launcher"]
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             return state == "Z"
         except (ValueError, KeyError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import platform
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -132,7 +133,10 @@ def test_a_run_is_told_from_its_files_and_a_killed_one_is_missed(tmp_path: Path)
     assert said == ["starting without silo-002", "silo-001 was lost in round 1"]
     gone = subprocess.Popen(["true"])
     gone.wait()
-    (tmp_path / "processes.json").write_text(json.dumps({"launcher": gone.pid}) + "\n", "utf-8")
+    (tmp_path / "processes.json").write_text(json.dumps({"host": "elsewhere", "launcher": gone.pid}) + "\n", "utf-8")
+    assert live.catch_up() == [] and not live.ended
+    here = {"host": platform.node(), "launcher": gone.pid}
+    (tmp_path / "processes.json").write_text(json.dumps(here) + "\n", "utf-8")
     assert "its processes are gone" in live.catch_up()[0]
     assert live.ended and closing(live.snapshot()) == "The run ended: its processes are gone and it said nothing."
     happens({"event": "listening", "port": 1, "round": 0, "time": 9e12})  # resumed; the table is an old one
