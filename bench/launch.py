@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.memory import MemoryWatch
+from bench.places import places
 from bench.prepare import Study
 from bench.progress import Follower
 from bench.rundir import coordinator_home, silo_home
@@ -32,9 +33,10 @@ from silo import process as silo_process
 from silo.process import study_hash
 from wire.keyring import Keyring
 
-__all__ = ["Outcome", "run_processes"]
+__all__ = ["Outcome", "fork", "run_processes"]
 
 _PR_SET_PDEATHSIG = 1
+_ELSEWHERE = 300.0  #: seconds for silos on other machines to be there: each has to load its corpus first
 _GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
 
 
@@ -56,6 +58,8 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     # its log: a full disk is one of the things it may have to tell.
     reader, writer = os.pipe()
 
+    local = settings.launcher == "local"
+
     def coordinate() -> int:
         os.close(reader)
 
@@ -63,7 +67,16 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             os.write(writer, f"{port}\n".encode())
 
         return coordinator_process.serve(
-            run, keys, settings, study.task, study.method, study_id, slots, bound=bound
+            run,
+            keys,
+            settings,
+            study.task,
+            study.method,
+            study_id,
+            slots,
+            host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
+            bound=bound,
+            enrol_seconds=60.0 if local else _ELSEWHERE,
         )
 
     interrupted = {"times": 0}
@@ -72,7 +85,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         interrupted["times"] += 1
 
     previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    coordinator = _fork(parent, coordinator_home(run) / "coordinator.log", coordinate, writer)
+    coordinator = fork(parent, coordinator_home(run) / "coordinator.log", coordinate, writer)
     silos: dict[int, int] = {}
     memory = MemoryWatch()
     try:
@@ -83,7 +96,9 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             _, code = os.waitpid(coordinator, 0)
             return Outcome(os.waitstatus_to_exitcode(code), 0.0, first or "The coordinator could not start.")
         address = f"tcp://127.0.0.1:{first}"
-        for i in range(settings.silos):
+        for k, (name, program) in enumerate([] if local else places(run, settings, int(first))):
+            silos[fork(parent, run / "silos" / f"{name}.log", program)] = k
+        for i in range(settings.silos if local else 0):
 
             def take_part(i: int = i) -> int:
                 home = silo_process.Home(silo_home(run, i))
@@ -92,7 +107,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
                     home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
                 )
 
-            silos[_fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
+            silos[fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
         table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
         table["silos"] = {silo_name(i): p for p, i in silos.items()}
         (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
@@ -138,7 +153,7 @@ def _watch(
         time.sleep(0.05)
 
 
-def _fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None = None) -> int:
+def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None = None) -> int:
     """A child that logs to `logfile`, ends with the status that `work` returns, and tells a failure on `tell`."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -149,6 +149,10 @@ def check(s: Settings) -> None:
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
     runners = ("processes", "inprocess")
     need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')
+    launchers = ("local", "ssh", "ray")
+    what = f'LAUNCHER must be local, ssh or ray, not "{s.launcher}".'
+    need(s.launcher in launchers, what + nearest(s.launcher, launchers))
+    need(s.launcher != "ssh" or bool(s.hosts.split()), 'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.')
     _check_privacy(s, need)
     if s.silos:
         _check_cohort(s)

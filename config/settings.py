@@ -43,6 +43,8 @@ class Settings:
     # How it runs
     runner: str = "processes"  # processes (real ones, over ZeroMQ) or inprocess (a plain loop)
     minimum: int = 0  # least silos in a run, and least survivors of a sum; 0 means what the protocol needs
+    launcher: str = "local"  # where a simulation's silos run: local, ssh (on HOSTS) or ray
+    hosts: str = ""  # for ssh: names of machines, with spaces between; for ray: the cluster's address
     secagg: bool = True  # off exists for studies a sum cannot protect; the run then says so, loudly
     bits: int = 32  # lane width of the secure sum: 32, 21 or 16
     range: float = 0.0  # clip range of an update's coordinates; 0 means adapted from the last aggregate

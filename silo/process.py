@@ -53,7 +53,7 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     weights, wherever its folder is.
     """
     private = ["out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target", "ledger"]
-    private += ["physical", "metrics"]
+    private += ["physical", "metrics", "launcher", "hosts"]
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private += ["epsilon", "noise"]
     agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.launch import _fork
+from bench.launch import fork
 from bench.prepare import Study
 from bench.rundir import coordinator_home, make_keys, shared_secret
 from config.settings import Settings
@@ -101,7 +101,7 @@ class _World:
 
         home = coordinator_home(self.run) if actor == "coordinator" else self.run / "silos" / actor
         log = home / ("coordinator.log" if actor == "coordinator" else "silo.log")
-        self.pids[_fork(os.getpid(), log, work)] = actor
+        self.pids[fork(os.getpid(), log, work)] = actor
 
     def _coordinate(self) -> int:
         study, run = self.study, self.run

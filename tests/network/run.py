@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from bench.launch import _fork
+from bench.launch import fork
 from bench.prepare import Study, prepare, warm
 from bench.rundir import coordinator_home, make_keys, shared_secret
 from config.load import load
@@ -65,13 +65,13 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
             home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
         )
 
-    pids = {_fork(os.getpid(), run / "coordinator.log", coordinate): "coordinator"}
+    pids = {fork(os.getpid(), run / "coordinator.log", coordinate): "coordinator"}
     coordinator, until = next(iter(pids)), time.monotonic() + _LIMIT
     try:
         while not (port.exists() and port.read_text().endswith("\n")) and time.monotonic() < until:
             time.sleep(0.02)
         for i in range(settings.silos):
-            pids[_fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = silo_name(i)  # type: ignore[misc]
+            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = silo_name(i)  # type: ignore[misc]
         while time.monotonic() < until:
             pid, code = os.waitpid(coordinator, os.WNOHANG)
             if pid:
