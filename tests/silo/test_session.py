@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from crypto.errors import Refusal
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from silo.desk import Desk, MemoryFile
 from silo.journal import FileJournal
+from silo.releases import Releases
 from silo.session import Session
 from silo.session import State as S
 from wire import messages as m
@@ -293,3 +295,58 @@ def test_only_the_end_of_the_run_is_the_end() -> None:
         _say(session, m.Welcome(b"r" * 32, 0))
         _say(session, m.Stop(reason))
         assert session.state is S.STOPPED and session.finished is finished
+
+
+def test_a_release_is_said_again_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "release.msgpack"
+    question, answer = m.SumStep("unmask", {"h": b"1"}), {"h": b"1", "shares": [["silo-000", b"s"]]}
+    Releases(path).keep(question, answer)
+    again = Releases(path)  # a restart
+    assert again.again(question) == answer and path.stat().st_mode & 0o077 == 0
+    assert again.again(m.SumStep("unmask", {"h": b"1", "more": 1})) is None
+    again.forget()
+    assert again.again(question) is None and Releases(path).again(question) is None
+
+
+def test_arrays_that_a_silo_holds_need_not_come_again() -> None:
+    session = _session()
+    for step in PATHS[S.SENT]:
+        _say(session, *step)
+    digest = pack({"model": np.arange(3, dtype=np.float32)}).digest
+    (hello, _), *_ = session.greet()
+    assert hello.have == [digest] and (hello.number, hello.state) == (1, "sent")  # type: ignore[attr-defined]
+    for number, have, said in ((2, digest, ["ready"]), (3, b"x" * 32, ["refused"])):
+        _say(session, _told(number, have=have))
+        assert [x.kind for x in _say(session, m.Go(number))][-1:] == said
+    _say(session, m.RoundOver(0))
+    assert next(session.greet())[0].have == []  # type: ignore[attr-defined]
+
+
+def test_a_silo_that_was_cut_off_says_again_that_it_is_ready() -> None:
+    session = _session()
+    for step in PATHS[S.READY]:
+        _say(session, *step)
+    session.cut()
+    said = [x for x, _ in session.greet()]
+    assert [x.kind for x in said] == ["hello", "ready"] and said[0].life == next(session.greet())[0].life  # type: ignore[attr-defined]
+
+
+def test_a_full_disk_leaves_no_half_line_and_the_silo_sits_the_exchange_out(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    journal, real = FileJournal(tmp_path / "journal"), os.write
+    journal.put("a", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: real(fd, data[:3]))
+        with pytest.raises(OSError, match="space"):
+            journal.put("a", "2")
+    journal.put("b", "3")
+    journal.close()
+    assert (tmp_path / "journal").read_text() == '["a", "1"]\n["b", "3"]\n'
+
+    def full(silo: SiloView, heard: Heard) -> Answer:
+        raise OSError("no space left")
+
+    session = _session(_desk(full))
+    for step in PATHS[S.TOLD]:
+        _say(session, *step)
+    assert [x.kind for x in _say(session, m.Go(1))] == ["refused"]
+    assert session.state is S.TOLD

@@ -15,6 +15,7 @@ from crypto.params import Policy, parameters
 from crypto.records import KeyList, UnmaskRequest
 from crypto.silo_states import TRANSITIONS, Call, SiloState
 from crypto.silo_sum import SiloSum
+from tests.conftest import wait_for
 from tests.system.attacks import gains, refuses, without
 from tests.system.liar import Held, Liar, bare, refused, same, seed_of
 
@@ -69,6 +70,28 @@ def test_both_shares(make: Make, caplog: Log) -> None:
     blobs = tuple((d, dict(held.records[d].blobs)["silo-001"]) for d in liar.names if d != "silo-001")
     with refused("both-shares", caplog):  # with a share of the one that is said to have dropped
         liar.step("silo-001", "unmask", UnmaskRequest(held.header.h, rest, signed, blobs))
+    liar.all_is_well()
+
+
+@refuses("both-shares")
+def test_the_same_question_has_the_same_answer_and_no_other(make: Make, caplog: Log) -> None:
+    """What a coordinator that crashed may do, and no more: also after the silo's own restart."""
+    liar = make().enrol()
+    held = liar.gather()
+    signed = liar.certify(held, liar.names)
+    assert liar.certify(held, liar.names, ["silo-001"]) == signed[1:2]
+    request = liar.request(held, "silo-001", liar.names, signed)
+    first = liar.step("silo-001", "unmask", request)
+    assert liar.step("silo-001", "unmask", request) == first
+    with refused("both-shares", caplog):
+        liar.step("silo-001", "unmask", replace(request, blobs=request.blobs[1:]))
+    liar.stage.stop("silo-001")
+    liar.stage.start("silo-001")
+    wait_for(lambda: liar.stage.router.receive(0.05) is None and "silo-001" in liar.stage.router.connected, 20)
+    assert liar.step("silo-001", "unmask", request) == first
+    with refused("replay", caplog):
+        liar.step("silo-001", "unmask", replace(request, blobs=request.blobs[1:]))
+    liar.enrol()
     liar.all_is_well()
 
 
