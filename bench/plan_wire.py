@@ -44,6 +44,7 @@ from silo.process import VERSION
 from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
+from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
 
@@ -85,7 +86,7 @@ class _Wire:
         self._count(silo, message, payload, channel, "up")
 
     def _count(self, silo: str, message: m.Message, payload: int | None, channel: str, direction: str) -> None:
-        frames = [len(m.encode(message)), *([payload] if payload is not None else [])]
+        frames = [len(numbered(0, m.encode(message))), *([payload] if payload is not None else [])]
         self.counter.count(silo, message.kind, channel, direction, frames)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from wire import messages as m
 from wire.counter import wire_size
 from wire.metrics import Metrics
+from wire.order import NUMBER_BYTES
 
 __all__ = ["SiloMetrics"]
 
@@ -45,6 +46,6 @@ class SiloMetrics(Metrics):
             self.add("silo_refused_total", attack=message.attack)
 
     def _bytes(self, direction: str, message: m.Message, payload: Any) -> None:
-        size = wire_size(len(m.encode(message)))
+        size = wire_size(NUMBER_BYTES + len(m.encode(message)))
         size += wire_size(memoryview(payload).nbytes) if payload is not None else 0
         self.add("silo_bytes_total", size, direction=direction)

@@ -15,7 +15,7 @@ from bench import rundir
 from bench.launch import run_processes
 from bench.plan import make_plan
 from bench.plan_wire import _requests, _upload
-from bench.prepare import Study, prepare
+from bench.prepare import Study, prepare, warm
 from bench.progress import Follower
 from config.load import load
 from crypto.coordinator_sum import OpenSum
@@ -33,7 +33,8 @@ WIRED = [n for n in names() if n not in ("local", "centralised")]  # those two a
 
 
 def measured(run: Path, study: Study) -> None:
-    """Coordinator and silos as real processes, forked from this one."""
+    """Coordinator and silos as real processes, forked from this one, which is warm as the launcher's is."""
+    warm(study)
     secret = rundir.shared_secret(study.settings)
     rundir.make_keys(rundir.coordinator_home(run), run / "silos", study.settings.silos, secret)
     outcome = run_processes(run, study, Follower(run, Console(file=io.StringIO()), study.settings.rounds, ""))
