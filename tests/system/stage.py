@@ -120,7 +120,7 @@ METHOD = Method(
 )
 
 
-_TASK = SimpleNamespace(agreement=dict, corpus_hash="stage")
+_TASK = SimpleNamespace(agreement=dict, corpus_hash="stage", record_unit="")
 
 
 def _truth(message: m.Message, payload: Any) -> Iterable[Outgoing]:
