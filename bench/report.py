@@ -14,6 +14,7 @@ from bench.pages.run import plain, run_page, warnings
 from bench.pages.run_bytes import plan_rows
 from bench.pages.run_privacy import why_infinite
 from bench.pages.run_protection import protection_rows, sentences
+from bench.pages.run_silos import held_classes
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
 
@@ -149,8 +150,7 @@ def _partition(p: dict[str, Any] | None) -> str:
         return ""
     sizes = p["sizes"]
     note = f" {p['note']}." if p["note"] else ""
-    held = sorted(sum(n > 0 for n in row) for row in p["label_counts"])
-    note += f" Of {len(p['labels'])} classes a silo holds {held[0]} to {held[-1]}, mostly {held[len(held) // 2]}."
+    note += f" {held_classes(p)}"
     return (
         f"## Partition\n\n{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} "
         f"examples, {sum(sizes)} in all.{note}\n\n"

@@ -82,7 +82,7 @@ def _table(chart: Chart) -> Html:
         return table((chart.x_name, *(f"{s.name}" for s in chart.series)), rows, chart.title)
     long = max((len(s.values) for s in chart.series), default=0)
     step = max(1, -(-long // _TABLE_ROWS))
-    note = f" (every {step}th point)" if step > 1 else ""
+    note = f" (one point in {step})" if step > 1 else ""
     points = [
         (s.labels[i] if s.labels else s.name, exact(v[0], chart.x_unit), exact(v[1], chart.y_unit))  # type: ignore[index]
         for s in chart.series

@@ -187,7 +187,7 @@ def plan_rows(run: RunFiles) -> list[tuple[str, str, str, str]]:
             continue
         off = NONE
         if isinstance(fact, int | float) and isinstance(planned, int | float) and planned:
-            off = f"{100 * (fact - planned) / planned:+.1f} %"
+            off = f"{round(100 * (fact - planned) / planned, 1) + 0.0:+.1f} %"  # + 0.0: no minus before nothing
         rows.append((words, _planned(planned, unit), _planned(fact, unit), off))
     return rows
 

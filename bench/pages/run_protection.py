@@ -25,7 +25,7 @@ def protection_rows(run: RunFiles) -> list[tuple[str, str, str]]:
     rows = []
     for d in run.disclosures["each_silo_sends"]:
         event = said.pop(d["name"], "")
-        noise = "no noise" if not event or event.startswith("non-private") else event
+        noise = "without noise" if not event or event.startswith("non-private") else event
         rows.append((d["name"], d["readable_by"], f"{_CHANNEL.get(d['channel'], d['channel'])}; {noise}"))
     inside = "nobody: it is what the silo computed with, and paid for"
     rows += [(what, inside, event) for what, event in said.items() if what and event]
@@ -36,7 +36,7 @@ def protection(run: RunFiles) -> Html:
     return table(
         ("what", "who could read it", "what protects it"),
         protection_rows(run),
-        "What left this silo, who could read it, what protects it",
+        "What left each silo, who could read it, what protects it",
         numbers=False,
         id_="protection",
     )

@@ -68,16 +68,25 @@ def _each(run: RunFiles) -> Html:
 
     head = ("silo", "examples", "rounds survived", "bytes up", "bytes down")
     whole = table(head, [row(s) for s in sorted(asked)], "Each silo", id_="each-silo")
-    return details(f"each of the {len(asked)} silos", whole, open_=len(asked) <= _OPEN)
+    never = max(len(sizes) - len(asked), 0)
+    who = f"each of the {len(asked)} silos" + (f" that were asked ({never} others never were)" if never else "")
+    return details(who, whole, open_=len(asked) <= _OPEN)
+
+
+def held_classes(p: dict[str, Any]) -> str:
+    """How many of the classes a silo holds, in a sentence."""
+    held = sorted(sum(n > 0 for n in row) for row in p["label_counts"])
+    if held[0] == held[-1]:
+        return f"Every silo holds {held[0]} of the {len(p['labels'])} classes."
+    return f"Of {len(p['labels'])} classes a silo holds {held[0]} to {held[-1]}, mostly {held[len(held) // 2]}."
 
 
 def _partition(p: dict[str, Any]) -> Html:
     sizes, counts, labels = p["sizes"], p["label_counts"], p["labels"]
-    held = sorted(sum(n > 0 for n in row) for row in counts)
     note = (
         f"{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} examples, {sum(sizes):,} "
-        f"in all.{' ' + p['note'] + '.' if p['note'] else ''} Of {len(labels)} classes a silo holds {held[0]} to "
-        f"{held[-1]}, mostly {held[len(held) // 2]}. Only a simulation knows this: on separate machines nobody but the "
+        f"in all.{' ' + p['note'] + '.' if p['note'] else ''} {held_classes(p)} "
+        f"Only a simulation knows this: on separate machines nobody but the "
         "silo itself sees its classes."
     )
     open_ = len(sizes) <= _OPEN * 2
