@@ -121,7 +121,8 @@ def test_the_run_directory_is_as_the_design_names_it(tmp_path: Path) -> None:
     assert [r["round"] for r in rounds] == [0, 1]
     assert {t["channel"] for t in traffic} == {"masked", "sealed", "broadcast", "control"}
     # Keys stay readable by their owner alone.
-    secrets = [*run.glob("keys/*"), *run.glob("silos/*/identity"), *run.glob("silos/*/curve")]
+    homes = [run / "coordinator", *run.glob("silos/*")]
+    secrets = [home / "keys" / name for home in homes for name in ("identity", "curve")]
     assert len(secrets) == 2 + 2 * 3
     assert {p.stat().st_mode & 0o077 for p in secrets} == {0}
 
