@@ -27,7 +27,7 @@ methods: $(READY)  ## list the methods
 	@$(BIN)/sottovoce methods
 
 test: $(READY) lint  ## lint, types, import rules and all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .

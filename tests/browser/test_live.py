@@ -50,6 +50,8 @@ def test_page_follows_a_real_run_to_its_end_and_survives_it(tab: Tab, start: Any
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        # Tests that a shell runs in the background have Ctrl-C ignored, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         assert watcher.stdout is not None
