@@ -79,5 +79,5 @@ def test_what_protects_what_is_what_the_ledgers_say() -> None:
     assert chart["series"][0]["values"] == [[1.0, 0.0], [2.0, 0.1]]
     exact = {"round": 0, "disclosure": "update", "event": "non-private release", "epsilon_after": "inf"}
     bare = _run("off", "inf", [{**line, **exact}])
-    assert protection_rows(bare)[0][2].endswith("; no noise") and utility(bare) is None
+    assert protection_rows(bare)[0][2].endswith("; without noise") and utility(bare) is None
     assert "epsilon is infinite" in " ".join(sentences(bare.summary, simulated=False))
