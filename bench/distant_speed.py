@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +37,37 @@ def _view(study: Study, index: int) -> SiloView:
     return SiloView(index, study.task, data, study.settings, b"bench")
 
 
-def _plain_scoring(task: Any, model: torch.nn.Module, batches: list[Any]) -> float:
-    began = time.process_time()
+def _score_plainly(model: torch.nn.Module, batches: list[Any]) -> None:
     model.eval()
     with torch.inference_mode():
         for batch in batches:
             F.softmax(model(*batch.inputs), dim=1)
-    return time.process_time() - began
 
 
-def _plain_training(task: Any, model: torch.nn.Module, batches: list[Any], lr: float) -> float:
-    began = time.process_time()
+def _train_plainly(task: Any, model: torch.nn.Module, batches: list[Any], lr: float) -> None:
     model.train()
     optimizer = task.optimizer(model, lr)
     for batch in batches:
         optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(model(*batch.inputs), batch.relation).backward()
         optimizer.step()
-    return time.process_time() - began
+
+
+def _both(ours: Callable[[], Any], plain: Callable[[], Any]) -> tuple[float, float]:
+    """CPU seconds of each, the best of three taken in turns: neighbours on the machine slow down either side."""
+    best = [float("inf"), float("inf")]
+    for _ in range(3):
+        for i, work in enumerate((ours, plain)):
+            began = time.process_time()
+            work()
+            best[i] = min(best[i], time.process_time() - began)
+    return best[0], best[1]
 
 
 def _rates(study: Study, silos: int) -> dict[str, float]:
-    """Median over a few silos; both sides see the same sentences in the same batches, one after the other."""
+    """Median over a few silos; both sides see the same sentences in the same batches. The plain side gets its batches
+    ready made and its model on loan; ours includes looking words up, choosing, naming bags and taking the difference.
+    """
     task, settings = study.task, study.settings
     assert isinstance(task, DistantTask)
     model = task.new_model(0)
@@ -68,22 +79,21 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         n = task.size(silo.data)
         by_length = np.argsort(silo.data.sentences.lengths[silo.data.indices], kind="stable")
         rows = [task.batch(silo.data, by_length[b : b + 512]) for b in range(0, n, 512)]
-        plain = _plain_scoring(task, model, rows)
-        began = time.process_time()
         scored = score(silo, Heard(0, (index,), start))
-        ours = time.process_time() - began
+        ours, plain = _both(partial(score, silo, Heard(0, (index,), start)), partial(_score_plainly, model, rows))
         ratios["scored"].append(plain / ours)
         speeds["scored"].append(n / ours)
 
         won = np.arange(len(scored.sealed["values"]), dtype=np.uint32)
         silo = SiloView(index, task, silo.data, settings, b"bench", carry=scored.carry)
-        began = time.process_time()
-        train_on_winners(silo, Heard(0, (index,), {}, {"winners": won}))
-        ours = time.process_time() - began
         chosen = task.subset(silo.data.indices[np.sort(scored.carry["best"])])
         rng = silo.rng(0, "order")
         batches = [b for _ in range(settings.epochs) for b in task.batches(chosen, settings.batch, rng)]
-        plain = _plain_training(task, task.new_model(0), batches, round_lr(settings.lr, settings.decay, 0))
+        lr = round_lr(settings.lr, settings.decay, 0)
+        ours, plain = _both(
+            partial(train_on_winners, silo, Heard(0, (index,), {}, {"winners": won})),
+            partial(_train_plainly, task, task.new_model(0), batches, lr),
+        )
         ratios["trained"].append(plain / ours)
         speeds["trained"].append(settings.epochs * len(won) / ours)
     out = {f"{k}_per_second": statistics.median(v) for k, v in speeds.items()}
@@ -93,7 +103,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
 def main() -> None:
     torch.set_num_threads(1)
     study = prepare(load(None, {"corpus": "nyt10-sized", "silos": "100", "fraction": "0.1", "rounds": "1"}))
-    rates = _rates(study, silos=8)
+    rates = _rates(study, silos=5)
     print("NYT10-sized (467k sentences, 100 silos), one core, Lazy MIL beside a plain loop over the same ready batches")
     for what in ("scored", "trained"):
         speed, ratio = rates[f"{what}_per_second"], rates[f"{what}_ratio"]

@@ -30,7 +30,7 @@ With DP=record names and values as above would be exact releases; `methods.lazym
 
 from __future__ import annotations
 
-import hmac
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -105,19 +105,29 @@ def best_of_bags(values: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> np
 
 
 def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
-    """HMAC-SHA256 of each triple under the silos' secret, cut to 16 bytes: (bags, 16) uint8."""
-    prefix = b"sottovoce lazymil bag\x00" + round.to_bytes(8, "big")
-    digests = b"".join(hmac.digest(secret, prefix + t, "sha256")[:NAME_BYTES] for t in triples)
-    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, NAME_BYTES)
+    """HMAC-SHA256 of each triple under the silos' secret, cut to 16 bytes: (bags, 16) uint8.
+
+    Key and prefix are the same for all bags, so they are hashed once and the states copied: with `hmac.digest` for
+    every bag, names took a twentieth of a scoring exchange.
+    """
+    block = (hashlib.sha256(secret).digest() if len(secret) > 64 else secret).ljust(64, b"\x00")
+    inner = hashlib.sha256(bytes(b ^ 0x36 for b in block))
+    outer = hashlib.sha256(bytes(b ^ 0x5C for b in block))
+    inner.update(b"sottovoce lazymil bag\x00" + round.to_bytes(8, "big"))
+    digests = bytearray()
+    for triple in triples:
+        message, name = inner.copy(), outer.copy()
+        message.update(triple)
+        name.update(message.digest())
+        digests += name.digest()[:NAME_BYTES]
+    return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, NAME_BYTES)
 
 
 def score(silo: SiloView, heard: Heard) -> Answer:
     """First exchange: the value of every bag of the silo, in the order of the keyed names, which tells nothing."""
     task, data = silo.task, silo.data
     model = load(task.new_model(0), heard.common)
-    label = data.sentences.relation[data.indices]
-    p = task.probabilities(model, data)[np.arange(len(label)), label]
-    values = quantise(p)
+    values = quantise(task.label_probabilities(model, data))
     bags = task.bags(data)
     best = best_of_bags(values, bags.rows, bags.starts)
     names = keyed_names(silo.secret, heard.round, task.triples(data, best))

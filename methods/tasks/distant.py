@@ -35,6 +35,7 @@ __all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 _SCORE_BAGS = 128  #: bags pooled at once
+_GATHER = 32  #: training batches whose words are looked up together, which costs little more than for one
 _SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
 
 
@@ -196,8 +197,9 @@ class DistantTask(Task):
             block = order[g : g + group]
             block = block[np.argsort(lengths[block], kind="stable")]
             cuts += [block[b : b + size] for b in range(0, len(block), size)]
-        for c in rng.permutation(len(cuts)):
-            yield self.batch(data, cuts[c])
+        shuffled = [cuts[c] for c in rng.permutation(len(cuts))]
+        for c in range(0, len(shuffled), _GATHER):
+            yield from self._gathered(data, shuffled[c : c + _GATHER])
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)
@@ -268,6 +270,20 @@ class DistantTask(Task):
             torch.from_numpy(s.relation[rows].astype(np.int64)),
         )
 
+    def _gathered(self, data: Rows, cuts: list[np.ndarray]) -> Iterator[Batch]:
+        """`batch` of each of `cuts`, as views into one padded block."""
+        block = self.batch(data, np.concatenate(cuts))
+        end = 0
+        for cut in cuts:
+            part, end = slice(end, end + len(cut)), end + len(cut)
+            yield Batch(
+                block.words[part, : max(1, int(block.lengths[part].max()))],
+                block.lengths[part],
+                block.head_at[part],
+                block.tail_at[part],
+                block.relation[part],
+            )
+
     def bags(self, data: Rows, by_label: bool = True) -> Bags:
         """Bags by (head, tail, relation) for training, or by (head, tail) for testing, in that order."""
         s, i = data.sentences, data.indices
@@ -291,6 +307,16 @@ class DistantTask(Task):
         """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations) float32."""
         out = np.empty((len(data.indices), len(self.labels)), dtype=np.float32)
         self._sweep(data, model, lambda batch: F.softmax(model(*batch.inputs), dim=-1), out)
+        return out
+
+    def label_probabilities(self, model: nn.Module, data: Rows) -> np.ndarray:
+        """p(r | s) of every row's own label r, dropout off: (rows,) float32."""
+        out = np.empty(len(data.indices), dtype=np.float32)
+
+        def own(batch: Batch) -> torch.Tensor:
+            return F.softmax(model(*batch.inputs), dim=-1).gather(1, batch.relation[:, None])[:, 0]
+
+        self._sweep(data, model, own, out)
         return out
 
     def vectors_of(self, model: PCNN, data: Rows) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import replace
 
 import numpy as np
@@ -215,6 +216,14 @@ def test_names_are_keyed_change_every_round_and_agree_between_silos():
     assert (a == keyed_names(b"k", 3, [b"x", b"y"])).all()
     assert not (a == keyed_names(b"k", 4, [b"x", b"y"])).all(axis=1).any()
     assert not (a == keyed_names(b"l", 3, [b"x", b"y"])).all(axis=1).any()
+
+
+@pytest.mark.parametrize("secret", [b"", b"k", b"s" * 64, b"long" * 40])
+def test_names_are_what_hmac_gives(secret: bytes) -> None:
+    said = [b"", b"a\x1fr\x1fb", b"z" * 200]
+    prefix = b"sottovoce lazymil bag\x00" + (7).to_bytes(8, "big")
+    expected = [hmac.digest(secret, prefix + t, "sha256")[:16] for t in said]
+    assert [bytes(n) for n in keyed_names(secret, 7, said)] == expected
 
 
 def test_the_coordinator_keeps_only_winners_and_each_silo_hears_only_its_own():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import methods
 from config.errors import UserError
@@ -149,6 +150,21 @@ def test_the_task_cuts_pads_and_groups():
     seen = [r for b in task.batches(data, 5, np.random.default_rng(0)) for r in b.relation.tolist()]
     assert sorted(seen) == sorted(task.corpus.train.relation.tolist())  # nobody lost, the last batch kept
     assert list(task.batches(task.subset(np.zeros(0, int)), 5, np.random.default_rng(0))) == []
+
+
+def test_batches_looked_up_together_are_those_looked_up_one_by_one():
+    task = load_task(resolved(corpus=SMALL))
+    data = task.subset(np.random.default_rng(1).permutation(200))
+    # The same draws, from which one batch after another is put together.
+    rng = np.random.default_rng(5)
+    order, lengths = rng.permutation(200), data.sentences.lengths[data.indices]
+    blocks = [order[g : g + 48] for g in range(0, 200, 48)]
+    cuts = [b[np.argsort(lengths[b], kind="stable")][c : c + 3] for b in blocks for c in range(0, len(b), 3)]
+    expected = [task.batch(data, cuts[c]) for c in rng.permutation(len(cuts))]
+    found = list(task.batches(data, 3, np.random.default_rng(5)))
+    assert len(found) == len(expected) > 64  # more than two blocks of 32
+    for a, b in zip(found, expected, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip((*a.inputs, a.relation), (*b.inputs, b.relation), strict=True))
 
 
 def test_a_hashed_vocabulary_is_the_same_everywhere_and_asks_nobody(monkeypatch):
