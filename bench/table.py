@@ -3,7 +3,7 @@
 Runs use the in-process runner (the same model as real processes, bit for bit), as many at once as cores; with
 RUNNER=processes one at a time, and the page then has the bytes on the wire too. Every finished run is a line in
 runs.jsonl; started again, the command runs only what is missing, so another TARGET costs nothing.
-METHODS="a b" and COLUMNS="x,y" cut the comparison down.
+METHODS="a b" (others than the paper's too), ROWS="fedner,w/o weight" and COLUMNS="x,y" cut the comparison down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.table_page import CONVERGENCE, Done, Results, first_metric, page, pan
 from config.errors import UserError, nearest
 from coordinator.runlog import RunLog, read_lines
 
-__all__ = ["main", "merged", "run_table", "seed_list", "with_columns", "with_methods"]
+__all__ = ["main", "merged", "run_table", "seed_list", "with_columns", "with_methods", "with_rows"]
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,22 @@ def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
     return replace(comparison, variants=chosen, more_variants={})
 
 
+def with_rows(comparison: Comparison, wanted: list[str]) -> Comparison:
+    """Only these rows, by the names they have in the table; references too."""
+    variants = {**comparison.variants, **comparison.more_variants}
+    known = (*comparison.methods, *variants, *comparison.references)
+    for name in wanted:
+        if name not in known:
+            raise UserError(f'This table has no row "{name}".{nearest(name, known)}')
+    return replace(
+        comparison,
+        methods=tuple(m for m in comparison.methods if m in wanted),
+        variants={name: words for name, words in variants.items() if name in wanted},
+        more_variants={},
+        references={name: words for name, words in comparison.references.items() if name in wanted},
+    )
+
+
 def with_columns(comparison: Comparison, wanted: list[str]) -> Comparison:
     known = {**comparison.columns, **comparison.more_columns}
     for name in wanted:
@@ -167,6 +183,7 @@ def main(words: list[str]) -> None:
         "SEEDS": "3",
         "TABLES": "tables",
         "METHODS": "",
+        "ROWS": "",
         "COLUMNS": "",
         "TARGET": "",
     }
@@ -183,6 +200,8 @@ def main(words: list[str]) -> None:
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
         if table["METHODS"]:
             comparison = with_methods(comparison, table["METHODS"].split())
+        if table["ROWS"]:
+            comparison = with_rows(comparison, re.split(",(?! )", table["ROWS"]))  # "fedlcc, C=0.5" is one name
         if table["COLUMNS"]:
             comparison = with_columns(comparison, table["COLUMNS"].split(","))
         path = run_table(comparison, table, tuple(extra), say)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison, Published
-from bench.table import jobs, merged, run_table, seed_list, with_columns
+from bench.table import jobs, merged, run_table, seed_list, with_columns, with_rows
 from bench.table_page import Done, Results, page
 from config.errors import UserError
 from config.load import load
@@ -105,6 +105,13 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
     assert some.columns == {"C=1.0": ("FRACTION=1.0",), "C=0.5": ("FRACTION=0.5",)}
     with pytest.raises(UserError, match='no column "C=0.7"'):
         with_columns(lazymil, ["C=0.7"])
+    some = with_rows(PAPERS["fedner"], ["fedner", "w/o weight"])
+    assert [(j.row, j.words[0]) for j in jobs(some, (), (0,))] == [
+        ("fedner", "METHOD=fedner"),
+        ("w/o weight", "METHOD=fedner"),
+    ]
+    with pytest.raises(UserError, match='no row "w/o"'):
+        with_rows(PAPERS["fedner"], ["w/o"])
 
 
 def _known(settings: Settings, task: str) -> bool:
