@@ -211,9 +211,11 @@ def _reach(site: Site, keys: Keyring | None, roster: Roster | None) -> Iterator[
         yield _clock_alone()
         return
     answer = _ask(found, keys, roster)
-    if answer is None:
+    if not isinstance(answer, tuple):
         todo = "ask its operator to look for refused (unknown-silo) or (revoked-key) in the log, and compare rosters"
-        text = f"who listens at {found} is not the coordinator of this roster, does not know us, or is busy"
+        text = f"who listens at {found} is not the coordinator of this roster, or is busy"
+        if answer is not None and answer.refused:
+            text = f"who listens at {found} does not let this silo's key in"
         yield Line("fail", "reach", text, todo)
         yield _clock_alone()
         return
@@ -241,8 +243,8 @@ def _listener(addresses: Sequence[str]) -> tuple[str, str]:
     return "", why
 
 
-def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | None:
-    """The coordinator's answer, and by how many seconds its clock is ahead of ours."""
+def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | Cut | None:
+    """The coordinator's answer, and by how many seconds its clock is ahead of ours; or how the connection ended."""
     dealer = Dealer(f"tcp://{place}", keys.curve, roster.coordinator.curve.encode())
     try:
         sent = time.time()
@@ -251,8 +253,8 @@ def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | No
         if heard is None or not isinstance(heard[0], Probed):
             return None
         return heard[0], heard[0].time / 1000 - (sent + time.time()) / 2
-    except Cut:
-        return None
+    except Cut as e:
+        return e
     finally:
         dealer.close()
 

@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 
 from coordinator.clear import ClearSum
+from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
 from coordinator.study import Call, Interrupted, Phases, RoundSpent
 from coordinator.unmask import Unmasking
 from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.errors import Refusal
-from crypto.records import SumHeader, UploadRecord
+from crypto.records import SumHeader
 from methods.base import Folded, silo_name
 from wire import messages as m
-from wire.bundle import Bundle, Inbox, pieces
+from wire.bundle import Bundle, pieces
 from wire.router import Bad, Gone, Received, Router
 
 __all__ = ["Gather"]
 
 log = logging.getLogger("coordinator")
-_SEALED_LIMIT = 1 << 30
 
 
 class Stage(Enum):
@@ -76,7 +76,6 @@ class Gather:
         self._index = {silo_name(i): i for i in cohort}
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._since = dict.fromkeys(self._index, time.monotonic())
-        self._sealed: dict[str, Inbox] = {}
         self._spent: set[str] = set()
         self.exhausted: set[str] = set()  #: silos whose privacy budget does not allow another answer
         self.charged: list[dict[str, Any]] = []  #: what silos say their ledgers were charged
@@ -100,6 +99,7 @@ class Gather:
             self._sum = OpenSum(self._header, setup)
         elif self._encoding is not None:
             self._sum = ClearSum(self._encoding)
+        self._intake = Intake(call.exchange, self._sum, self._encoding)
         self._unmasking = Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
 
     def run(self) -> Folded:
@@ -128,7 +128,8 @@ class Gather:
             raise
         self._phases.add("unmasking", began)
         order = sorted(self._index[s] for s in survivors)
-        sealed = {i: self._sealed[silo_name(i)].arrays() for i in order if silo_name(i) in self._sealed}
+        arrived = self._intake.sealed(survivors)  # folded in order of silo, whoever came first
+        sealed = {i: arrived[silo_name(i)] for i in order if silo_name(i) in arrived}
         return Folded(self._call.round, tuple(order), total, sealed)
 
     def close(self, ok: bool) -> None:
@@ -300,60 +301,13 @@ class Gather:
             self.charged += [{"silo": silo, **line} for line in checked_charges(message.charged)]
             owes = self._call.exchange.masked or self._call.exchange.sealed
             self._to(silo, Stage.READY if owes else Stage.DONE)
-        elif isinstance(message, m.SealedStart) and stage is Stage.UPLOADING and silo not in self._sealed:
-            self._sealed[silo] = self._sealed_inbox(message.arrays)
-            self._finish_if_complete(silo)
         elif isinstance(message, m.SumStart) and stage is Stage.DONE:
             raise Refusal("second-sum", f"a second upload of {silo}")
-        elif isinstance(message, m.SumStart) and stage is Stage.UPLOADING:
-            if self._sum is None:
-                raise Refusal("undeclared-upload", "words for a sum in an exchange without one")
-            if not self._has_sealed(silo):  # once its words are in the sum, what else it owes could stay out
-                raise Refusal("wrong-shape", "words for the sum before the sealed arrays")
-            if isinstance(self._sum, OpenSum):
-                record = UploadRecord.from_record(message.record)
-                if record.silo != silo:
-                    raise Refusal("key-substitution", f"{silo} sent an upload in the name of {record.silo}")
-                self._sum.begin_upload(record)
-            else:
-                self._sum.begin(silo)
-        elif isinstance(message, m.Chunk) and stage is Stage.UPLOADING and payload is not None:
-            self._chunk(silo, message, payload)
+        elif stage is Stage.UPLOADING and self._intake.take(silo, message, payload):
+            if self._intake.complete(silo):
+                self._to(silo, Stage.DONE)
         else:
             raise Refusal("wrong-shape", f"a {message.kind} message while {stage.value}")
-
-    def _sealed_inbox(self, layout: list) -> Inbox:
-        declared = self._call.exchange.sealed
-        inbox = Inbox(layout, _SEALED_LIMIT)
-        if [entry[0] for entry in layout] != list(declared):
-            raise Refusal("undeclared-upload", "sealed arrays other than the declared ones")
-        for (_, dtype, shape), spec in zip(layout, declared.values()):
-            fits = len(shape) == len(spec.shape) and all(w is None or w == g for w, g in zip(spec.shape, shape))
-            if not fits or np.dtype(dtype) != np.dtype(spec.dtype):
-                raise Refusal("wrong-shape", "a sealed array of another shape or type than declared")
-        return inbox
-
-    def _chunk(self, silo: str, message: m.Chunk, payload: Any) -> None:
-        if len(payload) > m.FRAME_BYTES:
-            raise Refusal("oversize", f"a piece of {len(payload)} bytes, more than {m.FRAME_BYTES}")
-        if message.stream == "sealed" and silo in self._sealed:
-            self._sealed[silo].add(message.index, payload)
-        elif message.stream == "masked" and self._sum is not None and self._encoding is not None:
-            if len(payload) % 8:
-                raise Refusal("wrong-shape", "a frame that is not whole words")
-            self._sum.add_frame(silo, message.index, np.frombuffer(payload, "<u8"))
-            if message.index == self._encoding.frames - 1:
-                self._sum.finish_upload(silo)
-        else:
-            raise Refusal("wrong-shape", f"a piece of {message.stream[:20]!r} that was not announced")
-        self._finish_if_complete(silo)
-
-    def _finish_if_complete(self, silo: str) -> None:
-        if self._has_sealed(silo) and (self._sum is None or silo in self._sum.uploaded):
-            self._to(silo, Stage.DONE)
-
-    def _has_sealed(self, silo: str) -> bool:
-        return not self._call.exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)
 
     def _out(self, silo: str, why: str) -> None:
         if self._stage.get(silo) in (None, Stage.OUT):
@@ -368,7 +322,7 @@ class Gather:
 
     def _open(self, unmasking: Unmasking, opened: OpenSum) -> tuple[tuple[str, ...], list[np.ndarray]]:
         def keep() -> None:
-            self._keep(opened, {s: inbox.arrays() for s, inbox in self._sealed.items() if s in opened.survivors})
+            self._keep(opened, self._intake.sealed(opened.survivors))
 
         def asked() -> None:
             # From here a stop would lose the round: shares are out, for this question only. It takes milliseconds.

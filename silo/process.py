@@ -28,6 +28,7 @@ from silo.home import Home
 from silo.journal import FileJournal
 from silo.ledger import Ledger, budget_of
 from silo.metrics import SiloMetrics
+from silo.patience import SILENT, Patience
 from silo.releases import Releases
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
@@ -39,7 +40,6 @@ __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_ha
 
 AGAIN = 75  #: the coordinator stopped before the study was finished: whoever watches this process starts it again
 _BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
-_PATIENCE = 7 * 86400.0  #: seconds without a word from a coordinator after which a silo stops dialling
 
 NOTHING: Mapping[str, str] = {}
 
@@ -115,12 +115,12 @@ def serve(
     simulated: bool = False,
     rules: Rules = NO_RULES,
     agreed: Mapping[str, str] = NOTHING,
-    patience: float = _PATIENCE,
+    patience: float = SILENT,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
     `address` may name several, with commas between: where the coordinator is, or may be restarted. A connection that
-    ends is dialled again, for `patience` seconds without a word.
+    ends is dialled again, for `patience` seconds without a word (silo.patience).
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
     comes from the operating system, and nobody can subtract it. `rules`: this silo's own, which win over the study's.
@@ -159,7 +159,7 @@ def serve(
     log.info("%s, process %d, dials %s", name, os.getpid(), address)
     # The silos of a simulation share their settings, and so would share one port: there only the coordinator tells.
     figures, server = (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
-    heard = time.monotonic()
+    waiting = Patience(name, address, patience)
     try:
         while session.state is not State.STOPPED:
             try:
@@ -168,19 +168,19 @@ def serve(
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
-                    heard = time.monotonic()
+                    waiting.heard()
+                    began = time.monotonic()
                     if figures is not None:
                         figures.heard(*word)
                     for message, payload in session.hear(*word):
                         dealer.send(message, payload)
                         if figures is not None:
-                            figures.sent(message, payload, time.monotonic() - heard)
+                            figures.sent(message, payload, time.monotonic() - began)
                     del word
             except Cut as e:
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
-                if time.monotonic() - heard > patience:
-                    raise UserError(f"No coordinator at {address} for {patience:.0f} s; {name} gives up.") from None
+                waiting.cut(e)
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")

@@ -1,7 +1,7 @@
 """A silo's side of the conversation, as a state machine without I/O.
 
-`hear` takes one message and yields what to send back; sockets live in silo.process. The table below lists what may
-be heard in which state; everything else is refused and logged, and the session goes on. The secure sum's own rules
+`hear` takes one message and yields what to send back; sockets live in silo.process. The table in silo.states lists what
+may be heard in which state; everything else is refused and logged, and the session goes on. The secure sum's own rules
 (what to sign, what to release, and only once) are in crypto.silo_sum.
 """
 
@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 from crypto.encoding import Encoding
@@ -23,6 +22,7 @@ from silo.desk import Desk
 from silo.ledger import BudgetSpent
 from silo.releases import Releases
 from silo.rules import Declined
+from silo.states import LEGAL, State
 from wire import messages as m
 from wire.bundle import Bundle, Inbox, broadcast_digest, pack, pieces
 
@@ -30,37 +30,6 @@ __all__ = ["Session", "State"]
 
 log = logging.getLogger("silo")
 Outgoing = tuple[m.Message, Any]
-
-
-class State(Enum):
-    GREETED = "greeted"  # said hello
-    KEYS = "keys"  # offered a key, waits for everybody's
-    NONCES = "nonces"  # revealed its nonce, waits for everybody's
-    IDLE = "idle"
-    HEARING = "hearing"  # an exchange's arrays are arriving
-    TOLD = "told"  # has them all, waits for a core
-    READY = "ready"  # has its answer, waits to upload
-    SENT = "sent"  # uploaded
-    STOPPED = "stopped"
-
-
-_S = State
-#: kind of message -> the states in which it may be heard. A new broadcast abandons the exchange before it.
-LEGAL: dict[str, frozenset[State]] = {
-    "welcome": frozenset(_S) - {_S.STOPPED},
-    "sum:keys": frozenset({_S.KEYS}),
-    "sum:nonces": frozenset({_S.NONCES}),
-    "broadcast": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
-    "chunk": frozenset({_S.HEARING}),
-    "go": frozenset({_S.TOLD}),
-    "send": frozenset({_S.READY}),
-    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),  # one that came too late still helps to open
-    "sum:unmask": frozenset({_S.TOLD, _S.READY, _S.SENT}),
-    "closed": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
-    "round-over": frozenset({_S.IDLE}),
-    "ping": frozenset(_S),
-    "stop": frozenset(_S),
-}
 
 
 class Session:

@@ -30,11 +30,20 @@ _CONNECT_MS = 10_000
 _HIGH_WATER = 64  #: an upload waits for the network instead of piling up in memory
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_NOT_ALLOWED = 400  #: what ZAP answers to a key that is not on the list, revoked or never known
 _DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | _REFUSED
 
 
 class Cut(Exception):
-    """The connection ended, or never stood. The message is a few words why."""
+    """The connection ended, or never stood. The message is a few words why.
+
+    `refused`: the other end said, before anything was encrypted, that it does not let this key in. Anybody on the way
+    can say that too: it is a reason to tell the operator, and by itself none to believe it.
+    """
+
+    def __init__(self, why: str, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
 
 
 class Dealer:
@@ -65,7 +74,7 @@ class Dealer:
         self._poller = zmq.Poller()
         self._poller.register(s, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
-        self._down = ""
+        self._down, self._refused = "", False
         self._number, self._order = 0, InOrder[tuple[Message, memoryview | None]]()
         self._ready: deque[tuple[Message, memoryview | None]] = deque()
         s.connect(self.address)
@@ -99,7 +108,7 @@ class Dealer:
             except zmq.Again:
                 self._watch()
                 if self._down:
-                    raise Cut(self._down) from None
+                    raise Cut(self._down, self._refused) from None
                 self._socket.poll(200, zmq.POLLOUT)
 
     def receive(self, timeout: float) -> tuple[Message, memoryview | None] | None:
@@ -110,7 +119,7 @@ class Dealer:
         until = time.monotonic() + timeout
         while not self._ready:
             if self._down and not self._socket.poll(0):
-                raise Cut(self._down)
+                raise Cut(self._down, self._refused)
             events = dict(self._poller.poll(max(0, int((until - time.monotonic()) * 1000))))
             if self._monitor in events:
                 self._watch()
@@ -123,8 +132,10 @@ class Dealer:
     def _watch(self) -> None:
         """What became of the connection."""
         while not self._down and self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
+            seen = recv_monitor_message(self._monitor)
+            event = seen["event"]
             if event & _REFUSED:
+                self._refused = bool(event & zmq.EVENT_HANDSHAKE_FAILED_AUTH) and seen["value"] == _NOT_ALLOWED
                 self._down = "the coordinator did not take this silo's key, or has another than the one pinned"
             elif event & _DOWN:
                 self._down = "the connection ended, or could not be made"

@@ -12,6 +12,7 @@ import pytest
 
 from bench.consortium import rules_of, silo_study
 from bench.prepare import prepare
+from config.errors import UserError
 from config.load import load
 from config.site import read_site
 from coordinator.process import doors
@@ -20,6 +21,7 @@ from crypto.derive import Label
 from crypto.keys import Identity
 from crypto.records import KeyList, KeyOffer, agreement
 from silo.home import Home
+from silo.patience import Patience
 from silo.process import study_hash
 from silo.rules import Hours, Rules
 from tests.conftest import lines, sottovoce, summary, wait_for
@@ -29,7 +31,7 @@ from tests.system.puppets import Puppet
 from tests.system.stage import RUN
 from wire import messages as m
 from wire.counter import ByteCounter
-from wire.dealer import Dealer
+from wire.dealer import Cut, Dealer
 from wire.keyring import Keyring, read_roster
 from wire.keys import CurveKeys
 from wire.router import Router
@@ -97,6 +99,12 @@ def test_revoked_and_unknown_keys_do_not_get_through_the_door(tmp_path: Path, ca
             wait_for(lambda: "refused (revoked-key): a connection with a key of west" in caplog.text, 20)
             wait_for(lambda: "refused (unknown-silo)" in caplog.text, 20)
         assert router.receive(0.2) is None
+        ends = [_end_of(dealer) for dealer in (dealers[0], dealers[2])]
+        assert all(end.refused for end in ends) and str(ends[0]) == str(ends[1])  # a stranger is told no more
+        # Who listens with another key than the pinned one refuses nobody: it cannot read what it is sent.
+        mistaken = Dealer(address, consortium.rings["south"].curve, CurveKeys.generate().public)
+        dealers.append(mistaken)
+        assert not _end_of(mistaken).refused
         # A probe is answered on its own connection and opens no route for its sender.
         asking = Dealer(address, consortium.rings["north"].curve, hub.curve.public)
         dealers.append(asking)
@@ -107,6 +115,34 @@ def test_revoked_and_unknown_keys_do_not_get_through_the_door(tmp_path: Path, ca
         for dealer in dealers:
             dealer.close()
         router.close()
+
+
+def _end_of(dealer: Dealer) -> Cut:
+    with pytest.raises(Cut) as end:
+        dealer.receive(20)
+    return end.value
+
+
+def test_a_silo_that_is_not_let_in_stops_after_an_hour_of_nothing_else() -> None:
+    now = [0.0]
+    waiting = Patience("silo-001", "hub:5555", 7200.0, lambda: now[0])
+
+    def cut(at: float, refused: bool = True) -> None:
+        now[0] = at
+        waiting.cut(Cut("refused", refused))
+
+    for at in range(0, 3600, 30):
+        cut(at)
+    cut(3599, refused=False)  # somebody who can only forge refusals now and then stops nobody
+    cut(3601)
+    waiting.heard()
+    cut(3700)
+    with pytest.raises(UserError, match="not let the key of silo-001 in: it was revoked, or"):
+        cut(7300)
+    waiting.heard()
+    cut(14000, refused=False)
+    with pytest.raises(UserError, match="No coordinator at hub:5555 for 7200 s"):
+        cut(14501, refused=False)
 
 
 def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
