@@ -71,6 +71,11 @@ class Membership:
         return self._members.keys() <= self._router.connected
 
     @property
+    def session(self) -> set[str]:
+        """Members, also those who are cut off or slow and may come back into the exchange that they were in."""
+        return set(self._members)
+
+    @property
     def here(self) -> set[str]:
         """Those who are connected and let in, or could be."""
         return ({*self._members, *self._newcomers} & self._router.connected) - self._behind

@@ -18,7 +18,7 @@ from coordinator.runlog import RunLog
 from coordinator.study import Call, Phases, RoundFailed, RoundSpent
 from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.params import policy_for
-from methods.base import Folded
+from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, broadcast_digest, pack
 from wire.router import Router
@@ -131,7 +131,7 @@ class NetworkChorus:
                 gather = self._gather(call, cohort, common, private)
             except SumFailed as e:  # so few are left that no sum over them could hide anybody
                 reason = str(e)
-                if time.monotonic() >= until:
+                if time.monotonic() >= until or self._nobody_else(call):
                     break
                 self.members.one(0.5)
                 if call.index == 0 and self.members.newcomers:
@@ -163,13 +163,19 @@ class NetworkChorus:
     def _least(self, call: Call) -> int:
         return 3 if self._settings.secagg and call.exchange.masked else 1
 
+    def _nobody_else(self, call: Call) -> bool:
+        """Whether it is of no use to wait: all who have what this round's earlier exchanges left are here already. Who
+        was restarted has lost that, and is let in when the round begins again.
+        """
+        return call.index > 0 and {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
+
     def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
         """Those of the cohort who are here. Where they are too few, they are waited for; in a round's first exchange
         also those who were restarted, and who need keys again.
         """
         while True:
             here = tuple(i for i in call.cohort if i in self.present())
-            if len(here) >= self._least(call) or time.monotonic() >= until:
+            if len(here) >= self._least(call) or time.monotonic() >= until or self._nobody_else(call):
                 return here
             if call.index == 0 and self.members.newcomers and len(self.members.here) >= self._least(call):
                 self.members.agree(call.round)

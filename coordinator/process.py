@@ -25,6 +25,8 @@ from methods.base import Method, silo_name
 from methods.task import Task
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
+from wire.messages import FAILED as FAILED_RUN
+from wire.messages import INTERRUPTED as INTERRUPTED_RUN
 from wire.metrics import MetricsServer, address_of
 from wire.router import Router
 
@@ -126,11 +128,11 @@ def serve(
             runlog.event("finished")
             return 0
         except Interrupted:
-            chorus.stop("the run was interrupted")
+            chorus.stop(INTERRUPTED_RUN)
             runlog.event("interrupted")
             return INTERRUPTED
         except RoundFailed as e:
-            chorus.stop("the run failed")
+            chorus.stop(FAILED_RUN)
             runlog.event("failed", why=str(e))
             raise
     finally:

@@ -39,8 +39,8 @@ class Releases:
         return None
 
     def keep(self, question: SumStep, answer: dict[str, Any]) -> None:
-        """On the disk when this returns."""
-        said = (_digest(question), answer)
+        """On the disk when this returns; where it raises OSError, remembered until this process ends."""
+        said = self._said = (_digest(question), answer)
         if self._path is not None:
             beside = self._path.with_suffix(".new")
             with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
@@ -48,7 +48,6 @@ class Releases:
                 f.flush()
                 os.fsync(f.fileno())
             beside.replace(self._path)
-        self._said = said
 
     def forget(self) -> None:
         self._said = None

@@ -279,7 +279,11 @@ class Session:
 
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
         released = self._sum.release(UnmaskRequest.from_record(message.record)).to_record()
-        self._releases.keep(message, released)
+        try:
+            self._releases.keep(message, released)
+        except OSError as e:
+            # That shares are out is in the journal, so no other sum can be opened. Silence would only lose this one.
+            log.error("this silo's disk: %s; its shares are sent, and could not be sent again after a restart", e)
         yield m.SumStep("release", released), None
 
     def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
@@ -307,7 +311,7 @@ class Session:
         reason = "".join(c for c in message.reason[:300] if c.isprintable())
         log.info("stopped: %s", reason)
         self.finished = reason == m.OVER
-        if self.state is State.GREETED and not self.finished:
+        if self.state is State.GREETED and reason not in (m.OVER, m.INTERRUPTED, m.FAILED):
             self.turned_away = reason
         self.state = State.STOPPED
         yield from ()

@@ -16,6 +16,8 @@ __all__ = [
     "FRAME_BYTES",
     "HANG_UP_BYTES",
     "HEADER_BYTES",
+    "FAILED",
+    "INTERRUPTED",
     "OVER",
     "BadMessage",
     "Broadcast",
@@ -44,6 +46,7 @@ __all__ = [
 
 VERSION = "0.1.0"  #: of the program, as the two ends tell it each other
 OVER = "the run is over"  #: the one reason to stop after which there is nothing to come back for
+INTERRUPTED, FAILED = "the run was interrupted", "the run failed"  #: it goes on when its coordinator is started again
 FRAME_BYTES = 1 << 20  #: the most a payload frame holds
 HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 silos address to one holder fit)
 #: Where libzmq hangs up before it keeps a byte, without a word on why. Twice what is allowed: whoever sends one that

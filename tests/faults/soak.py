@@ -18,6 +18,7 @@ import torch
 
 from bench.prepare import Study, warm
 from methods.base import silo_name
+from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
 from tests.faults.world import Result, play, tiny
 
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many random schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--matrix", choices=("none", "lean", "full"), default="full")
+    parser.add_argument("--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays")
     parser.add_argument("--method", default="lazymil")
     parser.add_argument("--seconds", type=float, default=0, help="stop after this many, to go on later")
     parser.add_argument("--done", default="", help="a file of what was played, to go on with; empty: from the start")
@@ -94,13 +95,15 @@ def main(arguments: list[str] | None = None) -> int:
     if o.matrix != "none":
         crashes = LEAN if o.matrix == "lean" else matrix(work / "undisturbed", study)
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
+        plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
     plays |= {f"seed {s}": schedule(s) for s in range(o.first, o.first + o.seeds)}
     for label, (faults, pause) in plays.items():
         if label in kept:
             continue
         if o.seconds and time.monotonic() - began > o.seconds:
             break
-        result = play(work / label.replace(" ", "-"), study, faults, pause)
+        folder, told = work / label.replace(" ", "-"), PLAYS.get(label.removeprefix("play "))
+        result = told.run(folder, o.method) if told else play(folder, study, faults, pause)
         kept[label] = asdict(result)
         _say(label, faults, result, len(kept), len(plays))
         if path is not None:

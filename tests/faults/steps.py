@@ -1,11 +1,13 @@
-"""Faults at exact steps of a real process: it kills itself with SIGKILL, asks for its line to be cut, or its messages
-come late, twice or in another order. Installed in a forked child, before the program of that child begins.
+"""Faults at exact steps of a real process: it kills itself with SIGKILL, asks for its line to be cut, its messages come
+late, twice or in another order, its disk is full or its clock wrong. Installed in a forked child, before the program of
+that child begins.
 
 A step is a message sent or heard, or something written to disk; each has a number within the process's life and a name.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -29,7 +31,7 @@ from wire.router import Received, Router
 
 __all__ = ["ACTIONS", "Fault", "install"]
 
-ACTIONS = ("kill", "cut", "delay", "twice", "swap")
+ACTIONS = ("kill", "cut", "delay", "twice", "swap")  #: what a random schedule has; "full" and "clock" are for plays
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,13 @@ class _Steps:
                 how = f.action
         return how
 
+    def disk(self, name: str) -> None:
+        if self.at(name) == "full":
+            raise OSError(errno.ENOSPC, "no space left (a fault)")
+
     def around(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **named: Any) -> Any:
-            self.at(f"{name}:before")
+            self.disk(f"{name}:before")
             value = real(*arguments, **named)
             self.at(f"{name}:after")
             return value
@@ -104,9 +110,18 @@ def _named(message: m.Message) -> str:
     return f"sum-{message.step}" if isinstance(message, m.SumStep) else message.kind
 
 
+def _set_clock(ahead: float) -> None:
+    """For all of this process's life: libraries that ask the system are not deceived, and ours go by these two."""
+    seconds, nanoseconds = time.time, time.time_ns
+    time.time, time.time_ns = lambda: seconds() + ahead, lambda: nanoseconds() + int(ahead * 1e9)
+
+
 def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
     """In a child. `line`: a pipe on which a byte, `number`, asks the relay to cut this process's connections."""
-    steps = _Steps(log, faults, line, number)
+    for f in faults:
+        if f.action == "clock":
+            _set_clock(f.seconds)
+    steps = _Steps(log, [f for f in faults if f.action != "clock"], line, number)
 
     def transmits(cls: Any, header: int) -> None:
         real = cls._transmit

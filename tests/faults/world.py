@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,13 @@ _LIMIT = 90.0  #: seconds after which a federation of this size hangs
 _LIVES = 6  #: an operator who restarts a coordinator that failed, this many times
 
 
-def tiny(method: str = "lazymil", silos: int = 4, rounds: int = 2) -> Study:
+def tiny(method: str = "lazymil", silos: int = 4, rounds: int = 2, **changed: Any) -> Study:
     """A corpus of twelve sentences, so that nothing takes time but what is tested."""
     task = twelve()
     settings = Settings(
         method=method, silos=silos, rounds=rounds, epochs=1, batch=4, lr=0.1, decay=0.0, partition="iid", deadline=10.0
     )
+    settings = replace(settings, **changed)
     indices = tuple(np.arange(i, 12, silos) for i in range(silos))
     return Study(settings, task, build(method, task, settings), Partition(indices, "iid", 0))
 
@@ -64,8 +66,9 @@ class Result:
 
 
 class _World:
-    def __init__(self, folder: Path, study: Study, faults: list[Fault], pause: float) -> None:
+    def __init__(self, folder: Path, study: Study, faults: list[Fault], pause: float, moves: bool) -> None:
         self.study, self.faults, self.pause = study, faults, pause
+        self.moves = [(host, _free_port(host)) for host in ("127.0.0.1", "127.0.0.2")] if moves else []
         self.run, self.steps = folder / "run", folder / "steps"
         self.run.mkdir(parents=True)
         self.steps.mkdir()
@@ -89,8 +92,7 @@ class _World:
         mine = [f for f in self.faults if (f.actor, f.life) == (actor, life)]
         number = 255 if actor == "coordinator" else int(actor.rpartition("-")[2])
         if actor == "coordinator":  # on another port every time, as on another address
-            with socket.create_server(("127.0.0.1", 0)) as s:
-                self.port = s.getsockname()[1]
+            self.host, self.port = self.moves[life % 2] if self.moves else ("127.0.0.1", _free_port("127.0.0.1"))
             for relay in self.relays:
                 relay.target = self.port
 
@@ -115,6 +117,7 @@ class _World:
             study.method,
             hash,
             2,
+            host=self.host,
             enrol_seconds=8.0,
             grace=1.5,
         )
@@ -122,7 +125,8 @@ class _World:
     def _take_part(self, i: int) -> int:
         study, name = self.study, silo_name(i)
         data = study.task.subset(study.partition.indices[i])
-        home, address = silo_process.Home(self.run / "silos" / name), f"tcp://127.0.0.1:{self.relays[i].port}"
+        home, places = silo_process.Home(self.run / "silos" / name), self.moves or [("127.0.0.1", self.relays[i].port)]
+        address = ",".join(f"tcp://{host}:{port}" for host, port in places)
         return silo_process.serve(
             home, i, name, address, study.settings, study.task, data, study.method, simulated=True
         )
@@ -161,9 +165,18 @@ class _World:
         os.close(self.line)
 
 
-def play(folder: Path, study: Study, faults: list[Fault], pause: float = 0.1, keep: bool = False) -> Result:
-    """One schedule, from the first process to the comparison. `pause`: until an operator restarts what died."""
-    world = _World(folder, study, faults, pause)
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as s:
+        return int(s.getsockname()[1])
+
+
+def play(
+    folder: Path, study: Study, faults: list[Fault], pause: float = 0.1, keep: bool = False, moves: bool = False
+) -> Result:
+    """One schedule, from the first process to the comparison. `pause`: until an operator restarts what died. `moves`:
+    a coordinator that is started again has another address; silos know both, and no relay stands between.
+    """
+    world = _World(folder, study, faults, pause, moves)
     try:
         status, seconds = world.drive()
     finally:

@@ -290,11 +290,16 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytes
 
 
 def test_only_the_end_of_the_run_is_the_end() -> None:
-    for reason, finished in ((m.OVER, True), ("the run was interrupted", False)):
-        session = _session()
-        _say(session, m.Welcome(b"r" * 32, 0))
-        _say(session, m.Stop(reason))
-        assert session.state is S.STOPPED and session.finished is finished
+    for reason, finished in ((m.OVER, True), (m.INTERRUPTED, False), (m.FAILED, False)):
+        for welcomed in (True, False):  # also one that waits to be let in comes back to a coordinator that does
+            session = _session()
+            if welcomed:
+                _say(session, m.Welcome(b"r" * 32, 0))
+            _say(session, m.Stop(reason))
+            assert session.state is S.STOPPED and session.finished is finished and not session.turned_away
+    session = _session()
+    _say(session, m.Stop("it has another roster"))
+    assert session.turned_away == "it has another roster"
 
 
 def test_a_release_is_said_again_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
