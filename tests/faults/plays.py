@@ -1,0 +1,71 @@
+"""Faults with a story: each is one play, and names what must be in the coordinator's events afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.prepare import Study
+from coordinator.runlog import read_lines
+from tests.faults.steps import Fault
+from tests.faults.world import Result, play, tiny
+
+__all__ = ["PLAYS", "Play"]
+
+_NEVER = 200.0  #: longer than a federation of this size may take: whoever waits for this hangs
+
+
+@dataclass(frozen=True)
+class Play:
+    faults: tuple[Fault, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    moves: bool = False
+    event: dict[str, str] = field(default_factory=dict)  #: fields of an event that must have happened
+
+    def run(self, folder: Path, method: str = "lazymil") -> Result:
+        study: Study = tiny(method, **self.settings)
+        result = play(folder, study, list(self.faults), keep=True, moves=self.moves)
+        events = read_lines(folder / "run" / "events.jsonl")
+        if result.ok and result.restarts > (kills := sum(f.action == "kill" for f in self.faults)):
+            result.ok, result.why = False, f"{result.restarts} restarts after {kills} kills"
+        if result.ok and result.spent:
+            result.ok, result.why = False, f"{result.spent} rounds were given up"
+        if result.ok and self.event and not any(self.event.items() <= e.items() for e in events):
+            result.ok, result.why = False, f"no event {self.event}"
+        return result
+
+
+def _full(actor: str, name: str, *times: int) -> tuple[Fault, ...]:
+    return tuple(Fault(actor, 0, "full", name=f"{name}:before", occurrence=k) for k in times)
+
+
+PLAYS = {
+    # Started again an hour behind, with a silo that is two hours ahead: numbers of exchanges still rise.
+    "clocks": Play(
+        (
+            Fault("coordinator", 0, "kill", name="midway:after"),
+            Fault("coordinator", 1, "clock", seconds=-3600.0),
+            Fault("silo-002", 0, "clock", seconds=7200.0),
+        )
+    ),
+    # Three of four are enough: nobody waits for the one that sleeps.
+    "quorum": Play(
+        (Fault("silo-003", 0, "delay", name="hear:go", seconds=_NEVER),),
+        {"quorum": 0.75, "deadline": _NEVER},
+        event={"event": "out", "silo": "silo-003", "why": "enough others were in"},
+    ),
+    # The next coordinator is elsewhere; silos that were told both addresses find it by themselves.
+    "moved": Play((Fault("coordinator", 0, "kill", name="sum:after"),), moves=True),
+    # A silo whose disk is full sits out, and goes on when there is room.
+    "disk": Play(
+        (*_full("silo-001", "journal", 2, 3), *_full("silo-002", "release", 0)),
+        event={"event": "refused-by-silo", "attack": "disk"},
+    ),
+    # All are needed, one loses what the round's first exchange left: begun again at once, without waiting in vain.
+    "all-needed": Play(
+        (Fault("silo-001", 0, "kill", name="hear:go", occurrence=1),),
+        {"silos": 3, "deadline": _NEVER},
+        event={"event": "round-again"},
+    ),
+}
