@@ -271,13 +271,13 @@ class DistantTask(Task):
         )
 
     def _gathered(self, data: Rows, cuts: list[np.ndarray]) -> Iterator[Batch]:
-        """`batch` of each of `cuts`, as views into one padded block."""
+        """`batch` of each of `cuts`, cut out of one padded block."""
         block = self.batch(data, np.concatenate(cuts))
         end = 0
         for cut in cuts:
             part, end = slice(end, end + len(cut)), end + len(cut)
             yield Batch(
-                block.words[part, : max(1, int(block.lengths[part].max()))],
+                block.words[part, : max(1, int(block.lengths[part].max()))].contiguous(),
                 block.lengths[part],
                 block.head_at[part],
                 block.tail_at[part],
