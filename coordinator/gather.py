@@ -77,6 +77,7 @@ class Gather:
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._since = dict.fromkeys(self._index, time.monotonic())
         self._spent: set[str] = set()
+        self._anew: set[str] = set()  # restarted after they uploaded, and asked for their shares once more
         self.exhausted: set[str] = set()  #: silos whose privacy budget does not allow another answer
         self.charged: list[dict[str, Any]] = []  #: what silos say their ledgers were charged
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
@@ -260,7 +261,11 @@ class Gather:
         self._away.pop(silo, None)
         stage = self._stage[silo]
         if not self._members.greeted(silo, hello):
-            self._out(silo, "it began anew")
+            let_in = stage is Stage.DONE and silo in self._members.newcomers
+            if let_in and self._unmasking is not None and self._unmasking.again(silo, restarted=True):
+                self._anew.add(silo)  # what it was about to release may be on its disk
+            else:
+                self._out(silo, "it began anew")
         elif stage is Stage.OUT:
             return
         elif stage is Stage.DONE:
@@ -281,6 +286,9 @@ class Gather:
             return
         if isinstance(message, m.Hello):
             self._greets(silo, message)
+            return
+        if isinstance(message, m.Refused) and silo in self._anew:
+            self._out(silo, "it began anew, and has nothing to release")
             return
         number = getattr(message, "number", self._number)
         if number != self._number:

@@ -54,10 +54,14 @@ class Unmasking:
         for silo, question in questions.items():
             self._router.send(silo, question)
 
-    def again(self, silo: str) -> None:
-        """It is back: what it was asked last may never have reached it."""
-        if silo in self._questions and silo not in self._answered:
-            self._router.send(silo, self._questions[silo])
+    def again(self, silo: str, restarted: bool = False) -> bool:
+        """It is back: what it was asked last may never have reached it. One that was restarted cannot sign any more,
+        but may have kept the shares that it was asked for. False where there is nothing to ask, or nobody to hear it.
+        """
+        question = self._questions.get(silo)
+        if question is None or silo in self._answered or (restarted and question.step != "unmask"):
+            return False
+        return self._router.send(silo, question)
 
     def _wait(self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str) -> None:
         """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""

@@ -256,8 +256,14 @@ class SiloSum:
         parts = Endorsement.signed_parts(header.h, self.silo, survivors_digest(proposal.survivors))
         return Endorsement(header.h, self.silo, self._identity.sign(Label.ENDORSE, *parts))
 
-    def release(self, request: UnmaskRequest) -> ShareRelease:
-        """Step 4: with t signatures on one set, this holder's shares of what that set needs, once."""
+    def release(
+        self, request: UnmaskRequest, keep: Callable[[ShareRelease, str, str], None] = lambda said, key, note: None
+    ) -> ShareRelease:
+        """Step 4: with t signatures on one set, this holder's shares of what that set needs, once.
+
+        `keep` gets the answer, and what the journal is about to be told (key and value), so that whoever is killed
+        after that note and before it has spoken can still say this, and nothing else.
+        """
         after = self._may(Call.RELEASE)
         header, made = self._current()
         survivors = request.survivors
@@ -267,14 +273,19 @@ class SiloSum:
         self._check_certificate(request, made)
         if not {sender for sender, _ in request.blobs} <= set(survivors):
             raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")
-        # On disk before anything is said: a restart must not release for this payload again.
-        self._journal.put(self._payload(header), survivors_digest(survivors).hex())
-        self.state = after
+        key, note = self._payload(header), survivors_digest(survivors).hex()
+        if self._journal.get(key) is not None:  # since this sum began: an answer from before a restart was given
+            raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
         own, edges, bad = release_shares(
             header.h, self.silo, survivors, made.neighbours, dict(request.blobs), self._pairs, self._own_shares
         )
+        released = ShareRelease(header.h, self.silo, tuple(own), tuple(edges))
+        keep(released, key, note)
+        # On disk before anything is said: a restart must not release for this payload again.
+        self._journal.put(key, note)
         self.complaints += bad
-        return ShareRelease(header.h, self.silo, tuple(own), tuple(edges))
+        self.state = after
+        return released
 
     def _check_set(self, h: bytes, survivors: tuple[str, ...]) -> None:
         header, made = self._current()

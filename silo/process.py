@@ -152,7 +152,7 @@ def serve(
         hello=Hello(VERSION, study, content),
         peers=tuple(identities),
         rules=rules.during(settings),
-        releases=Releases(home.path / "release.msgpack"),
+        releases=Releases(home.path / "release.msgpack", journal),
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())

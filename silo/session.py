@@ -15,7 +15,7 @@ from typing import Any
 
 from crypto.encoding import Encoding
 from crypto.errors import Refusal
-from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
+from crypto.records import KeyList, NonceList, Proposal, ShareRelease, SumHeader, UnmaskRequest
 from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
@@ -278,13 +278,15 @@ class Session:
         yield self._endorsed[1], None
 
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        released = self._sum.release(UnmaskRequest.from_record(message.record)).to_record()
-        try:
-            self._releases.keep(message, released)
-        except OSError as e:
-            # That shares are out is in the journal, so no other sum can be opened. Silence would only lose this one.
-            log.error("this silo's disk: %s; its shares are sent, and could not be sent again after a restart", e)
-        yield m.SumStep("release", released), None
+        def keep(said: ShareRelease, key: str, note: str) -> None:
+            try:
+                self._releases.keep(message, said.to_record(), key, note)
+            except OSError as e:
+                # The journal's note comes next, and what it forbids holds without this. Silence would lose the sum.
+                log.error("this silo's disk: %s; its shares could not be sent again after a restart", e)
+
+        released = self._sum.release(UnmaskRequest.from_record(message.record), keep)
+        yield m.SumStep("release", released.to_record()), None
 
     def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
         if message.number == self._number:

@@ -10,6 +10,7 @@ import crypto.silo_sum
 from crypto.coordinator_sum import OpenSum
 from crypto.records import (
     Proposal,
+    ShareRelease,
     UnmaskRequest,
 )
 from tests.crypto.attacks import SIZES, Patch, encoding, refused, released, run_to_proposal
@@ -55,6 +56,27 @@ def test_replay_to_the_coordinator() -> None:
     refused("replay", lambda: opened.receive_release(replace(release, h=bytes(32))))
     opened.receive_release(release)
     refused("replay", lambda: opened.receive_release(release), "silo-000")
+
+
+def test_second_sum_begun_before_the_first_was_said() -> None:
+    """A silo that was killed with its answer on disk says it after its restart; a sum begun in between stays shut."""
+    world = World(4).enrol()
+    opened, _, _ = run_to_proposal(world)
+    proposal = opened.propose()
+    for name in world.names:
+        opened.receive_endorsement(world.silos[name].endorse(proposal))
+    silo, request = world.silos["silo-000"], opened.unmask_requests()["silo-000"]
+    journal, kept = world.journals["silo-000"], list[bool]()
+    key = silo._payload(opened.header)
+
+    def keep(said: ShareRelease, its_key: str, note: str) -> None:
+        kept.append(said.holder == "silo-000" and its_key == key and bool(note) and journal.get(key) is None)
+
+    journal.put(key, "the survivors of the first")
+    refused("second-sum", lambda: silo.release(request, keep))
+    assert not kept
+    del journal.entries[key]
+    assert silo.release(request, keep).self_shares and kept == [True] and journal.get(key) is not None
 
 
 def test_round_regression() -> None:

@@ -21,6 +21,7 @@ class Play:
     faults: tuple[Fault, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     moves: bool = False
+    survivors: int = 0  #: of every round, where the play says how many
     event: dict[str, str] = field(default_factory=dict)  #: fields of an event that must have happened
 
     def run(self, folder: Path, method: str = "lazymil") -> Result:
@@ -31,6 +32,9 @@ class Play:
             result.ok, result.why = False, f"{result.restarts} restarts after {kills} kills"
         if result.ok and result.spent:
             result.ok, result.why = False, f"{result.spent} rounds were given up"
+        rounds = read_lines(folder / "run" / "rounds.jsonl")
+        if result.ok and self.survivors and any(len(r["survivors"]) != self.survivors for r in rounds):
+            result.ok, result.why = False, f"survivors {[len(r['survivors']) for r in rounds]}"
         if result.ok and self.event and not any(self.event.items() <= e.items() for e in events):
             result.ok, result.why = False, f"no event {self.event}"
         return result
@@ -61,6 +65,14 @@ PLAYS = {
     "disk": Play(
         (*_full("silo-001", "journal", 2, 3), *_full("silo-002", "release", 0)),
         event={"event": "refused-by-silo", "attack": "disk"},
+    ),
+    # Killed with its answer on disk, before it had said it, when no other silo's could stand in: asked again, it does.
+    "last-word": Play(
+        (
+            Fault("silo-002", 0, "kill", name="hear:sum-propose"),
+            Fault("silo-001", 0, "kill", name="release:after"),
+        ),
+        survivors=4,
     ),
     # All are needed, one loses what the round's first exchange left: begun again at once, without waiting in vain.
     "all-needed": Play(

@@ -13,6 +13,7 @@ import pytest
 
 from config.settings import Settings
 from crypto.errors import Refusal
+from crypto.limits import MemoryJournal
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from silo.desk import Desk, MemoryFile
 from silo.journal import FileJournal
@@ -305,12 +306,18 @@ def test_only_the_end_of_the_run_is_the_end() -> None:
 def test_a_release_is_said_again_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
     path = tmp_path / "release.msgpack"
     question, answer = m.SumStep("unmask", {"h": b"1"}), {"h": b"1", "shares": [["silo-000", b"s"]]}
-    Releases(path).keep(question, answer)
-    again = Releases(path)  # a restart
+    journal = MemoryJournal()
+    Releases(path, journal).keep(question, answer, "released/0", "these")
+    again = Releases(path, journal)  # killed before the journal's note of it, and restarted
+    assert again.again(m.SumStep("unmask", {"h": b"2"})) is None and journal.get("released/0") is None
     assert again.again(question) == answer and path.stat().st_mode & 0o077 == 0
+    assert journal.get("released/0") == "these"
+    journal.put("released/0", "others")  # had another sum over that payload been opened meanwhile
+    assert Releases(path, journal).again(question) is None
+    journal.put("released/0", "these")
     assert again.again(m.SumStep("unmask", {"h": b"1", "more": 1})) is None
     again.forget()
-    assert again.again(question) is None and Releases(path).again(question) is None
+    assert again.again(question) is None and Releases(path, journal).again(question) is None
 
 
 def test_arrays_that_a_silo_holds_need_not_come_again() -> None:
