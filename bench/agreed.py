@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bench.prepare import Study
 from config.study import StudyFile
 from coordinator.checkpoint import model_sha256
-from crypto.params import policy_for
+from coordinator.study import sum_assumption
 from crypto.roster import Roster
 from methods import describe
 from methods.base import Method, derived_seed
@@ -80,7 +80,7 @@ def page(of: Agreed) -> str:
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",
         "",
-        "What each silo sends, each time it takes part in a round:",
+        "What a silo may send when it takes part in a round:",
     ]
     for i, d in enumerate(_disclosures(of.prepared.method), 1):
         lines += [
@@ -91,7 +91,7 @@ def page(of: Agreed) -> str:
         ]
     lines += [
         "",
-        f"Masks hide a silo's part of a sum as long as {policy_for(s.fraction).sentence}.",
+        f"Masks hide a silo's part of a sum as long as {sum_assumption(s)}.",
         "Sentences, words and labels do not leave the silo.",
         "",
         f"Study hash   {of.hash.hex()}",

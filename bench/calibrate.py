@@ -24,12 +24,14 @@ import torch
 
 from bench.prepare import Study
 from bench.rundir import shared_secret
+from config.errors import UserError
 from methods.base import Folded, Heard, SiloView
 from methods.local import load
 
 __all__ = ["Calibration", "calibrate"]
 
 _MB = 1 << 20
+_MEMORY = "this machine has not enough free memory for one silo; try a smaller BATCH, or a smaller model."
 
 
 @dataclass(frozen=True)
@@ -144,26 +146,38 @@ def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        status = 1
         try:
             os.close(reader)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            text = json.dumps(work()).encode()
             with os.fdopen(writer, "wb") as f:
-                f.write(text)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
+                f.write(json.dumps(_said(work)).encode())
         finally:
-            os._exit(status)
+            os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as f:
         text = f.read()
-    _, code = os.waitpid(pid, 0)
-    if code:
-        raise RuntimeError("the calibration ended without a result")
+    _, status = os.waitpid(pid, 0)
+    if not text:  # killed: what kills a child that only computes is the kernel, short of memory
+        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "no word"
+        raise UserError(f"The calibration ended with {how}: {_MEMORY}")
     table: dict[str, Any] = json.loads(text)
+    if "mistake" in table:
+        raise UserError(f"The calibration cannot be made: {table['mistake']}")
+    if "bug" in table:
+        raise RuntimeError(f"the calibration failed; in its process:\n{table['bug']}")
     return table
+
+
+def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The result, or what went wrong: a user's mistake is a sentence, a mistake of ours is a trace."""
+    try:
+        return work()
+    except UserError as e:
+        return {"mistake": str(e)}
+    except MemoryError:
+        return {"mistake": _MEMORY}
+    except BaseException:
+        return {"bug": traceback.format_exc()}
 
 
 def _rollup(*fields: str) -> int:

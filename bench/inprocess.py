@@ -17,7 +17,7 @@ from coordinator import checkpoint
 from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Interrupted, Phases, RoundFailed
+from coordinator.study import Call, Interrupted, Phases, RoundFailed, sum_assumption
 from crypto.params import parameters, policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
@@ -128,7 +128,7 @@ def run_inprocess(
         runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
     chorus = InProcessChorus(study, runlog, absent, should_stop)
     settings = study.settings
-    runlog.disclosures(study.method, settings.secagg, policy_for(settings.fraction).sentence)
+    runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
     try:
         run_study(study.method, study.task, study.settings, chorus, runlog, resume, should_stop)
     except Interrupted:

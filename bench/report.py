@@ -5,16 +5,19 @@ Reads only the files of the run directory; adds up, no more. The page is made in
 
 from __future__ import annotations
 
+import html
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.pages.run import plain, run_page, warnings
-from bench.pages.run_bytes import plan_rows
-from bench.pages.run_privacy import why_infinite
-from bench.pages.run_protection import protection_rows, sentences
+from bench.pages.run import run_page
+from bench.pages.run_bytes import plan_rows, round_bytes, total_words
+from bench.pages.run_privacy import HEAD, disclosure_rows
+from bench.pages.run_protection import protection_rows, sentences, trust
 from bench.pages.run_silos import held_classes
+from bench.pages.run_words import facts, plain, warnings, why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
 
@@ -35,11 +38,11 @@ def _markdown(run: RunFiles) -> str:
     parts = [
         f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
         *(f"> **{w}**\n" for w in warnings(s)),
-        "".join(f"- **{name}** {said}\n" for name, said in plain(run)),
-        _answer(s),
-        _rounds(s, run.rounds),
+        "".join(f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more) for name, said, more in plain(run)),
+        _answer(run),
+        _rounds(run),
         _missed(s),
-        _bytes(s, run.traffic),
+        _bytes(run),
         _privacy(run),
         _partition(run.partition),
         _plan(run),
@@ -48,25 +51,22 @@ def _markdown(run: RunFiles) -> str:
     return "\n".join(p for p in parts if p)
 
 
-def _answer(s: dict[str, Any]) -> str:
+def _answer(run: RunFiles) -> str:
+    s = run.summary
     epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
     figures = ", ".join(f"{k} {v:.4f}" for k, v in s["figures"].items())
     rows = [
         (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
+        *([("the same before the first round", f"{s['before_value']:.4f}")] if "before_value" in s else []),
         ("other figures", figures or "none"),
         *_target(s),
         ("message per silo and round", _message(s)),
-        ("uploaded per silo and round", human_bytes(s["bytes_up_per_silo_round"])),
-        ("uploaded, downloaded in all", f"{human_bytes(s['bytes_up_total'])}, {human_bytes(s['bytes_down_total'])}"),
         ("epsilon", epsilon),
         ("wall time", f"{s['wall_seconds']:.1f} s"),
         ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages once" if s["peak_rss_mb"] else "not measured"),
     ]
-    return (
-        _table(("", ""), rows)
-        + f"\nThe corpus is {s['corpus_note'] or s['corpus']}. Its figures are not comparable with any paper's "
-        + "unless it is that paper's corpus.\n"
-    )
+    rows += [(name.lower(), html.unescape(re.sub("<[^>]*>", "", words))) for name, words in facts(run)]
+    return _table(("", ""), rows)
 
 
 def _target(s: dict[str, Any]) -> list[tuple[str, str]]:
@@ -82,19 +82,20 @@ def _message(s: dict[str, Any]) -> str:
     return f"{up} up, {down} down (the arrays as coded, without framing and keys)"
 
 
-def _rounds(s: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
+def _rounds(run: RunFiles) -> str:
     rows = [
         (
             str(r["round"] + 1),
             f"{len(r['survivors'])} of {len(r['participants'])}",
             f"{r['dev']:.4f}",
             f"{r['seconds']:.1f}",
-            human_bytes(r["bytes_up"]),
-            human_bytes(r["bytes_down"]),
+            human_bytes(up),
+            human_bytes(down),
         )
-        for r in rounds
+        for r, up, down in zip(run.rounds, round_bytes(run, "up"), round_bytes(run, "down"))
     ]
-    return "## Rounds\n\n" + _table(("round", "survivors", f"dev {s['metric']}", "seconds", "up", "down"), rows)
+    head = ("round", "survivors", f"dev {run.summary['metric']}", "seconds", "all silos up", "all silos down")
+    return "## Rounds\n\n" + _table(head, rows)
 
 
 def _missed(s: dict[str, Any]) -> str:
@@ -104,19 +105,16 @@ def _missed(s: dict[str, Any]) -> str:
     return "## Who dropped out\n\n" + _table(("silo", "rounds it was asked for and missed"), rows)
 
 
-def _bytes(s: dict[str, Any], traffic: list[dict[str, Any]]) -> str:
+def _bytes(run: RunFiles) -> str:
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for t in traffic:
+    for t in run.traffic:
         entry = sums[t["direction"], t["kind"], t["channel"]]
         entry[0] += t["messages"]
         entry[1] += t["payload_bytes"]
         entry[2] += t["wire_bytes"]
     rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in sorted(sums.items(), key=_heaviest)]
-    return "## What crossed the wire\n\n" + (
-        _table(("direction", "message", "channel", "messages", "payload", "on the wire"), rows)
-        if rows
-        else "Nothing.\n"
-    )
+    head = ("direction", "message", "channel", "messages", "payload", "on the wire")
+    return f"## What it cost in bytes\n\n{total_words(run)}\n\n" + (_table(head, rows) if rows else "")
 
 
 def _heaviest(item: tuple[Any, list[int]]) -> int:
@@ -124,16 +122,10 @@ def _heaviest(item: tuple[Any, list[int]]) -> int:
 
 
 def _privacy(run: RunFiles) -> str:
-    s, disclosures = run.summary, run.disclosures
-    rows = [
-        (d["name"], d["channel"], d["shape"], d["readable_by"], d["reveals"], d["privacy"])
-        for d in disclosures["each_silo_sends"]
-    ]
-    text = "## What left each silo\n\n" + _table(
-        ("what", "channel", "consists of", "readable by", "what it tells", "privacy budget"), rows
-    )
-    if s["masked"]:
-        text += f"\nA masked sum hides its parts as long as {disclosures['masks_hold_if']}.\n"
+    s = run.summary
+    text = "## What left each silo\n\n" + _table(HEAD, disclosure_rows(run))
+    if said := trust(run):
+        text += f"\n{said}\n"
     if s["epsilon"] == "inf":
         text += (
             f"\n**Epsilon is infinite** ({why_infinite(s)}): what is released (sums, sealed values, the final model) "
@@ -141,7 +133,7 @@ def _privacy(run: RunFiles) -> str:
             "the sum itself tells.\n"
         )
     text += "\n" + _table(("what", "who could read it", "what protects it"), protection_rows(run))
-    text += "\n## What is not protected\n\n" + "".join(f"- {x}\n" for x in sentences(s, run.partition is not None))
+    text += "\n## What is not protected\n\n" + "".join(f"- {x}\n" for x in sentences(run))
     return text
 
 

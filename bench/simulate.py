@@ -14,7 +14,7 @@ from bench import rundir
 from bench.inprocess import run_inprocess
 from bench.launch import run_processes
 from bench.memory import MemoryWatch
-from bench.pages.run_privacy import why_infinite
+from bench.pages.run_words import why_infinite
 from bench.plan import worth_calibrating, write_plan
 from bench.prepare import Study, prepare, warm, write_partition
 from bench.progress import Follower, human_bytes

@@ -30,9 +30,10 @@ from coordinator.study import (
     call_ranges,
     message_bytes,
     next_ranges,
+    numbers_sent,
     select,
 )
-from coordinator.summary import write_summary
+from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
 from methods.local import load
 from methods.task import Evaluation, Split, Task
@@ -67,6 +68,7 @@ class _Round:
     sent: list[list[str]] = field(default_factory=list)
     by_exchange: list[list[int]] = field(default_factory=list)  #: who survived each exchange
     arrays: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
+    numbers: dict[str, int] = field(default_factory=dict)  #: how many numbers of each disclosure were sent
     charged: list[dict[str, Any]] = field(default_factory=list)
     ranges: dict[str, list[float]] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class _Loop:
 
     def __init__(self, method: Method, task: Task, settings: Settings, chorus: Chorus, runlog: RunLog) -> None:
         self.method, self.task, self.settings, self.chorus, self.runlog = method, task, settings, chorus, runlog
-        seed = derived_seed(settings.seed, "init")
+        seed = self._seed = derived_seed(settings.seed, "init")
         self.state = method.init(seed)
         self.progress, self.best, self.finished = Progress(), self.state.model, 0
         self._network = task.new_model(seed)
@@ -137,6 +139,7 @@ class _Loop:
             "sent": now.sent,
             "charged": now.charged,
             "arrays": now.arrays,
+            "numbers": now.numbers,
             "traffic": now.traffic,
         }
         self.progress.members = [silo_name(i) for i in now.asked]
@@ -197,6 +200,8 @@ class _Loop:
         self.state = exchange.fold(self.state, folded)
         for direction, size in message_bytes(call, folded).items():
             now.arrays[direction] += size
+        for name, count in numbers_sent(call, folded).items():
+            now.numbers[name] = now.numbers.get(name, 0) + count
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(next_ranges(self.settings, call, folded))
         now.cohort, now.next, now.opened = list(folded.survivors), index + 1, now.opened or bool(exchange.masked)
@@ -230,6 +235,7 @@ class _Loop:
             "bytes_down": down,
             "arrays_up": pending["arrays"]["up"],
             "arrays_down": pending["arrays"]["down"],
+            "numbers_sent": pending.get("numbers"),
             "model_sha256": model_sha256(self.state.model),
         }
         self.runlog.append("rounds.jsonl", line)
@@ -262,9 +268,12 @@ class _Loop:
         self.chorus.stop(OVER)
         self.runlog.traffic(self.chorus.counter)
         test = self.evaluate(self.best, "test")
+        # The figure to compare with: where this very model started. It chooses nothing.
+        before = self.evaluate(self.method.init(self._seed).model, "test")
         self.progress.wall = self._earlier + time.monotonic() - self._began
         checkpoint.save_model(self.runlog.path / "model", self.best, self.task.model_files())
-        return write_summary(self.runlog, self.method, self.task, self.settings, vars(self.progress), self.best, test)
+        scored = Scored(self.best, test, before.value, self._network)
+        return write_summary(self.runlog, self.method, self.task, self.settings, vars(self.progress), scored)
 
 
 def run_study(

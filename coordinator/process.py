@@ -18,8 +18,7 @@ from coordinator.loop import run_study
 from coordinator.metrics import CoordinatorMetrics
 from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog
-from coordinator.study import Interrupted, RoundFailed
-from crypto.params import policy_for
+from coordinator.study import Interrupted, RoundFailed, sum_assumption
 from crypto.roster import Roster
 from methods.base import Method, silo_name
 from methods.task import Task
@@ -123,7 +122,7 @@ def serve(
                 chorus.enrol(enrol_seconds, finished, resume.figures.get("members", ()) if resume else ())
             else:  # a crash at the very end: whoever comes is only told that the run is over
                 chorus.members.wait(min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names))
-            runlog.disclosures(method, settings.secagg, policy_for(settings.fraction).sentence)
+            runlog.disclosures(method, settings.secagg, sum_assumption(settings))
             run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
             runlog.event("finished")
             return 0

@@ -93,6 +93,7 @@ class RunLog:
                 "readable_by": d.readable_by if masked or d.channel == "sealed" else _CLEAR,
                 "reveals": d.reveals,
                 "privacy": d.privacy,
+                "unless": d.unless if masked else "",
             }
             for e in method.exchanges
             for d in e.disclosures

@@ -13,7 +13,7 @@ import numpy as np
 
 from config.settings import Settings
 from crypto.encoding import Encoding, default_rounding, steps_of
-from crypto.params import least_honest, policy_for
+from crypto.params import assumption, least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
 from methods.ring import ranges_of, ring_of
 from wire.counter import ByteCounter
@@ -30,7 +30,9 @@ __all__ = [
     "first_ranges",
     "message_bytes",
     "next_ranges",
+    "numbers_sent",
     "select",
+    "sum_assumption",
 ]
 
 
@@ -106,7 +108,6 @@ class Chorus(Protocol):
     spent: set[int]  #: silos whose privacy budget is spent; not among the present
     charged: list[dict[str, Any]]  #: what silos said of their ledgers, until the loop takes it
 
-
     @property
     def said(self) -> Mapping[str, str]:
         """Exchange -> digest of what was broadcast in it this round."""
@@ -130,9 +131,18 @@ class Chorus(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
+def _cohort_size(settings: Settings) -> int:
+    return max(int(settings.fraction * settings.silos), 1)
+
+
+def sum_assumption(settings: Settings) -> str:
+    """What has to be true for this run's sums to hide their parts, in words: the one home of that sentence."""
+    return assumption(_cohort_size(settings), policy_for(settings.fraction), settings.silos)
+
+
 def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
     """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those that are gone."""
-    m = max(int(settings.fraction * settings.silos), 1)
+    m = _cohort_size(settings)
     rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
     order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
     return tuple(sorted(order[:m]))
@@ -185,3 +195,19 @@ def message_bytes(call: Call, folded: Folded) -> dict[str, int]:
     up = len(folded.survivors) * (call.encoding().bytes if call.exchange.masked else 0)
     up += sum(a.nbytes for silo in folded.survivors for a in folded.sealed.get(silo, {}).values())
     return {"up": up, "down": down}
+
+
+def numbers_sent(call: Call, folded: Folded) -> dict[str, int]:
+    """Per disclosure of one exchange, how many numbers the survivors sent. An exchange can pass and carry nothing."""
+    found = {d.name: 0 for d in call.exchange.disclosures}
+
+    def add(array: str, numbers: int) -> None:
+        name = array if array in found else array.partition("/")[0]
+        found[name] = found.get(name, 0) + numbers
+
+    for array, spec in call.exchange.masked.items():
+        add(array, spec.size * len(folded.survivors))
+    for silo in folded.survivors:
+        for array, values in folded.sealed.get(silo, {}).items():
+            add(array, int(values.size))
+    return found

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from config.settings import Settings
 from coordinator.checkpoint import model_sha256
 from coordinator.runlog import RunLog, read_lines
 from methods import describe
 from methods.base import Arrays, Method
+from methods.local import parameters
 from methods.private import unit_of
 from methods.task import Evaluation, Task
 
-__all__ = ["rounds_to", "write_summary"]
+__all__ = ["Scored", "rounds_to", "write_summary"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the run ended with."""
+
+    model: Arrays
+    test: Evaluation
+    before: float  #: the test metric of the model before the first round
+    network: nn.Module
 
 
 def rounds_to(target: float, dev: Sequence[float]) -> int | None:
@@ -49,9 +63,10 @@ def write_summary(
     task: Task,
     settings: Settings,
     progress: Mapping[str, Any],
-    model: Arrays,
-    test: Evaluation,
+    scored: Scored,
 ) -> dict[str, Any]:
+    model, test = scored.model, scored.test
+    trained = sum(int(a.size) for a in parameters(scored.network).values())
     rounds = read_lines(runlog.path / "rounds.jsonl")
     traffic = read_lines(runlog.path / "traffic.jsonl")
     up = [t for t in traffic if t["direction"] == "up"]
@@ -82,6 +97,11 @@ def write_summary(
         "bits": settings.bits,
         "metric": task.metric,
         "value": test.value,
+        "before_value": scored.before,
+        "test_size": dict(task.held_out("test")),
+        "network": task.network_words,
+        "parameters": sum(p.numel() for p in scored.network.parameters()),
+        "parameters_trained": trained,
         "figures": dict(test.figures),
         "per_class": dict(test.per_class),
         "selected_round": progress["best_round"],
@@ -96,7 +116,7 @@ def write_summary(
         "arrays_up_per_silo_round": sum(r["arrays_up"] for r in rounds) / participations,
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
         # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte pictures.
-        "model_float32_bytes": 4 * sum(int(a.size) for a in model.values()),
+        "model_float32_bytes": 4 * trained,
         **_privacy(settings, task, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
         "wall_seconds": round(progress["wall"], 2),

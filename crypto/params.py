@@ -30,7 +30,7 @@ from functools import lru_cache
 
 from crypto.derive import Label, digest
 
-__all__ = ["Parameters", "Policy", "least_honest", "parameters", "policy_for"]
+__all__ = ["Parameters", "Policy", "assumption", "least_honest", "parameters", "policy_for"]
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,6 @@ class Policy:
             raise ValueError("security, correctness and graph limits are too small")
         if self.corrupt_among not in ("roster", "cohort"):
             raise ValueError(f"corrupt silos are counted among the roster or the cohort, not {self.corrupt_among!r}")
-
-    @property
-    def sentence(self) -> str:
-        """What has to be true for a sum to hide its parts, in words."""
-        if self.corrupt_among == "roster":
-            return f"the coordinator colludes with fewer than {self.corrupt:.0%} of all silos of the study"
-        return (
-            f"the coordinator, who chooses each round's participants, colludes with fewer than {self.corrupt:.0%} "
-            "of the participants of any one round"
-        )
 
     @property
     def digest(self) -> bytes:
@@ -136,6 +126,24 @@ def parameters(
     return Parameters(n, 2 * stretch, holders, corrupt, threshold, n_min, gap)
 
 
+def assumption(n: int, policy: Policy, roster: int) -> str:
+    """What has to be true for a sum over n silos to hide its parts, in words. A ring or a committee promises less."""
+    try:
+        p = parameters(n, policy, roster)
+        sparse = not p.complete or p.holders < n
+    except ValueError:  # no secure sum is possible over so few, and none is made
+        sparse = False
+    third = Fraction(policy.corrupt).limit_denominator(1000) == Fraction(1, 3)
+    share = f"at most {policy.ring_corrupt:.0%}" if sparse else f"fewer than {policy.corrupt:.0%}"
+    share = "fewer than a third" if third and not sparse else share
+    if policy.corrupt_among == "roster":
+        return f"the coordinator colludes with {share} of all silos of the study"
+    return (
+        f"the coordinator, who chooses each round's participants, colludes with {share} of the participants of any "
+        "one round"
+    )
+
+
 def least_honest(n: int, policy: Policy, roster: int) -> int:
     """Of the survivors of any sum over n silos that is opened, how many at least are not corrupt."""
     counted = n if policy.corrupt_among == "cohort" else max(roster, n)
@@ -175,8 +183,7 @@ def _ring(n: int, bad: int, policy: Policy) -> tuple[int, int] | None:
 def tail(n: int, marked: int, drawn: int, least: int) -> Fraction:
     """P[at least `least` marked among `drawn` of n without replacement, `marked` of them marked], exactly."""
     ways = sum(
-        math.comb(marked, i) * math.comb(n - marked, drawn - i)
-        for i in range(max(least, 0), min(marked, drawn) + 1)
+        math.comb(marked, i) * math.comb(n - marked, drawn - i) for i in range(max(least, 0), min(marked, drawn) + 1)
     )
     return Fraction(ways, math.comb(n, drawn))
 

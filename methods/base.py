@@ -44,8 +44,9 @@ Channel = Literal["masked", "sealed"]
 Spend = Callable[[str, Event], None]
 _NOTHING: Arrays = {}
 
+_SUM = "the coordinator reads only the sum over the surviving silos"
 READABLE_BY = {
-    "masked": "nobody; the coordinator reads only the sum over the surviving silos",
+    "masked": f"nobody; {_SUM}",
     "sealed": "the coordinator alone",
 }
 
@@ -59,10 +60,11 @@ class Disclosure:
     shape: str  #: what it consists of, in words: "one number per model parameter"
     reveals: str  #: what it tells whoever can read it
     privacy: str  #: how it is charged to the privacy budget
+    unless: str = ""  #: of a masked one: the lie by which a coordinator could make the sum one silo's own
 
     @property
     def readable_by(self) -> str:
-        return READABLE_BY[self.channel]
+        return f"nobody, unless {self.unless}; {_SUM}" if self.unless else READABLE_BY[self.channel]
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ CITATION = "Ji et al. 2019, Learning Private Neural Language Modeling with Atten
 TASKS = ("sentence", "document", "distant", "ner")
 
 #: Weights are told to each silo alone, so the sum's context cannot bind them.
-_ALL_TO_ONE = ", unless the coordinator lies and gives one silo all the weight"
+_ALL_TO_ONE = "the coordinator lies and gives one silo all the weight"
 
 
 @dataclass(frozen=True)

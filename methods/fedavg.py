@@ -48,8 +48,10 @@ def update_disclosure(of: str, unless: str = "") -> Disclosure:
         name="update",
         channel="masked",
         shape="one number per model parameter",
-        reveals=f"nothing of one silo alone{unless}; the sum shows what training on {of} added to the model",
+        reveals=("" if unless else "nothing of one silo alone; ")
+        + f"the sum shows what training on {of} added to the model",
         privacy="covered by DP-SGD when a budget is set; otherwise not protected beyond the sum",
+        unless=unless,
     )
 
 

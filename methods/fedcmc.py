@@ -79,9 +79,9 @@ _ROWS = Disclosure(
     channel="masked",
     shape="one classifier vector per class; zeros for the classes that the silo did not win",
     # Wins are told to each silo alone, so the sum's context cannot bind them.
-    reveals="the winning vector of each class, which everybody is sent next, unless the coordinator lies and tells one "
-    "silo alone that it won every class: then it reads that silo's whole classifier",
+    reveals="the winning vector of each class, which everybody is sent next",
     privacy="free after DP-SGD (a part of the trained model); otherwise not protected",
+    unless="the coordinator lies and tells one silo alone that it won every class",
 )
 
 

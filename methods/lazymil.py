@@ -56,7 +56,7 @@ from methods.base import (
 from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
 
-__all__ = ["CITATION", "TASKS", "Options", "best_of_bags", "build", "keyed_names", "quantise", "winners"]
+__all__ = ["ALL_TO_ONE", "CITATION", "TASKS", "Options", "best_of_bags", "build", "keyed_names", "quantise", "winners"]
 
 CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings, Findings of EMNLP"
 TASKS = ("distant",)
@@ -87,7 +87,7 @@ _NAMES = Disclosure(
 )
 
 #: Winners are told to each silo alone, so the sum's context cannot bind them.
-_ALL_TO_ONE = ", unless the coordinator lies and tells one silo that it won everything and the others nothing"
+ALL_TO_ONE = "the coordinator lies and tells one silo that it won everything and the others nothing"
 
 
 def quantise(probability: np.ndarray) -> np.ndarray:
@@ -249,7 +249,7 @@ def build(task: Any, settings: Settings) -> Method:
     )
     learn = Exchange(
         name="train",
-        disclosures=(update_disclosure("the sentences chosen this round", _ALL_TO_ONE),),
+        disclosures=(update_disclosure("the sentences chosen this round", ALL_TO_ONE),),
         broadcast=send_winners,
         answer=lambda silo, heard: (train_on_all if heard.round < warm_rounds else train_on_winners)(silo, heard),
         fold=average,

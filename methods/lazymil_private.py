@@ -47,6 +47,7 @@ from methods.base import (
 )
 from methods.dpsgd import Records
 from methods.fedavg import update_disclosure
+from methods.lazymil import ALL_TO_ONE
 from methods.local import apply_update, difference, load, parameters, specs, train
 from methods.releases import noised
 
@@ -167,7 +168,7 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
     )
     training = Exchange(
         name="train",
-        disclosures=(update_disclosure("the bags won, or all"),),
+        disclosures=(update_disclosure("the bags won, or all", ALL_TO_ONE),),
         broadcast=send_winners,
         answer=learn,
         fold=average,

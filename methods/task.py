@@ -37,6 +37,8 @@ class Task(ABC):
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
     corpus_note: str  #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
     labels: tuple[str, ...]
+    #: The network in words, with the encoder it starts from: for the report.
+    network_words: str = ""
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, so that gradients of a whole batch of records
@@ -69,6 +71,10 @@ class Task(ABC):
     def unit_measure(self) -> tuple[str, np.ndarray] | None:
         """A name and a number per training unit whose histogram a simulation's report shows by silo; None: nothing."""
         return None
+
+    def held_out(self, split: Split) -> Mapping[str, int]:
+        """How large a held-out split is, in the things that are judged: words -> number."""
+        return {}
 
     def natural_silos(self) -> int:
         """How many silos the corpus suggests where the user names no number."""

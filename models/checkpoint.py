@@ -37,6 +37,11 @@ class Checkpoint:
     sha256: str  #: of weights and vocabulary as loaded: a silo with another checkpoint is refused when it enrols
     note: str  #: what a report must say of it; empty when there is nothing to say
 
+    @property
+    def words(self) -> str:
+        """Which one it is, in a sentence."""
+        return self.note.partition(": ")[2] or f'the encoder "{Path(self.name).name}"'
+
 
 def load_checkpoint(
     name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = (), long: bool = False

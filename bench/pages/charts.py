@@ -48,6 +48,7 @@ class Chart:
     x_log: bool = False
     lying: bool = False  #: bars from left to right, for long names
     height: int = 300
+    first_colour: int = 0  #: so that a series keeps its colour in a second chart without the first series
 
 
 def draw(chart: Chart) -> Html:
@@ -79,7 +80,7 @@ def _table(chart: Chart) -> Html:
 
     if chart.x is not None:
         rows = [(x, *(cell(s.values[i]) for s in chart.series)) for i, x in enumerate(chart.x)]  # type: ignore[arg-type]
-        return table((chart.x_name, *(f"{s.name}" for s in chart.series)), rows, chart.title)
+        return table((chart.x_name, *(f"{s.name}" for s in chart.series)), rows, chart.title, fits=4)
     long = max((len(s.values) for s in chart.series), default=0)
     step = max(1, -(-long // _TABLE_ROWS))
     note = f" (one point in {step})" if step > 1 else ""
@@ -99,7 +100,8 @@ def trend(what: str, values: Sequence[float], unit: Unit = "score") -> str:
     if len(shown) == 1:
         return f"{what} {shown.pop()} in every round."
     top = max(range(len(values)), key=values.__getitem__)
+    same = short(values[top], unit) == short(values[-1], unit)
+    most = "the highest" if same else f"highest {short(values[top], unit)} in round {top + 1}"
     return (
-        f"{what} from {short(values[0], unit)} in round 1 to {short(values[-1], unit)} in round {len(values)}, "
-        f"highest {short(values[top], unit)} in round {top + 1}."
+        f"{what} from {short(values[0], unit)} in round 1 to {short(values[-1], unit)} in round {len(values)}, {most}."
     )

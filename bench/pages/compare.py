@@ -9,6 +9,8 @@ from itertools import accumulate
 
 from bench.pages.charts import Chart, Series, draw
 from bench.pages.elements import NONE, Html, data, duration, node, page, section, table
+from bench.pages.run_bytes import round_bytes
+from bench.pages.run_words import up_per_silo_round
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 from coordinator.summary import rounds_to
@@ -32,8 +34,7 @@ class Group:
 
     def up(self, run: RunFiles) -> float:
         """Bytes up per silo and round: on the wire where there was one, else the arrays as coded."""
-        key = "bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"
-        return float(run.summary[key])
+        return up_per_silo_round(run)
 
     @property
     def mean_up(self) -> float:
@@ -150,7 +151,7 @@ def _against(groups: Sequence[Group], metric: str) -> Html:
         rows.append((g.name, data(mean, f"{mean:+.4f}"), f"{above} of {of}", NONE if p is None else f"{p:.3f}"))
     note = (
         f"{own.name} minus each other, seed by seed, so that what a seed does to both falls out. p is of a two-sided "
-        "paired t-test; with three seeds it can hardly be small, and it is not corrected for the number of rows."
+        "paired t-test; with few seeds it can hardly be small, and it is not corrected for the number of rows."
     )
     head = (f"{own.name} minus", f"mean difference in {metric}", "above in seeds", "p")
     return section(
@@ -174,7 +175,7 @@ def _fronts(groups: Sequence[Group], metric: str) -> Html:
     curves = []
     for g in groups:
         seed, r = next(iter(g.runs.items()))
-        sent = accumulate(x["bytes_up"] if r.on_the_wire else x["arrays_up"] for x in r.rounds)
+        sent = accumulate(round_bytes(r, "up"))
         points = [(float(b), float(x["dev"])) for b, x in zip(sent, r.rounds)]
         curves.append(
             Series(g.name, points, labels=[f"{g.name}, seed {seed}, round {x['round'] + 1}" for x in r.rounds])
@@ -195,7 +196,7 @@ def _fronts(groups: Sequence[Group], metric: str) -> Html:
         draw(
             Chart(
                 "convergence",
-                f"dev {metric} against all bytes uploaded so far",
+                f"dev {metric} against the bytes that all silos uploaded so far",
                 "One line a method, its first seed.",
                 "bytes uploaded",
                 f"dev {metric}",
@@ -244,8 +245,7 @@ def _target(groups: Sequence[Group], metric: str, target: float) -> Html:
         for r in g.runs.values():
             reached = rounds_to(target, [x["dev"] for x in r.rounds])
             rounds.append(str(reached) if reached else NONE)
-            until = [x["bytes_up"] if r.on_the_wire else x["arrays_up"] for x in r.rounds[: reached or 0]]
-            sent.append(human_bytes(sum(until)) if reached else NONE)
+            sent.append(human_bytes(sum(round_bytes(r, "up")[:reached])) if reached else NONE)
         rows.append((g.name, ", ".join(rounds), ", ".join(sent)))
     head = ("method", "rounds, one figure a seed", "bytes uploaded by all silos until then")
     note = f"Until dev {metric} is {target:g}; {NONE}: not reached."

@@ -12,6 +12,7 @@ __all__ = ["Html", "NONE", "data", "details", "duration", "exact", "node", "page
 
 _ASSETS = Path(__file__).parent / "assets"
 NONE = "–"
+_TALL = 14  #: a table of more rows scrolls within itself
 
 # The page may run what stands in it and load nothing at all: also a mistake of ours could not make it call anybody.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -72,20 +73,25 @@ def table(
     caption: str = "",
     numbers: bool = True,
     id_: str = "",
+    fits: int = 6,
 ) -> Html:
-    """With `numbers`, all columns but the first are set in figures, to the right."""
+    """With `numbers`, all columns but the first are set in figures, to the right. On a phone, words and tables of more
+    columns than `fits` are stacked: a row is a block of lines."""
+    stacked = not numbers or len(head) > fits
     top = node("thead", node("tr", *(node("th", h, scope="col") for h in head)))
     lines = [
         node(
             "tr",
             node("th", row[0], scope="row"),
-            *(node("td", c, data_label=not numbers and str(h)) for h, c in zip(head[1:], row[1:])),
+            *(node("td", c, data_label=stacked and str(h)) for h, c in zip(head[1:], row[1:])),
         )
         for row in rows
     ]
     inside = ([node("caption", caption)] if caption else []) + [top, node("tbody", *lines)]
-    whole = node("table", *inside, class_="numbers" if numbers else "words", id=id_ or False)
-    return node("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+    looks = "words stacked" if not numbers else "numbers stacked" if stacked else "numbers"
+    whole = node("table", *inside, class_=looks, id=id_ or False)
+    kind = "scroll tall" if len(lines) > _TALL else "scroll"
+    return node("div", whole, class_=kind, tabindex="0", role="region", aria_label=caption or "table")
 
 
 def details(summary: str, *inside: str | Html, open_: bool = False) -> Html:

@@ -7,18 +7,17 @@ from typing import Any
 from bench.pages import run_bytes, run_privacy, run_silos
 from bench.pages.charts import Chart, Series, draw, trend
 from bench.pages.elements import Html, data, details, duration, exact, node, page, section, table
+from bench.pages.glossary import glossary
+from bench.pages.run_words import facts, plain, up_per_silo_round, warnings, why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["plain", "run_page", "warnings"]
+__all__ = ["run_page"]
 
 
 def run_page(run: RunFiles) -> str:
     s = run.summary
     parts = [
-        _head(s),
-        _answer(run),
-        _contents(run),
         _quality(run),
         run_bytes.traffic(run),
         run_bytes.seconds(run),
@@ -27,7 +26,9 @@ def run_page(run: RunFiles) -> str:
         *([run_bytes.plan(run)] if run.plan else []),
         _again(run),
     ]
-    return page(f"{s['method']} on {s['corpus']}, seed {s['seed']}", *parts)
+    top = [_head(s), _answer(run)]
+    words = node("div", glossary(Html("".join([*top, *parts]))), id="words")
+    return page(f"{s['method']} on {s['corpus']}, seed {s['seed']}", *top, words, _contents(run), *parts)
 
 
 def _head(s: dict[str, Any]) -> Html:
@@ -47,28 +48,11 @@ def _head(s: dict[str, Any]) -> Html:
 
 
 _TASKS = {
-    "distant": "relations from distant supervision",
+    "distant": "relations between entities, from distant supervision,",
     "sentence": "relations in sentences",
     "document": "relations in documents",
     "ner": "named entities",
 }
-
-
-def warnings(s: dict[str, Any]) -> list[str]:
-    """What must be read before any figure."""
-    found = []
-    if s["reference"]:
-        found.append(s["reference"])
-    elif not s["masked"]:
-        found.append(
-            "NOTHING WAS MASKED. This run was made with SECAGG=off: the coordinator could read every silo's update. "
-            "Such a run is a study, not a federation to put real data into."
-        )
-    if s["runner"] == "inprocess":
-        found.append(
-            "Everything ran in one process: nothing crossed a network; bytes are those of the arrays as coded."
-        )
-    return found
 
 
 def _tile(name: str, value: Html, note: str, id_: str) -> Html:
@@ -78,33 +62,33 @@ def _tile(name: str, value: Html, note: str, id_: str) -> Html:
 def _answer(run: RunFiles) -> Html:
     s = run.summary
     asked, came = sum(len(r["participants"]) for r in run.rounds), sum(len(r["survivors"]) for r in run.rounds)
-    up_key = "bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"
-    fedavg = s.get("model_float32_bytes", 0)
-    ratio = f"{s[up_key] / fedavg:.2f} times plain FedAvg in float32" if fedavg and s[up_key] else ""
+    up, fedavg = up_per_silo_round(run), s.get("model_float32_bytes", 0)
+    ratio = f"{_times(up / fedavg)} the {human_bytes(fedavg)} of plain FedAvg in float32" if fedavg and up else ""
+    before = f"before the first round {s['before_value']:.4f}; " if "before_value" in s else ""
     private = s["epsilon"] != "inf"
     tiles = [
         _tile(
             f"test {s['metric']}",
             data(s["value"], f"{s['value']:.4f}"),
-            f"model of round {s['selected_round'] + 1}, chosen on dev ({s['dev_value']:.4f})",
+            f"{before}this is the model of round {s['selected_round'] + 1}, chosen on dev ({s['dev_value']:.4f})",
             "answer-metric",
         ),
         _tile(
             "uploaded per silo and round",
-            data(s[up_key], human_bytes(s[up_key])),
+            data(up, human_bytes(up)),
             ratio if run.on_the_wire else "the arrays alone; nothing crossed a wire",
             "answer-bytes",
         ),
         _tile(
             "epsilon",
             data(s["epsilon"], exact(s["epsilon"], "epsilon") if private else "infinite"),
-            f"at delta {s['delta']:g}" if private else f"{run_privacy.why_infinite(s)}: not differentially private",
+            f"at delta {s['delta']:g}" if private else f"{why_infinite(s)}: not differentially private",
             "answer-epsilon",
         ),
         _tile(
             "survivors",
             data(came, f"{came} of {asked}"),
-            "answers asked for in all rounds; " + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
+            "answers that arrived; " + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
             "answer-survivors",
         ),
         _tile(
@@ -114,68 +98,27 @@ def _answer(run: RunFiles) -> Html:
             "answer-wall",
         ),
     ]
-    note = (
-        f"The corpus is {s['corpus_note'] or s['corpus']}. Its figures are not comparable with any paper's unless it "
-        "is that paper's corpus."
-    )
+    rows = [x for name, words in facts(run) for x in (node("dt", name), node("dd", words))]
     return node(
         "section",
         _words(run),
         node("dl", *tiles, class_="tiles"),
-        node("p", note, class_="dim"),
+        node("dl", *rows, class_="facts", id="facts"),
         id="answer",
         aria_label="The answer",
     )
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f} times" if ratio >= 0.1 else f"{100 * ratio:.2g} % of"
+
+
 def _words(run: RunFiles) -> Html:
-    return node("ul", *(node("li", node("strong", n), " ", said) for n, said in plain(run)), class_="plain", id="plain")
-
-
-def plain(run: RunFiles) -> tuple[tuple[str, str], ...]:
-    """The answer for somebody who knows neither the method nor the field: three sentences, each with its figure."""
-    s = run.summary
-    up = human_bytes(s["bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"])
-    by: dict[str, list[str]] = {}
-    for d in run.disclosures["each_silo_sends"]:
-        by.setdefault(d["channel"], []).append(f"{d['name']} ({d['shape'].partition(':')[0]})")
-    sent = [f"{_CHANNELS[channel]}: {' and '.join(things)}" for channel, things in by.items()]
-    if s["reference"]:
-        left = "This run is a reference and no federation: nothing was protected, and nothing had to be."
-    elif not sent:
-        left = "Nothing."
-    else:
-        left = f"No sentence, word or label. In a round a silo sent {up} on average: {'; '.join(sent)}."
-    good = (
-        f"On the test split, on which nobody trained, the model scores {s['value']:.4f} in "
-        f"{_METRICS.get(s['metric'], s['metric'])}; 1 is perfect, 0 is worst."
-    )
-    if s["epsilon"] == "inf":
-        budget = (
-            f"None was kept ({run_privacy.why_infinite(s)}): epsilon is infinite. What is published, the model "
-            "included, may tell something about single examples."
-        )
-    else:
-        whose = "a whole silo" if s["dp"] == "silo" else "one record of a silo"
-        of = f", of a budget of {s['epsilon_budget']:g}" if s.get("epsilon_budget") else ""
-        budget = (
-            f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent "
-            f"can tell about {whose}; smaller is safer."
-        )
-    return ("How good it is.", good), ("What left a silo.", left), ("Privacy budget.", budget)
-
-
-_METRICS = {
-    "auc": "area under the precision-recall curve (auc)",
-    "f1": "F1, the balance of precision and recall",
-    "micro_f1": "micro F1, the balance of precision and recall over all examples",
-    "macro_f1": "macro F1, the balance of precision and recall averaged over classes",
-}
-_CHANNELS = {
-    "masked": "masked, so that nobody can read one silo's, only the sum over all",
-    "sealed": "sealed, so that the coordinator alone can read it",
-    "clear": "not masked, so that the coordinator can read each silo's",
-}
+    items = [
+        node("li", node("strong", name), " ", said, *([node("ul", *(node("li", x) for x in more))] if more else []))
+        for name, said, more in plain(run)
+    ]
+    return node("ul", *items, class_="plain", id="plain")
 
 
 def _contents(run: RunFiles) -> Html:
@@ -272,6 +215,6 @@ def _again(run: RunFiles) -> Html:
         node("p", "or, with everything that was settled by default written out,"),
         node("pre", f"sottovoce simulate --config {run.path}/config.toml"),
         node("p", "With the same seed and versions it ends with the same model, bit for bit."),
-        table(("", "value"), rows, "Versions, seed and hashes", numbers=False, id_="versions"),
+        table(("", ""), rows, "Versions, seed and hashes", numbers=False, id_="versions"),
         details("config.toml", node("pre", run.config_text)),
     )

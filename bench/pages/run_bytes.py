@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -11,89 +12,126 @@ from bench.pages.elements import NONE, Html, details, exact, node, section, tabl
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["plan", "plan_rows", "seconds", "traffic"]
+__all__ = ["plan", "plan_rows", "round_bytes", "seconds", "total_words", "traffic"]
 
-#: (message kind, channel) in the words of the report; what is not here keeps its own name.
+_FAR = 0.2  #: bars below this share of the reference line can hardly be seen beside it
+_MOST = 0.8  #: share of the bytes from which on one kind hides the others, which then get a chart of their own
+_CONTROL = "control messages"
+#: (message kind, channel) in the words of the report; what is not here is a control message.
 _KINDS = {
     ("chunk", "masked"): "masked update",
     ("upload", "masked"): "shares beside it",
     ("chunk", "sealed"): "sealed values",
-    ("sealed", "sealed"): "announcements of arrays",
     ("sum", "control"): "keys, signatures, released shares",
     ("chunk", "broadcast"): "model and other broadcast arrays",
-    ("broadcast", "control"): "announcements of arrays",
-    ("handshake", "control"): "connection",
 }
 
 
 def _kind(line: dict[str, Any], masked: bool) -> str:
-    name = _KINDS.get((line["kind"], line["channel"]), line["kind"])
+    name = _KINDS.get((line["kind"], line["channel"]), _CONTROL)
     return "update, not masked" if name == "masked update" and not masked else name
 
 
 def traffic(run: RunFiles) -> Html:
-    s = run.summary
     if not run.rounds:
         return section("bytes", "Bytes", node("p", "There was no round."))
-    parts = [_direction(run, "up"), _cumulative(run), _direction(run, "down")]
+    parts = [*_direction(run, "up"), _cumulative(run), *_direction(run, "down")]
     if run.on_the_wire:
         parts.append(details("every kind of message", _every(run)))
-        before = sum(t["wire_bytes"] for t in run.traffic if t["round"] < 0)
-        note = (
-            f"In all {human_bytes(s['bytes_up_total'])} went up and {human_bytes(s['bytes_down_total'])} down, "
-            f"{human_bytes(before)} of it before the first round (connections, keys). Counted are the bytes that the "
-            "programs put on the wire, encryption and framing included; TCP and IP headers are not."
-        )
-    else:
-        note = "Nothing crossed a wire in this run. Shown are the arrays as they were coded, without framing and keys."
-    return section("bytes", "What it cost in bytes", node("p", note), *parts)
+    return section("bytes", "What it cost in bytes", node("p", total_words(run), id="total-bytes"), *parts)
 
 
-def _direction(run: RunFiles, direction: str) -> Html:
-    s, rounds = run.summary, run.rounds
-    x = [str(r["round"] + 1) for r in rounds]
-    verb = "uploaded" if direction == "up" else "downloaded"
-    if run.on_the_wire:
-        at = {r["round"]: i for i, r in enumerate(rounds)}
-        sums: dict[str, list[int]] = defaultdict(lambda: [0] * len(rounds))
-        for t in run.traffic:
-            if t["direction"] == direction and t["round"] in at:
-                sums[_kind(t, s["masked"])][at[t["round"]]] += t["wire_bytes"]
-        stacks = sorted(sums.items(), key=lambda item: -sum(item[1]))
-        series = [Series(name, values, kind="bar", stack=True) for name, values in stacks]
-        total = [sum(values) for values in zip(*sums.values())]
-    else:
-        total = [r[f"arrays_{direction}"] for r in rounds]
-        series = [Series("arrays as coded", total, kind="bar", stack=True)]
-    says = trend(f"All silos together {verb}", total, "bytes")
-    fedavg = s.get("model_float32_bytes", 0)
-    if fedavg:
-        line = [fedavg * len(r["participants"]) for r in rounds]
-        series.append(Series("plain FedAvg, float32", line, dashed=True, marks=False))
-        says += f" Plain FedAvg in float32 would send {human_bytes(fedavg)} per silo and round."
-    return draw(
-        Chart(
-            f"bytes-{direction}",
-            f"Bytes {verb} by all silos, by round and kind of message",
-            says,
-            "round",
-            f"bytes {direction}",
-            series,
-            x=x,
-            y_unit="bytes",
-        )
+def total_words(run: RunFiles) -> str:
+    s = run.summary
+    if not run.on_the_wire:
+        return "Nothing crossed a wire in this run. Shown are the arrays as they were coded, without framing and keys."
+    before = sum(t["wire_bytes"] for t in run.traffic if t["round"] < 0)
+    return (
+        f"In a round a silo sent {human_bytes(s['bytes_up_per_silo_round'])} and received "
+        f"{human_bytes(s['bytes_down_per_silo_round'])} on average. All silos in the whole run: "
+        f"{human_bytes(s['bytes_up_total'])} up, {human_bytes(s['bytes_down_total'])} down, "
+        f"{human_bytes(before)} of it before the first round (connections, keys). Counted are the bytes that the "
+        "programs put on the wire, encryption and framing included; TCP and IP headers are not."
     )
 
 
+def round_bytes(run: RunFiles, direction: str) -> list[int]:
+    """Of all silos, round by round: on the wire where there was one, else the arrays as coded. What was sent before the
+    first round is no round's."""
+    if not run.on_the_wire:
+        return [r[f"arrays_{direction}"] for r in run.rounds]
+    sums: dict[int, int] = defaultdict(int)
+    for t in run.traffic:
+        if t["direction"] == direction:
+            sums[t["round"]] += t["wire_bytes"]
+    return [sums[r["round"]] for r in run.rounds]
+
+
+def _stacks(run: RunFiles, direction: str) -> list[Series]:
+    """By kind of message, the heaviest first."""
+    if not run.on_the_wire:
+        return [Series("arrays as coded", round_bytes(run, direction), kind="bar", stack=True)]
+    at = {r["round"]: i for i, r in enumerate(run.rounds)}
+    sums: dict[str, list[int]] = defaultdict(lambda: [0] * len(run.rounds))
+    for t in run.traffic:
+        if t["direction"] == direction and t["round"] in at:
+            sums[_kind(t, run.summary["masked"])][at[t["round"]]] += t["wire_bytes"]
+    stacks = sorted(sums.items(), key=lambda item: -sum(item[1]))
+    return [Series(name, values, kind="bar", stack=True) for name, values in stacks]
+
+
+def _direction(run: RunFiles, direction: str) -> list[Html]:
+    s, rounds, total = run.summary, run.rounds, round_bytes(run, direction)
+    x = [str(r["round"] + 1) for r in rounds]
+    verb, infinitive = ("uploaded", "upload") if direction == "up" else ("downloaded", "download")
+    series = _stacks(run, direction)
+    says = trend(f"All silos together {verb}", total, "bytes")
+    line: list[int] = []
+    fedavg, reference = s.get("model_float32_bytes", 0), []
+    if fedavg:
+        line = [fedavg * len(r["participants"]) for r in rounds]
+        reference = [Series("plain FedAvg, float32", line, dashed=True, marks=False)]
+        each = human_bytes(min(line)) + ("" if min(line) == max(line) else f" to {human_bytes(max(line))}")
+        says += f" With plain FedAvg in float32 they together would {infinitive} {each} a round."
+    name = f"Bytes {verb} by all silos"
+    title = f"{name}, by round and kind of message"
+    found = [draw(_bars(f"bytes-{direction}", title, says, [*series, *reference], x, f"bytes {direction}"))]
+    return found + [draw(c) for c in _closer(direction, name, series, total, min(line, default=0), x)]
+
+
+def _closer(
+    direction: str, name: str, series: list[Series], total: list[int], fedavg: int, x: list[str]
+) -> Iterator[Chart]:
+    """What cannot be seen beside something large has a chart of its own: all kinds, or all but the largest."""
+    id_, y_name, first, says = f"bytes-{direction}-rest", f"bytes {direction}", 0, ""
+    most = series[0]
+    own = [int(v) for v in most.values]  # type: ignore[arg-type]  # beside the rounds, none of them missing
+    share = sum(own) / max(sum(total), 1)
+    if max(total) < _FAR * fedavg:
+        title = f"{name}, without FedAvg's line"
+    elif len(series) > 2 and share > _MOST:
+        first, title = 1, f"{name}, without {most.name}"
+        rest = [whole - part for whole, part in zip(total, own)]
+        percent = f"{100 * share:.1f} %" if share < 0.9995 else "More than 99.9 %"
+        says = f"{percent} of all was {most.name}. The rest: {trend('all silos together', rest, 'bytes')}"
+    else:
+        return
+    yield _bars(id_, title, says or trend("All silos together", total, "bytes"), series, x, y_name, first)
+
+
+def _bars(id_: str, title: str, says: str, series: list[Series], x: list[str], y_name: str, first: int = 0) -> Chart:
+    return Chart(id_, title, says, "round", y_name, series[first:], x=x, y_unit="bytes", first_colour=first)
+
+
 def _cumulative(run: RunFiles) -> Html:
-    s, key = run.summary, "bytes_up" if run.on_the_wire else "arrays_up"
-    sent = list(accumulate(r[key] for r in run.rounds))
+    s = run.summary
+    sent = list(accumulate(round_bytes(run, "up")))
     points = [(float(b), r["dev"]) for b, r in zip(sent, run.rounds)]
     return draw(
         Chart(
             "metric-by-bytes",
-            f"dev {s['metric']} against all bytes uploaded so far",
-            f"After {human_bytes(sent[-1])} it was {run.rounds[-1]['dev']:.4f}.",
+            f"dev {s['metric']} against the bytes that all silos uploaded so far",
+            f"After {human_bytes(sent[-1])} in {len(sent)} rounds it was {run.rounds[-1]['dev']:.4f}.",
             "bytes uploaded",
             f"dev {s['metric']}",
             [Series(s["method"], points, labels=[f"round {r['round'] + 1}" for r in run.rounds])],

@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from bench.pages.charts import Chart, Series, draw
 from bench.pages.elements import Html, exact, node, section, table
-from bench.pages.run_protection import not_protected, protection, utility
-from bench.progress import human_bytes
+from bench.pages.run_protection import not_protected, protection, trust, utility
+from bench.pages.run_words import rounds_with, why_infinite
 from bench.runfiles import RunFiles
 
-__all__ = ["left", "why_infinite"]
+__all__ = ["HEAD", "disclosure_rows", "left"]
 
-_HEAD = ("what", "channel", "consists of", "readable by", "what it tells", "privacy budget")
+HEAD = ("what", "channel", "in rounds", "consists of", "readable by", "what it tells", "privacy budget")
 
 
-def why_infinite(s: dict[str, Any]) -> str:
-    """Of a run whose epsilon is infinite: noise or none, which is not the same thing to say."""
-    if s.get("dp", "off") == "off":
-        return "no noise was added"
-    return "noise was added, but something else was released without any"
+def disclosure_rows(run: RunFiles) -> list[tuple[str, ...]]:
+    keys = ("shape", "readable_by", "reveals", "privacy")
+    return [
+        (x["name"], x["channel"], rounds_with(run, x["name"]).removeprefix("rounds ").removeprefix("round "))
+        + tuple(x[k] for k in keys)
+        for x in run.disclosures["each_silo_sends"]
+    ]
 
 
 def left(run: RunFiles) -> Html:
-    s, d = run.summary, run.disclosures
-    rows = [
-        (x["name"], x["channel"], x["shape"], x["readable_by"], x["reveals"], x["privacy"])
-        for x in d["each_silo_sends"]
-    ]
+    s = run.summary
     parts: list[Html] = [
         node("p", s["reference"])
         if s["reference"]
         else node(
             "p",
-            "Sentences, words and labels never leave a silo. In each round each silo that took part sent the "
-            "following, and would have refused to send anything else:",
+            "Sentences, words and labels never leave a silo. A silo that took part in a round sent the following, and "
+            "would have refused to send anything else:",
         ),
-        table(_HEAD, rows, "What each silo sent", numbers=False, id_="disclosures"),
+        table(HEAD, disclosure_rows(run), "What each silo sent", numbers=False, id_="disclosures"),
     ]
     if run.on_the_wire:
         parts.append(_channels(run))
-    if s["masked"] and not s["reference"]:
-        parts.append(node("p", f"A masked sum hides its parts as long as {d['masks_hold_if']}."))
+    if said := trust(run):
+        parts.append(node("p", said, id="trust"))
     parts += [protection(run), _epsilon(run)]
     if (curve := utility(run)) is not None:
         parts.append(curve)
@@ -62,8 +59,8 @@ def _channels(run: RunFiles) -> Html:
         "sealed": "sealed (readable by the coordinator alone)",
         "control": "control (keys, signatures, acknowledgements)",
     }
-    rows = [(words.get(c, c), f"{n:,}", human_bytes(n)) for c, n in sorted(sums.items(), key=lambda i: -i[1])]
-    return table(("how it travelled", "bytes, all silos and rounds", ""), rows, "Uploads by channel", id_="channels")
+    rows = [(words.get(c, c), f"{n:,}") for c, n in sorted(sums.items(), key=lambda i: -i[1])]
+    return table(("how it travelled", "bytes"), rows, "Uploads of all silos in the whole run", id_="channels")
 
 
 def _epsilon(run: RunFiles) -> Html:

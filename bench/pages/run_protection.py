@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bench.pages.charts import Chart, Series, draw
 from bench.pages.elements import Html, node, table
 from bench.runfiles import RunFiles
 
-__all__ = ["not_protected", "protection", "protection_rows", "sentences", "utility"]
+__all__ = ["not_protected", "protection", "protection_rows", "sentences", "trust", "utility"]
 
 _CHANNEL = {
-    "masked": "masks: nobody reads one silo's part, only the sum",
+    "masked": "masks: only the sum can be read",
     "sealed": "encryption on the way; the coordinator reads it",
     "clear": "nothing on the way: the coordinator reads it",
 }
+
+
+def trust(run: RunFiles) -> str:
+    """What masks do, and on what conditions: the one place where the report says so. Empty where nothing was masked."""
+    s, d = run.summary, run.disclosures
+    masked = [x for x in d["each_silo_sends"] if x["channel"] == "masked"]
+    if not s["masked"] or s["reference"] or not masked:
+        return ""
+    text = (
+        "Of what is masked, only the sum over the silos can be read, and no silo's own part, as long as "
+        f"{d['masks_hold_if']}."
+    )
+    lies = [f"of {x['name']}, a silo's own part can be read if {x['unless']}" for x in masked if x.get("unless")]
+    return text + "".join(f" One exception: {lie}." for lie in lies)
 
 
 def protection_rows(run: RunFiles) -> list[tuple[str, str, str]]:
@@ -42,12 +54,13 @@ def protection(run: RunFiles) -> Html:
     )
 
 
-def sentences(s: dict[str, Any], simulated: bool) -> list[str]:
+def sentences(run: RunFiles) -> list[str]:
     """What a reader of this run must not believe to be protected."""
+    s = run.summary
     dp, unit = s.get("dp", "off"), s.get("privacy_unit") or "record"
     found = []
     if s["epsilon"] == "inf":
-        found.append("What the sums, the sealed values and the final model tell about any record: epsilon is infinite.")
+        found.append("What was sent, and the final model, may tell something about any record: epsilon is infinite.")
     if dp == "record":
         found += [
             f"A person with several {unit}s: k of them cost more than k times epsilon.",
@@ -56,16 +69,16 @@ def sentences(s: dict[str, Any], simulated: bool) -> list[str]:
         ]
     if dp == "silo":
         found.append("That a silo took part, and when its budget ended.")
-    if s["masked"] and not s["reference"]:
-        found.append("Against a coordinator that colludes with a third of the silos or more, one silo's part of a sum.")
+    if trust(run):
+        found.append("A silo's own part of a sum, where the conditions named above for what is masked do not hold.")
     found.append("Facts about the population that are true with or without any one record.")
-    if dp != "off" and simulated:
+    if dp != "off" and run.partition is not None:
         found.append("Anything, against whoever knows this simulation's seed: its noise comes from it.")
     return found
 
 
 def not_protected(run: RunFiles) -> Html:
-    items = [node("li", x) for x in sentences(run.summary, run.partition is not None)]
+    items = [node("li", x) for x in sentences(run)]
     return node("div", node("h3", "What is not protected"), node("ul", *items), id="unprotected")
 
 

@@ -119,4 +119,4 @@ def _heat(id_: str, columns: list[str], counts: list[list[int]], sums: list[int]
         for i, row in enumerate(counts)
     ]
     whole = node("table", node("thead", top), node("tbody", *lines), class_="heat", id=id_)
-    return node("div", whole, class_="scroll", tabindex="0", role="region", aria_label="examples by silo")
+    return node("div", whole, class_="scroll tall", tabindex="0", role="region", aria_label="examples by silo")

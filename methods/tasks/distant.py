@@ -130,6 +130,8 @@ class DistantTask(Task):
             self._known = {}
             self._vocabulary_size = knobs.hash_words + 2
             self.vocabulary_kind = "hashed"
+        start = "starting from given word vectors" if vectors is not None else "starting from random numbers"
+        self.network_words = f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
 
     # The vocabulary
 
@@ -170,6 +172,12 @@ class DistantTask(Task):
         relations = json.dumps(list(self.labels))
         content = {"classes": relations, "vocabulary": words}
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in content.items()}
+
+    def held_out(self, split: Split) -> Mapping[str, int]:
+        rows = self.corpus.split(split)
+        pairs = np.unique(np.stack([np.asarray(rows.head), np.asarray(rows.tail)]), axis=1).shape[1]
+        facts = len(np.unique(self.corpus.gold[split], axis=0))
+        return {"sentences": len(rows), "entity pairs": pairs, "facts to find": facts}
 
     def train_size(self) -> int:
         return len(self.corpus.train)

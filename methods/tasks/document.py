@@ -97,6 +97,7 @@ class DocumentTask(Task):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
+        self.network_words = f"a document encoder, starting from {checkpoint.words}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
@@ -156,6 +157,11 @@ class DocumentTask(Task):
     def agreement(self) -> Mapping[str, str]:
         classes = hashlib.sha256(json.dumps([*self.relations, self.head]).encode())
         return {"encoder": self.checkpoint.sha256, "classes": classes.hexdigest()}
+
+    def held_out(self, split: Split) -> Mapping[str, int]:
+        labels = self._split(split).labels
+        counts = {"documents": len(self.documents(split)), "entity pairs": len(labels)}
+        return counts | {"relations to find": int(labels.sum())}
 
     def train_size(self) -> int:
         return self.corpus.counts("train").documents

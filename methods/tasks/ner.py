@@ -92,6 +92,8 @@ class NerTask(Task):
         cut = self._pieces_now("train").shortened  # before silos are forked, so that they share it
         long = f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut" if cut else ""
         self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
+        kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
+        self.network_words = f"{kind}, starting from {checkpoint.words}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
@@ -110,6 +112,10 @@ class NerTask(Task):
                 self.knobs.max_length,
             )
         return self._pieces[split]
+
+    def held_out(self, split: Split) -> Mapping[str, int]:
+        rows = self.corpus.splits[split]
+        return {"sentences": len(rows), "entities to find": len(np.asarray(rows.entities))}
 
     # Tag sets
 

@@ -114,6 +114,7 @@ class SentenceTask(Task):
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
         self.labels, self.none = corpus.relations, corpus.none
+        self.network_words = f"a sentence encoder, starting from {checkpoint.words}"
         self.metric = knobs.metric  # type: ignore[misc]
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
@@ -142,6 +143,9 @@ class SentenceTask(Task):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+
+    def held_out(self, split: Split) -> Mapping[str, int]:
+        return {"sentences": len(self.corpus.splits[split])}
 
     def train_size(self) -> int:
         return len(self.corpus.splits["train"])

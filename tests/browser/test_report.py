@@ -15,12 +15,22 @@ from typing import Any
 
 import pytest
 
+from bench.progress import human_bytes
 from bench.report import write_report
 from bench.runfiles import read_run
 from tests.browser.chromium import Tab, chromium, needs_chromium
 from tests.conftest import ROOT, SMALL, Running, command, lines, summary, wait_for
 
 pytestmark = needs_chromium
+
+#: The kinds of message that have a name of their own in the byte charts.
+KINDS = {
+    ("chunk", "masked"): "masked update",
+    ("upload", "masked"): "shares beside it",
+    ("chunk", "sealed"): "sealed values",
+    ("sum", "control"): "keys, signatures, released shares",
+    ("chunk", "broadcast"): "model and other broadcast arrays",
+}
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +105,11 @@ def plotted(tab: Tab, chart: str) -> dict[str, list[Any]]:
     return dict(tab.run(f"{option}.series.map(s => [s.name, s.data])"))
 
 
+def colours(tab: Tab, chart: str) -> dict[str, str]:
+    option = f"echarts.getInstanceByDom(document.querySelector('#{chart} .plot')).getOption()"
+    return dict(tab.run(f"{option}.series.map(s => [s.name, s.color])"))
+
+
 def tile(tab: Tab, name: str) -> tuple[str, str]:
     value, shown = tab.run(f"(e => [e.value, e.textContent])(document.querySelector('#answer-{name} data'))")
     return value, shown
@@ -108,11 +123,18 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     asked = sum(len(r["participants"]) for r in rounds)
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
-    good, left, budget = tab.run("[...document.querySelectorAll('#plain li')].map(e => e.textContent)")
+    good, left, budget = tab.run("[...document.querySelectorAll('#plain > li')].map(e => e.textContent)")
     assert f"scores {s['value']:.4f} in area under" in good and f"a silo sent {sent / asked / 1000:.1f} kB" in left
-    assert "the coordinator alone can read it: names (16 bytes per bag" in left
-    assert "only the sum over all: update (one number per model parameter)" in left
-    assert "None was kept (no noise was added): epsilon is infinite." in budget
+    assert f"Before the first round the same model scored {s['before_value']:.4f} there." in good
+    assert f"before the first round {s['before_value']:.4f}" in tab.run(
+        "document.querySelector('#answer-metric').innerText"
+    )
+    assert "the coordinator can read it and nobody else: names (16 bytes per bag of the silo) and values" in left
+    assert "only the sum over the silos can be read" in left and ": update (one number per model parameter)." in left
+    assert "No bound: no noise was added, so epsilon is infinite." in budget
+    figures = tab.run("[...document.querySelectorAll('#facts data')].map(e => [e.value, e.textContent])")
+    examples = sum(json.loads((run / "partition.json").read_text())["sizes"])
+    assert figures == [[str(n), f"{n:,}"] for n in (s["parameters"], *s["test_size"].values(), examples)]
     assert tile(tab, "epsilon") == ("inf", "infinite")
     assert "no noise was added" in tab.run("document.querySelector('#answer-epsilon').textContent")
     assert {x["epsilon_after"] for x in lines(run / "privacy.jsonl")} == {"inf"}
@@ -139,19 +161,31 @@ def test_every_chart_and_the_table_behind_it_have_the_logs_numbers(tab: Tab, run
         sums = [sum(t["wire_bytes"] for t in own if t["round"] == k) for k in range(-1, 2)]
         assert [sum(x) for x in zip(*drawn.values())] == sums[1:]
         assert sum(sums) == s[f"bytes_{direction}_total"]
-        by_kind: dict[tuple[str, str], int] = defaultdict(int)
-        for t in traffic:
-            if t["direction"] == direction and t["round"] == 0:
-                by_kind[t["kind"], t["channel"]] += t["wire_bytes"]
-        assert sorted(x[0] for x in drawn.values() if x[0]) == sorted(by_kind.values())
+        by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for t in own:
+            if t["round"] >= 0:
+                by_kind[KINDS.get((t["kind"], t["channel"]), "control messages")][t["round"]] += t["wire_bytes"]
+        assert drawn == by_kind
         for name, values in drawn.items():
             assert column(tab, f"bytes-{direction}", name) == values
+        # What the largest kind hides is drawn once more without it, in the same colours.
+        largest = max(by_kind, key=lambda kind: sum(by_kind[kind]))
+        assert plotted(tab, f"bytes-{direction}-rest") == {k: v for k, v in by_kind.items() if k != largest}
+        share = f"{100 * sum(by_kind[largest]) / sum(sums[1:]):.1f} % of all was {largest}"
+        assert share in tab.run(f"document.querySelector('#bytes-{direction}-rest').textContent")
+        hues = [colours(tab, f"bytes-{direction}{rest}") for rest in ("", "-rest")]
+        assert len(set(hues[0].values())) == len(hues[0]) and hues[0] | hues[1] == hues[0]
+        together = f"they together would {direction}load {human_bytes(reference[0])} a round"
+        assert together in tab.run(f"document.querySelector('#bytes-{direction}').textContent")
+        assert f"{human_bytes(s[f'bytes_{direction}_per_silo_round'])} " in tab.run(
+            "document.querySelector('#total-bytes').textContent"
+        )
     assert plotted(tab, "bytes-up")["masked update"][0] == sum(
         t["wire_bytes"] for t in traffic if t["channel"] == "masked" and t["kind"] == "chunk" and t["round"] == 0
     )
     total, points = 0, []
     for r in rounds:
-        total += r["bytes_up"]
+        total += sum(t["wire_bytes"] for t in traffic if t["direction"] == "up" and t["round"] == r["round"])
         points.append([total, r["dev"]])
     assert list(plotted(tab, "metric-by-bytes").values()) == [points]
     assert sum(x[0] for x in plotted(tab, "seconds").values()) == pytest.approx(sum(rounds[0]["phases"].values()))
@@ -164,9 +198,14 @@ def test_every_chart_and_the_table_behind_it_have_the_logs_numbers(tab: Tab, run
 def test_words_and_tables_of_the_page_are_those_of_the_logs(tab: Tab, run: Path) -> None:
     opened(tab, run / "report.html")
     sent = json.loads((run / "disclosures.json").read_text())["each_silo_sends"]
-    assert table(tab, "#disclosures") == [
-        [d[k] for k in ("name", "channel", "shape", "readable_by", "reveals", "privacy")] for d in sent
-    ]
+    keys = ("shape", "readable_by", "reveals", "privacy")
+    assert table(tab, "#disclosures") == [[d["name"], d["channel"], "all", *(d[k] for k in keys)] for d in sent]
+    assert all(r["numbers_sent"][d["name"]] > 0 for r in lines(run / "rounds.jsonl") for d in sent)
+    words = tab.run("document.querySelector('main').textContent")
+    assumed = json.loads((run / "disclosures.json").read_text())["masks_hold_if"]
+    # What masks hang on has one home, and nothing on the page says more than it.
+    assert words.count(f"as long as {assumed}") == words.count("collude") == 1
+    assert "nobody can read" not in words and "In each round" not in words
     traffic = lines(run / "traffic.jsonl")
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for t in traffic:
@@ -226,7 +265,21 @@ def test_page_can_be_used(tab: Tab, run: Path) -> None:
     tab.dark(False)
     tab.size(390, 800, mobile=True)
     tab.until("document.querySelector('#bytes-up svg').getBoundingClientRect().width <= 390")
-    assert tab.run("document.documentElement.scrollWidth") <= 390  # wide tables scroll within themselves
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    # No table is cut off at the side, but the silos' classes, of which there may be any number.
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    tab.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert tab.run(f"{cut}.map(e => e.querySelector('table').id)") in ([], ["partition"])
+    # The legend is whole: its names within the picture, below the tools and above the bars.
+    for chart in ("bytes-up", "bytes-up-rest", "silo-seconds"):
+        within = f"document.querySelector('#{chart} svg').getBoundingClientRect()"
+        names = (
+            f"[...document.querySelectorAll('#{chart} svg text')].map(e => [e.textContent, e.getBoundingClientRect()])"
+        )
+        wanted = list(plotted(tab, chart))
+        boxes = tab.run(f"{names}.map(([t, b]) => [t, b.left - {within}.left, b.right - {within}.right, b.bottom])")
+        shown = {t: (left, right) for t, left, right, _ in boxes}
+        assert all(shown[name][0] >= 0 and shown[name][1] <= 0 for name in wanted), (chart, shown)
     tab.size(1000, 800)
     assert tab.pdf().startswith(b"%PDF")
     quiet(tab, run / "report.html")

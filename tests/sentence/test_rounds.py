@@ -199,7 +199,7 @@ def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
     own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
     for name, value in own.items():
         np.testing.assert_array_equal(total[name if method == "fedcmc" else f"update/{name}"], value)
-    assert "unless the coordinator lies" in second.disclosures[0].reveals
+    assert "unless the coordinator lies" in second.disclosures[0].readable_by
 
 
 def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +14,13 @@ import pytest
 from rich.console import Console
 
 from bench import rundir
+from bench.calibrate import _apart
 from bench.launch import run_processes
 from bench.plan import make_plan
 from bench.plan_wire import _requests, _upload
 from bench.prepare import Study, prepare, warm
 from bench.progress import Follower
+from config.errors import UserError
 from config.load import load
 from crypto.coordinator_sum import OpenSum
 from crypto.encoding import Encoding
@@ -105,3 +109,19 @@ def test_command_prints_all_costs_and_warns_of_a_slow_line() -> None:
         assert words in done.stdout
     wrong = sottovoce("plan", *small, "BANDWIDTH=fast")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "BANDWIDTH" in wrong.stderr
+
+
+def test_what_goes_wrong_while_calibrating_is_a_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    """In a child, so that nothing of it is on the terminal but what the parent then says."""
+
+    def mistaken() -> dict[str, Any]:
+        raise UserError("EPSILON is too small.")
+
+    with pytest.raises(UserError, match="calibration cannot be made: EPSILON is too small"):
+        _apart(mistaken)
+    with pytest.raises(UserError, match="signal 9: this machine has not enough free memory"):
+        _apart(lambda: {"killed": os.kill(os.getpid(), signal.SIGKILL)})
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):  # ours, not the user's: with its trace, once
+        _apart(lambda: {"never": 1 // 0})
+    assert _apart(lambda: {"seconds": 1.5}) == {"seconds": 1.5}
+    assert capfd.readouterr() == ("", "")

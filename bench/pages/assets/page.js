@@ -24,7 +24,7 @@
   });
 
   const series = (spec, s, k, c) => {
-    const hue = s.dashed ? c.ink : c.series[k % c.series.length];
+    const hue = s.dashed ? c.ink : c.series[(k + spec.first_colour) % c.series.length];
     return {
       name: s.name, type: s.kind, data: s.values, stack: s.stack ? "all" : undefined,
       color: hue, itemStyle: { color: hue }, symbolSize: s.kind === "scatter" ? 10 : 5,
@@ -37,7 +37,21 @@
     };
   };
 
-  const option = (spec) => {
+  // The rows that a legend's names need at this width: all of them are shown, whatever the screen.
+  const font = getComputedStyle(document.body).fontFamily;
+  const pen = document.createElement("canvas").getContext("2d");
+  const rows = (names, width) => {
+    pen.font = `12px ${font}`;
+    let at = 0, count = 1;
+    for (const name of names) {
+      const wide = 35 + pen.measureText(name).width;  // a sign, two gaps, the name
+      if (at > 0 && at + wide > width) { count += 1; at = 0; }
+      at += wide;
+    }
+    return count;
+  };
+
+  const option = (spec, width) => {
     const c = {
       ink: colour("--ink"), dim: colour("--dim"), line: colour("--line"), card: colour("--card"),
       series: [0, 1, 2, 3, 4, 5, 6, 7].map((i) => colour("--c" + i)),
@@ -49,10 +63,11 @@
     const y = axis(spec.y_name, spec.y_unit, c, { type: "value", max: spec.y_max ?? undefined, nameGap: 10, min: 0 });
     if (spec.lying) { x.name = ""; y.nameGap = 28; x.axisLabel.hideOverlap = false; x.axisLabel.interval = 0; }
     const many = spec.series.length > 1;
+    const lines = many ? rows(spec.series.map((s) => s.name), width) : 0;
     return {
-      animation: false, aria: { enabled: false }, textStyle: { fontFamily: "inherit" },
-      grid: { left: 8, right: spec.lying ? 52 : 18, top: many ? 60 : 34, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "all" },
-      legend: many ? { type: "scroll", top: 28, left: 0, textStyle: { color: c.ink }, pageTextStyle: { color: c.dim }, inactiveColor: c.dim } : undefined,
+      animation: false, aria: { enabled: false }, textStyle: { fontFamily: font },
+      grid: { left: 8, right: spec.lying ? 52 : 18, top: 38 + 23 * lines, bottom: 8, outerBoundsMode: "same", outerBoundsContain: "all" },
+      legend: many ? { top: 32, left: 0, width: width - 10, itemGap: 12, itemWidth: 18, itemHeight: 11, textStyle: { color: c.ink }, inactiveColor: c.dim } : undefined,
       tooltip: {
         trigger: points ? "item" : "axis", confine: true, backgroundColor: c.card, borderColor: c.line, textStyle: { color: c.ink },
         axisPointer: { type: spec.series.some((s) => s.kind === "bar") ? "shadow" : "line" },
@@ -81,14 +96,21 @@
     };
   };
 
+  // A chart grows by what its legend needs, so that the picture itself stays as high.
+  const fit = (plot, spec) => {
+    const lines = spec.series.length > 1 ? rows(spec.series.map((s) => s.name), plot.clientWidth) : 0;
+    plot.style.height = `${spec.height + 23 * Math.max(0, lines - 1)}px`;
+  };
   const charts = [];
   for (const figure of document.querySelectorAll("figure.chart")) {
     const spec = JSON.parse(figure.querySelector("script.spec").textContent);
-    const chart = echarts.init(figure.querySelector(".plot"), null, { renderer: "svg" });
-    chart.setOption(option(spec));
-    charts.push([chart, spec]);
+    const plot = figure.querySelector(".plot");
+    fit(plot, spec);
+    const chart = echarts.init(plot, null, { renderer: "svg" });
+    chart.setOption(option(spec, plot.clientWidth));
+    charts.push([chart, spec, plot]);
   }
-  const again = () => { for (const [chart, spec] of charts) { chart.resize(); chart.setOption(option(spec), true); } };
+  const again = () => { for (const [chart, spec, plot] of charts) { fit(plot, spec); chart.resize(); chart.setOption(option(spec, plot.clientWidth), true); } };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(again, 120); });
