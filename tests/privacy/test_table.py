@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,8 @@ def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
     s = {"dp": dp, "epsilon": epsilon, "privacy_unit": unit, "masked": True, "reference": "", "metric": "f1"}
     sent = {"name": "update", "channel": "masked", "readable_by": "nobody; the coordinator reads only the sum"}
     rounds = [{"round": t, "dev": 0.1 * t} for t in range(2)]
-    return RunFiles(Path("."), s, rounds, [], privacy, [], {"each_silo_sends": [sent]}, {}, {}, "", None, None)
+    told = {"each_silo_sends": [sent], "masks_hold_if": "nobody colludes"}
+    return RunFiles(Path("."), s, rounds, [], privacy, [], told, {}, {}, "", None, None)
 
 
 def test_what_protects_what_is_what_the_ledgers_say() -> None:
@@ -70,9 +72,9 @@ def test_what_protects_what_is_what_the_ledgers_say() -> None:
     ]
     run = _run("record", 2.0, charged)
     rows = protection_rows(run)
-    assert rows[0][2] == "masks: nobody reads one silo's part, only the sum; free: computed from the model"
+    assert rows[0][2] == "masks: only the sum can be read; free: computed from the model"
     assert rows[1] == ("training", "nobody: it is what the silo computed with, and paid for", "DP-SGD: 4 steps")
-    said = " ".join(sentences(run.summary, simulated=True))
+    said = " ".join(sentences(replace(run, partition={})))  # a simulation's
     assert "several documents" in said and "seed" in said and "infinite" not in said
     drawn = str(utility(run))
     chart = json.loads(drawn[drawn.index("{") : drawn.rindex("}") + 1])
@@ -80,4 +82,4 @@ def test_what_protects_what_is_what_the_ledgers_say() -> None:
     exact = {"round": 0, "disclosure": "update", "event": "non-private release", "epsilon_after": "inf"}
     bare = _run("off", "inf", [{**line, **exact}])
     assert protection_rows(bare)[0][2].endswith("; without noise") and utility(bare) is None
-    assert "epsilon is infinite" in " ".join(sentences(bare.summary, simulated=False))
+    assert "epsilon is infinite" in " ".join(sentences(bare))
