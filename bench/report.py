@@ -16,8 +16,8 @@ from bench.pages.run import run_page
 from bench.pages.run_bytes import plan_rows, round_bytes, total_words
 from bench.pages.run_privacy import HEAD, disclosure_rows
 from bench.pages.run_protection import protection_rows, sentences, trust
-from bench.pages.run_silos import held_classes
-from bench.pages.run_words import facts, plain, warnings, why_infinite
+from bench.pages.run_silos import division
+from bench.pages.run_words import facts, lead, plain, warnings, why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles, read_run
 
@@ -38,6 +38,7 @@ def _markdown(run: RunFiles) -> str:
     parts = [
         f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
         *(f"> **{w}**\n" for w in warnings(s)),
+        f"{lead(run)}\n",
         "".join(f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more) for name, said, more in plain(run)),
         _answer(run),
         _rounds(run),
@@ -138,16 +139,7 @@ def _privacy(run: RunFiles) -> str:
 
 
 def _partition(p: dict[str, Any] | None) -> str:
-    if p is None:
-        return ""
-    sizes = p["sizes"]
-    note = f" {p['note']}." if p["note"] else ""
-    note += f" {held_classes(p)}"
-    return (
-        f"## Partition\n\n{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} "
-        f"examples, {sum(sizes)} in all.{note}\n\n"
-        "Only a simulation knows this: on separate machines nobody but the silo itself sees its classes.\n"
-    )
+    return "" if p is None else f"## Partition\n\n{division(p)}\n"
 
 
 def _plan(run: RunFiles) -> str:

@@ -55,6 +55,7 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         "known facts, not by reading. Some labels are wrong.",
     ),
     ("bag", "bags?", "All sentences with the same two entities and the same relation."),
+    ("keyed hash", "keyed hash", "A code that only those with a secret key can make. The coordinator has no such key."),
     ("fact", "facts?", "Two entities and the relation between them."),
     ("NA", "NA", "The class of pairs that have no relation."),
     ("precision", "[Pp]recision", "Of what the model reports, the share that is right."),
@@ -76,7 +77,7 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         r"p@\d+|p@mean",
         "Precision among the 100 facts that the model is most certain of (likewise 200, 300); p@mean is their mean.",
     ),
-    ("best_f1", "best_f1", "The best F1 at any place of that sorted list."),
+    ("best_f1", "best_f1", "The best balance of precision and recall (F1) at any place of that sorted list."),
     (
         "epsilon",
         "[Ee]psilon",

@@ -8,7 +8,7 @@ from bench.pages import run_bytes, run_privacy, run_silos
 from bench.pages.charts import Chart, Series, draw, trend
 from bench.pages.elements import Html, data, details, duration, exact, node, page, section, table
 from bench.pages.glossary import glossary
-from bench.pages.run_words import facts, plain, up_per_silo_round, warnings, why_infinite
+from bench.pages.run_words import facts, lead, plain, up_per_silo_round, warnings, why_infinite
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
@@ -26,33 +26,18 @@ def run_page(run: RunFiles) -> str:
         *([run_bytes.plan(run)] if run.plan else []),
         _again(run),
     ]
-    top = [_head(s), _answer(run)]
+    top = [_head(run), _answer(run)]
     words = node("div", glossary(Html("".join([*top, *parts]))), id="words")
     return page(f"{s['method']} on {s['corpus']}, seed {s['seed']}", *top, words, _contents(run), *parts)
 
 
-def _head(s: dict[str, Any]) -> Html:
-    silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
-    how = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
-    kept = "" if s["reference"] else "; the examples stayed where they were"  # a reference is no federation
-    own = "" if s["reference"] else ", each with data of its own,"
-    lead = (
-        f"A model for {_TASKS.get(s['task'], s['task'])} was trained by {silos}{own} in {s['rounds']} rounds, "
-        f"{how.get(s['runner'], s['runner'])}{kept}. The method: {s.get('method_summary', s['method']).rstrip('.')}."
-    )
-    parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead, class_="lead")]
+def _head(run: RunFiles) -> Html:
+    s = run.summary
+    parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead(run), class_="lead")]
     if s.get("citation"):
         parts.append(node("p", s["citation"], class_="dim"))
     parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
     return node("header", *parts)
-
-
-_TASKS = {
-    "distant": "relations between entities, from distant supervision,",
-    "sentence": "relations in sentences",
-    "document": "relations in documents",
-    "ner": "named entities",
-}
 
 
 def _tile(name: str, value: Html, note: str, id_: str) -> Html:

@@ -9,7 +9,7 @@ from typing import Any
 from bench.pages.elements import NONE, Html, details, node, section, table
 from bench.runfiles import RunFiles
 
-__all__ = ["silos"]
+__all__ = ["division", "held_classes", "silos"]
 
 _LEVELS = 8  #: shades of the partition's picture; page.css has a class for each
 _OPEN = 20  #: tables of more silos than this are folded
@@ -81,16 +81,21 @@ def held_classes(p: dict[str, Any]) -> str:
     return f"Of {len(p['labels'])} classes a silo holds {held[0]} to {held[-1]}, mostly {held[len(held) // 2]}."
 
 
+def division(p: dict[str, Any]) -> str:
+    """How the examples were divided, in words."""
+    sizes = p["sizes"]
+    each = f"{min(sizes):,} to {max(sizes):,} examples" if min(sizes) < max(sizes) else f"{sizes[0]:,} examples each"
+    return (
+        f"{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {each}, {sum(sizes):,} in all."
+        f"{' ' + p['note'] + '.' if p['note'] else ''} {held_classes(p)} Only a simulation knows this: on separate "
+        "machines nobody but the silo itself sees its classes."
+    )
+
+
 def _partition(p: dict[str, Any]) -> Html:
     sizes, counts, labels = p["sizes"], p["label_counts"], p["labels"]
-    note = (
-        f"{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {min(sizes)} to {max(sizes)} examples, {sum(sizes):,} "
-        f"in all.{' ' + p['note'] + '.' if p['note'] else ''} {held_classes(p)} "
-        f"Only a simulation knows this: on separate machines nobody but the "
-        "silo itself sees its classes."
-    )
     open_ = len(sizes) <= _OPEN * 2
-    parts = [node("p", note), details("silo by class", _heat("partition", labels, counts, sizes), open_=open_)]
+    parts = [node("p", division(p)), details("silo by class", _heat("partition", labels, counts, sizes), open_=open_)]
     if "histogram" in p:
         h = p["histogram"]
         bins = [f"{a:.3g} to {b:.3g}" for a, b in zip(h["edges"], h["edges"][1:])]

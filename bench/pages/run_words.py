@@ -12,7 +12,31 @@ from bench.pages.elements import NONE, Html, data, exact, node
 from bench.progress import human_bytes
 from bench.runfiles import RunFiles
 
-__all__ = ["facts", "plain", "rounds_with", "up_per_silo_round", "warnings", "why_infinite"]
+__all__ = ["facts", "lead", "plain", "rounds_with", "up_per_silo_round", "warnings", "why_infinite"]
+
+
+_TASKS = {
+    "distant": "finds relations between two entities, learnt by distant supervision,",
+    "sentence": "finds relations in sentences",
+    "document": "finds relations in documents",
+    "ner": "finds named entities",
+}
+_RUNNERS = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
+
+
+def lead(run: RunFiles) -> str:
+    """What was run. A reference is no federation, and nothing is said of it that only a federation can claim."""
+    s = run.summary
+    start = "In a simulation, a model" if run.partition is not None else "A model"
+    silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
+    own, kept = (
+        ("", "") if s["reference"] else (", each with data of its own,", "; the examples stayed where they were")
+    )
+    method = str(s.get("method_summary", s["method"])).rstrip(".")
+    return (
+        f"{start} that {_TASKS[s['task']]} was trained by {silos}{own} in {s['rounds']} rounds, "
+        f"{_RUNNERS[s['runner']]}{kept}. The method: {method}."
+    )
 
 
 def warnings(s: Mapping[str, Any]) -> list[str]:
@@ -144,5 +168,6 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
         cut = f" examples, divided among {len(sizes)} silos ({run.partition['spec']})"
         found.append(("Training data", node("span", data(sum(sizes), f"{sum(sizes):,}"), cut)))
     note = s["corpus_note"] or s["corpus"]
-    found.append(("Corpus", node("span", f"{note}. Compare with a paper only if it is that paper's corpus.")))
+    compare = "" if "synthetic" in note else " Compare with a paper only if it is that paper's corpus."
+    found.append(("Corpus", node("span", f"{note}.{compare}")))
     return found
