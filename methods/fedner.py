@@ -11,8 +11,9 @@ Findings of ACL. With theta the prompts, T^k the types that silo k annotates and
 3. *Training* on mean_i (w_i source_i + target_i + end_i); the update is averaged over silos, each counting the same.
 
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large silos do not drown
-small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales a silo's
-weights to mean one, because raw weights all shrink towards the mean cosine and the source loss fades. Only q, its
+small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales to mean
+one the weights of a silo's sentences that have such a gradient, because raw weights all shrink towards the mean cosine
+and the source loss fades. Only q, its
 projections and the label weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and it is that noisy
@@ -126,9 +127,10 @@ def new_weights(w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: fl
     defined = (norms > 0) & (length > 0)
     cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
     new = np.where(defined, alpha * w + (1 - alpha) * cosine, w)
-    if mode == "safe" and len(new):
-        new = np.clip(new, 0.0, None)
-        new = new / new.mean() if new.mean() > 0 else np.ones(len(new))
+    if mode == "safe" and defined.any():
+        # Only sentences that have a source loss: the others' weights do nothing, and would draw the mean to themselves.
+        kept = np.clip(new[defined], 0.0, None)
+        new[defined] = kept / kept.mean() if kept.mean() > 0 else 1.0
     return new.astype(np.float32)
 
 
