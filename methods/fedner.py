@@ -11,10 +11,9 @@ Findings of ACL. With theta the prompts, T^k the types that silo k annotates and
 3. *Training* on mean_i (w_i source_i + target_i + end_i); the update is averaged over silos, each counting the same.
 
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large silos do not drown
-small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales to mean
-one the weights of a silo's sentences that have such a gradient, because raw weights all shrink towards the mean cosine
-and the source loss fades. Only q, its
-projections and the label weights travel; the language model never does.
+small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales to mean one the weights of a
+silo's sentences that have such a gradient, because raw weights all shrink towards the mean cosine and the source loss
+fades. Only q, its projections and the label weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and it is that noisy
 G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models and on noisy releases, and on no

@@ -152,7 +152,8 @@ def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> Non
     assert len(new_weights(np.zeros(0), np.zeros((0, 2)), t, 0.9, "safe")) == 0
     # Cosines 0 and 0.2 beside a sentence without a source gradient: 0.9 and 0.92 to mean one; the third has no say.
     three = np.array([[0.0, 1.0], g[0], [0.0, 0.0]])
-    np.testing.assert_allclose(new_weights(np.ones(3), three, t, 0.9, "safe"), [0.9 / 0.91, 0.92 / 0.91, 1.0], rtol=1e-6)
+    w = new_weights(np.ones(3), three, t, 0.9, "safe")
+    np.testing.assert_allclose(w, [0.9 / 0.91, 0.92 / 0.91, 1.0], rtol=1e-6)
 
 
 def test_the_loss_weighs_the_source_alone() -> None:
