@@ -29,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",  # with "rich", every "[default: …]" would be taken for a style and vanish
 )
 console = Console()
 
@@ -148,7 +148,7 @@ def study(
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
 ) -> None:
-    """Show what a study discloses, its hash, and the hashes that its file may name."""
+    """Show what a study discloses, its hash, and the [hashes] that its file may name."""
     from bench.consortium import Machine, show_study
 
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)

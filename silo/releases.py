@@ -60,7 +60,8 @@ class Releases:
     def forget(self) -> None:
         self._said = None
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            for path in (self._path, self._path.with_suffix(".new")):  # also what a full disk left of one
+                path.unlink(missing_ok=True)
 
 
 def _digest(question: SumStep) -> bytes:

@@ -74,6 +74,13 @@ PLAYS = {
         ),
         survivors=4,
     ),
+    # Cut off in the middle of an upload that the sum cannot do without: not resumed, but asked for again.
+    "upload-cut": Play(
+        (Fault("silo-001", 0, "cut", name="send:upload"),),
+        {"silos": 3, "deadline": _NEVER},
+        survivors=3,
+        event={"event": "sum-failed"},
+    ),
     # All are needed, one loses what the round's first exchange left: begun again at once, without waiting in vain.
     "all-needed": Play(
         (Fault("silo-001", 0, "kill", name="hear:go", occurrence=1),),
