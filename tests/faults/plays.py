@@ -24,8 +24,8 @@ class Play:
     survivors: int = 0  #: of every round, where the play says how many
     event: dict[str, str] = field(default_factory=dict)  #: fields of an event that must have happened
 
-    def run(self, folder: Path, method: str = "lazymil") -> Result:
-        study: Study = tiny(method, **self.settings)
+    def run(self, folder: Path) -> Result:
+        study: Study = tiny(**self.settings)
         result = play(folder, study, list(self.faults), keep=True, moves=self.moves)
         events = read_lines(folder / "run" / "events.jsonl")
         if result.ok and result.restarts > (kills := sum(f.action == "kill" for f in self.faults)):

@@ -95,7 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
     if o.matrix != "none":
         crashes = LEAN if o.matrix == "lean" else matrix(work / "undisturbed", study)
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
-        plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
+        if o.method == "lazymil":  # the plays speak of its two exchanges
+            plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
     plays |= {f"seed {s}": schedule(s) for s in range(o.first, o.first + o.seeds)}
     for label, (faults, pause) in plays.items():
         if label in kept:
@@ -103,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
         if o.seconds and time.monotonic() - began > o.seconds:
             break
         folder, told = work / label.replace(" ", "-"), PLAYS.get(label.removeprefix("play "))
-        result = told.run(folder, o.method) if told else play(folder, study, faults, pause)
+        result = told.run(folder) if told else play(folder, study, faults, pause)
         kept[label] = asdict(result)
         _say(label, faults, result, len(kept), len(plays))
         if path is not None:
