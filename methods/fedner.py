@@ -13,7 +13,8 @@ Findings of ACL. With theta the prompts, T^k the types that silo k annotates and
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large silos do not drown
 small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and rescales to mean one the weights of a
 silo's sentences that have such a gradient, because raw weights all shrink towards the mean cosine and the source loss
-fades. Only q, its projections and the label weights travel; the language model never does.
+fades (docs/ner.md has what that costs); it is the default, `weights=paper` the printed form. Only q, its projections
+and the label weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and it is that noisy
 G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models and on noisy releases, and on no
@@ -66,7 +67,7 @@ _CHUNK = 32  #: sentences whose gradients are computed in one backward pass
 @dataclass(frozen=True)
 class Options:
     ablation: str = "none"  #: no_weight: all w_i = 1; no_distill: nor any pseudo-annotation (w/o distill&weight)
-    weights: str = "paper"  #: or safe: clipped at zero, mean one
+    weights: str = ""  #: safe: clipped at zero, mean one; paper: as printed; empty: safe, or with DP=record paper
     alpha: float = 0.9  #: momentum of the weights
     channel: str = "masked"  #: how target gradients travel: masked (only their sum is readable), or sealed as printed
 
@@ -141,6 +142,8 @@ def _remembered(silo: SiloView, count: int, round: int) -> np.ndarray:
 
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedner", task.name, settings.options)
+    if not o.weights:
+        o = replace(o, weights="paper" if settings.dp == "record" else "safe")
     for key, known in (("ablation", ABLATIONS), ("weights", ("paper", "safe")), ("channel", ("masked", "sealed"))):
         if getattr(o, key) not in known:
             raise UserError(f'Option "{key}" must be one of {", ".join(known)}, not "{getattr(o, key)}".')

@@ -20,7 +20,7 @@ COMPARISON = Comparison(
     variants={
         "w/o weight": ("METHOD=fedner", "SET=ablation=no_weight"),
         "w/o distill&weight": ("METHOD=fedner", "SET=ablation=no_distill"),
-        "fedner, safe weights": ("METHOD=fedner", "SET=weights=safe"),
+        "fedner, weights as printed": ("METHOD=fedner", "SET=weights=paper"),
         # What the frozen language model saves: the same method with all of it trained, and sent.
         "fedner, full fine-tuning": ("METHOD=fedner", "SET=tune=full", "LR=5e-4"),
     },

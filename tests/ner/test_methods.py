@@ -191,7 +191,7 @@ def test_one_round_of_fedner_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> No
     answers = [second.answer(v, Heard(1, (0, 1, 2), {"target": total})) for v in views]
     for v, a, own in zip(views, answers, sent):
         w = a.memory["last/instance_weights"]  # type: ignore[index]
-        expected = new_weights(np.ones(len(w), np.float32), v.carry["source"], total - own, 0.9, "paper")
+        expected = new_weights(np.ones(len(w), np.float32), v.carry["source"], total - own, 0.9, "safe")
         np.testing.assert_array_equal(w, expected)
         assert set(a.masked) == {f"update/{n}" for n in parameters(task.new_model(0))}
         assert {"weight_min", "weight_mean", "weight_max"} <= set(a.notes)
