@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding as Raw
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
-import coordinator.gather
+import coordinator.intake
 import crypto.coordinator_sum
 from coordinator.study import RoundSpent
 from crypto.coordinator_sum import ALLOWED, OpenSum, SumState
@@ -125,7 +125,7 @@ def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
 @gains("oversize")
 def test_a_petabyte_announced(perform: Perform, monkeypatch: Patch) -> None:
     """Where nobody asks how large an array may be, thirty bytes of a silo's end the coordinator."""
-    monkeypatch.setattr(coordinator.gather, "_SEALED_LIMIT", 1 << 62)
+    monkeypatch.setattr(coordinator.intake, "_SEALED_LIMIT", 1 << 62)
     play = perform().enrol()
     play.lie(on("sealed", lambda x, p: [(m.SealedStart(x.number, [["count", "|u1", [1 << 50]]]), p)]))
     with pytest.raises(MemoryError):
