@@ -253,7 +253,7 @@ def extract(
 ) -> None:
     """Find relations or entities in new text with a trained model.
 
-    Sentences: a line each, <e1:drug>A</e1> treats <e2:illness>B</e2>. Documents: PubTator, BRAT or JSON lines, their
+    Sentences: a line each, `<e1:drug>A</e1> treats <e2:illness>B</e2>`. Documents: PubTator, BRAT or JSON lines, their
     entities given. Named entities: plain text.
     """
     from bench.extract import run_extract
