@@ -59,8 +59,9 @@ class Extractor(ABC):
 
 class SentenceExtractor(Extractor):
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        self.none, self._length, self._style = about["none"], int(about["max_length"]), Style(**about["style"])
+        self._length, self._style = int(about["max_length"]), Style(**about["style"])
         model, self._tokenizer, self.relations = open_model(folder)
+        self.none = self.relations[int(about["none"])] if int(about["none"]) >= 0 else ""
         self._model = loaded(model, folder)
 
     def extract(self, candidates: Sequence[Candidate], progress: Callable[[int], None]) -> list[Found]:

@@ -88,7 +88,9 @@ def test_sentences_are_judged_as_the_task_judges_them(sentence: tuple[SentenceTa
     assert np.allclose([list(f.scores.values()) for f in found], expected, atol=1e-5)
     assert [f.candidates[0].id for f in found] == [str(i) for i in range(len(examples))]
     best = [task.labels[int(k)] for k in expected.argmax(axis=1)]
-    assert [f.relation for f in found] == [None if b == task.none else b for b in best]
+    nothing = task.labels[task.none]
+    assert nothing in best  # so that saying nothing is tried
+    assert [f.relation for f in found] == [None if b == nothing else b for b in best]
 
 
 def test_plain_text_and_json_lines_say_the_same(tmp_path: Path) -> None:
