@@ -17,6 +17,7 @@ from config.load import load
 from config.settings import Settings
 from coordinator.summary import rounds_to
 from methods import METHODS, check_options, tasks_of
+from methods.tasks import load_task
 
 TOY = Comparison(
     title="toy",
@@ -112,6 +113,14 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
     ]
     with pytest.raises(UserError, match='no row "w/o"'):
         with_rows(PAPERS["fedner"], ["w/o"])
+
+
+@pytest.mark.parametrize("paper", sorted(PAPERS))
+def test_the_long_setting_has_a_corpus_that_can_be_made(paper: str) -> None:
+    """Nobody waits hours in a test; but a recipe that contradicts itself would refuse in the first minute."""
+    words = dict(w.split("=", 1) for w in next(jobs(PAPERS[paper], PAPERS[paper].sizes["hours"], (0,))).words)
+    asked = {name.lower(): words[name] for name in ("METHOD", "CORPUS") if name in words}
+    assert load_task(load(None, asked)).train_size() > 100
 
 
 def _known(settings: Settings, task: str) -> bool:
