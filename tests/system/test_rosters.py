@@ -137,6 +137,7 @@ def test_a_silo_that_is_not_let_in_stops_after_an_hour_of_nothing_else() -> None
     cut(3601)
     waiting.heard()
     cut(3700)
+    cut(7250)  # an hour after 3601, but the word between them counts
     with pytest.raises(UserError, match="not let the key of silo-001 in: it was revoked, or"):
         cut(7300)
     waiting.heard()
