@@ -142,16 +142,14 @@ def _exchange(wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays
     encoding = call.encoding() if masked else None
     header, graph = {}, None
     if encoding is not None and secagg:
-        made = SumHeader(
-            _HASH, call.round, exchange.name, number, _HASH, names, encoding, float(exchange.weight_cap)
-        )
+        made = SumHeader(_HASH, call.round, exchange.name, number, _HASH, names, encoding, float(exchange.weight_cap))
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
         graph = topology(_HASH, everybody, names, policy_for(study.settings.fraction), len(everybody))
     coded = encoding.to_record() if encoding is not None else {}
     common, common_bytes = laid_out(call.broadcast.common)
     ready = m.Ready(number, _charges(study, exchange))
-    requests = _requests(graph, names) if graph is not None else {}
+    proposals = _proposals(graph, names) if graph is not None else {}
     for i in call.cohort:
         name = silo_name(i)
         private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
@@ -174,10 +172,10 @@ def _exchange(wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays
             wire.up(name, m.SumStart(number, record), channel="masked")
             for k in range(encoding.frames):
                 wire.up(name, m.Chunk(number, "masked", k), 8 * encoding.frame_words(k), "masked")
-        if name in requests:
-            wire.down(name, m.SumStep("propose", Proposal(_HASH, names).to_record()))
+        if graph is not None and name in proposals:
+            wire.down(name, m.SumStep("propose", proposals[name].to_record()))
             wire.up(name, m.SumStep("endorse", Endorsement(_HASH, name, _SIGNATURE).to_record()))
-            wire.down(name, m.SumStep("unmask", requests[name].to_record()))
+            wire.down(name, m.SumStep("unmask", _request(graph, names).to_record()))
             own = tuple((dealer, bytes(SHARE_BYTES)) for dealer in names)
             wire.up(name, m.SumStep("release", ShareRelease(_HASH, name, own, ()).to_record()))
         wire.down(name, m.Closed(number, True))
@@ -198,13 +196,15 @@ def _upload(graph: Topology, name: str, names: Sequence[str]) -> dict[str, Any]:
     return UploadRecord(_HASH, name, blobs, commitments, _SIGNATURE).to_record()
 
 
-def _requests(graph: Topology, names: tuple[str, ...]) -> dict[str, UnmaskRequest]:
-    holders = _holders(graph, names)
-    signed = tuple(Endorsement(_HASH, n, _SIGNATURE) for n in holders[: graph.parameters.threshold])
+def _proposals(graph: Topology, names: tuple[str, ...]) -> dict[str, Proposal]:
     blobs = {dealer: _blob(graph, dealer) for dealer in names}
-    return {
-        h: UnmaskRequest(_HASH, names, signed, tuple((d, b) for d, b in blobs.items() if d != h)) for h in holders
-    }
+    holders = _holders(graph, names)
+    return {h: Proposal(_HASH, names, tuple((d, b) for d, b in blobs.items() if d != h)) for h in holders}
+
+
+def _request(graph: Topology, names: tuple[str, ...]) -> UnmaskRequest:
+    signers = _holders(graph, names)[: graph.parameters.threshold]
+    return UnmaskRequest(_HASH, names, tuple(Endorsement(_HASH, n, _SIGNATURE) for n in signers), ())
 
 
 def _answers(study: Study, views: Mapping[int, SiloView], exchange: Exchange, call: Call) -> dict[int, Arrays]:

@@ -184,11 +184,11 @@ class Consortium:
                 opened.lost(name)
             else:
                 sent = max(sent, self.upload(opened, name, dead.get(name) == "half"))
-        proposal = opened.propose()
+        proposals = opened.propose()
         for name in opened.reachable:
             if dead.get(name, "share") == "share":
                 with self.clock("sign"):
-                    endorsement = self.silos[name].endorse(proposal)
+                    endorsement = self.silos[name].endorse(proposals[name])
                 with self.clock("open"):
                     opened.receive_endorsement(endorsement)
         with self.clock("open"):

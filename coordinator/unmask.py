@@ -36,7 +36,7 @@ class Unmasking:
     ) -> tuple[tuple[str, ...], list[np.ndarray]]:
         """`pump` takes the next event; `keep` makes the sum survive a crash; `asked` is called when shares are."""
         opened = self._opened
-        self._put(dict.fromkeys(opened.reachable, m.SumStep("propose", opened.propose().to_record())))
+        self._put({h: m.SumStep("propose", p.to_record()) for h, p in opened.propose().items()})
         self._wait(pump, lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
         requests = {h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()}
         keep()
@@ -55,11 +55,15 @@ class Unmasking:
             self._router.send(silo, question)
 
     def again(self, silo: str, restarted: bool = False) -> bool:
-        """It is back: what it was asked last may never have reached it. One that was restarted cannot sign any more,
-        but may have kept the shares that it was asked for. False where there is nothing to ask, or nobody to hear it.
+        """It is back: what it was asked last may never have reached it. One that was restarted cannot sign any more;
+        if it had signed, its shares are on its disk. False where nothing more is to be had from it.
         """
         question = self._questions.get(silo)
-        if question is None or silo in self._answered or (restarted and question.step != "unmask"):
+        if question is None:
+            return False
+        if silo in self._answered:
+            return question.step == "propose"
+        if restarted and question.step == "propose":
             return False
         return self._router.send(silo, question)
 

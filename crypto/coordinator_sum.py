@@ -209,8 +209,11 @@ class OpenSum:
         alive = set(self.header.alive) - self._lost
         return tuple(sorted(name for name in self.topology.holders if name in alive))
 
-    def propose(self) -> Proposal:
-        """Close the uploads. Raises SumFailed, with nothing opened, when too few arrived."""
+    def propose(self) -> dict[str, Proposal]:
+        """Close the uploads; for every reachable holder, what it is asked to sign, and the blobs addressed to it.
+
+        Raises SumFailed, with nothing opened, when too few arrived.
+        """
         self._may("propose")
         for silo in tuple(self._uploads):
             self.abort_upload(silo)
@@ -225,7 +228,16 @@ class OpenSum:
         self._survivors_digest = survivors_digest(survivors)
         self.state = SumState.PROPOSED
         self._free.clear()  # no more uploads: only the running sum is kept
-        return Proposal(self.header.h, survivors)
+        return {h: Proposal(self.header.h, survivors, dealt) for h, dealt in self._inboxes().items()}
+
+    def _inboxes(self) -> dict[str, tuple[tuple[str, bytes], ...]]:
+        """For every reachable holder, what the survivors dealt it."""
+        inboxes: dict[str, list[tuple[str, bytes]]] = {name: [] for name in self.reachable}
+        for dealer in self.survivors:
+            for holder, blob in self._records[dealer].blobs:
+                if holder in inboxes:
+                    inboxes[holder].append((dealer, blob))
+        return {holder: tuple(blobs) for holder, blobs in inboxes.items()}
 
     def receive_endorsement(self, endorsement: Endorsement) -> None:
         self._may("receive_endorsement")
@@ -246,21 +258,18 @@ class OpenSum:
     # Step 4: shares
 
     def unmask_requests(self) -> dict[str, UnmaskRequest]:
-        """For every reachable holder: the certificate, and the blobs that are addressed to it."""
+        """For every reachable holder the certificate; with its blobs, where it did not sign and so may lack them."""
         self._may("unmask_requests")
         if not self.endorsed_enough:
             raise SumFailed(f"{len(self._endorsements)} signatures on the survivors, and {self.needed} are needed")
         certificate = tuple(self._endorsements[name] for name in sorted(self._endorsements)[: self.needed])
-        inboxes: dict[str, list[tuple[str, bytes]]] = {name: [] for name in self.reachable}
-        for dealer in self.survivors:
-            for holder, blob in self._records[dealer].blobs:
-                if holder in inboxes:
-                    inboxes[holder].append((dealer, blob))
         self._opening = Opening(self.header.h, self.topology, self.survivors, self._records)
         self.state = SumState.UNMASKING
         return {
-            holder: UnmaskRequest(self.header.h, self.survivors, certificate, tuple(blobs))
-            for holder, blobs in inboxes.items()
+            holder: UnmaskRequest(
+                self.header.h, self.survivors, certificate, () if holder in self._endorsements else blobs
+            )
+            for holder, blobs in self._inboxes().items()
         }
 
     def receive_release(self, release: ShareRelease) -> None:

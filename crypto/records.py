@@ -162,16 +162,20 @@ def survivors_digest(survivors: tuple[str, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class Proposal:
+    """The survivor set that a holder is asked to sign, and the survivors' blobs that are addressed to it."""
+
     h: bytes
     survivors: tuple[str, ...]
+    blobs: tuple[tuple[str, bytes], ...]  #: (from, blob), sorted
 
     def to_record(self) -> dict[str, Any]:
-        return {"h": self.h, "survivors": list(self.survivors)}
+        return {"h": self.h, "survivors": list(self.survivors), "blobs": [list(pair) for pair in self.blobs]}
 
     @classmethod
     def from_record(cls, record: Any) -> Proposal:
-        r = fields.only("proposal", record, "h", "survivors")
-        return cls(fields.blob("a sum's hash", r["h"], 32), fields.names("the survivors", r["survivors"]))
+        r = fields.only("proposal", record, "h", "survivors", "blobs")
+        survivors = fields.names("the survivors", r["survivors"])
+        return cls(fields.blob("a sum's hash", r["h"], 32), survivors, _inbox(r["blobs"]))
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,7 @@ class Endorsement:
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """The certified survivor set, and the blobs that are addressed to one holder."""
+    """The certified survivor set; for a holder that did not sign it, the blobs that it would have had before."""
 
     h: bytes
     survivors: tuple[str, ...]
@@ -220,13 +224,11 @@ class UnmaskRequest:
     @classmethod
     def from_record(cls, record: Any) -> UnmaskRequest:
         r = fields.only("unmask request", record, "h", "survivors", "endorsements", "blobs")
-        blobs = fields.items("a request's blobs", r["blobs"], _named_blob)
-        fields.names("a request's blobs", [sender for sender, _ in blobs])
         return cls(
             fields.blob("a sum's hash", r["h"], 32),
             fields.names("the survivors", r["survivors"]),
             fields.items("endorsements", r["endorsements"], Endorsement.from_record),
-            blobs,
+            _inbox(r["blobs"]),
         )
 
 
@@ -257,6 +259,12 @@ class ShareRelease:
             fields.items("self shares", r["self_shares"], _self_share),
             fields.items("pair shares", r["pair_shares"], _pair_share, most),
         )
+
+
+def _inbox(entries: Any) -> tuple[tuple[str, bytes], ...]:
+    blobs = fields.items("a holder's blobs", entries, _named_blob)
+    fields.names("a holder's blobs", [sender for sender, _ in blobs])
+    return blobs
 
 
 def _named_blob(entry: Any) -> tuple[str, bytes]:

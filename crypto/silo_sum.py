@@ -20,6 +20,7 @@ from crypto.derive import Label, derive, digest
 from crypto.encoding import FRAME_WORDS
 from crypto.errors import Refusal
 from crypto.graph import Topology, beacon, draw_cohort, topology
+from crypto.kept_answer import KeptAnswer, check_certificate
 from crypto.keys import Identity, verify
 from crypto.limits import Journal, Limits, MemoryJournal
 from crypto.prg import Mask, add_masks
@@ -83,7 +84,11 @@ class SiloSum:
         self._topology: Topology | None = None
         self._own_shares: list[bytes] = []
         self._uploaded = False
-        self._endorsed: tuple[str, ...] | None = None
+        self._ready: KeptAnswer | None = None
+
+    def awaits(self, h: bytes) -> bool:
+        """Whether this sum is open here and its shares were not released."""
+        return self._header is not None and self._header.h == h and self.state is not SiloState.RELEASED
 
     def _may(self, call: Call) -> SiloState:
         """The state that `call` leads to, or a refusal."""
@@ -187,7 +192,7 @@ class SiloSum:
         if header.round - self._round > self.limits.max_round_jump:
             raise Refusal("oversize", f"round {header.round} is too far ahead of {self._round}")
         self._check_alive(header)
-        if self._journal.get(self._payload(header)) is not None:
+        if self._journal.get(self.payload(header)) is not None:
             raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
         if header.broadcast != broadcast:
             raise Refusal("model-inconsistency", "the header's broadcast is not the one that arrived here")
@@ -246,48 +251,53 @@ class SiloSum:
         self.state = after
         return record, _masked(frames, masks, self.limits.threads)
 
-    def endorse(self, proposal: Proposal) -> Endorsement:
-        """Step 3: sign one survivor set, once."""
+    def endorse(self, proposal: Proposal, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> Endorsement:
+        """Step 3: sign one survivor set, once. `keep` gets what this holder will say when it is certified: whoever is
+        killed after it signed can still say this, and nothing else.
+        """
         after = self._may(Call.ENDORSE)
         header, _ = self._current()
-        self._check_set(proposal.h, proposal.survivors)
-        self._endorsed = proposal.survivors
+        ready = self._answer(proposal.h, proposal.survivors, proposal.blobs)
+        keep(ready)
+        self._ready = ready
         self.state = after
         parts = Endorsement.signed_parts(header.h, self.silo, survivors_digest(proposal.survivors))
         return Endorsement(header.h, self.silo, self._identity.sign(Label.ENDORSE, *parts))
 
-    def release(
-        self, request: UnmaskRequest, keep: Callable[[ShareRelease, str, str], None] = lambda said, key, note: None
-    ) -> ShareRelease:
+    def release(self, request: UnmaskRequest, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> ShareRelease:
         """Step 4: with t signatures on one set, this holder's shares of what that set needs, once.
 
-        `keep` gets the answer, and what the journal is about to be told (key and value), so that whoever is killed
-        after that note and before it has spoken can still say this, and nothing else.
+        `keep` is called, before anything else, for a holder that did not sign and so has kept nothing yet.
         """
         after = self._may(Call.RELEASE)
         header, made = self._current()
-        survivors = request.survivors
-        self._check_set(request.h, survivors)
-        if self._endorsed is not None and self._endorsed != survivors:
+        if self._ready is not None and self._ready.survivors != request.survivors:
             raise Refusal("split-view", "another survivor set than the one this silo signed")
-        self._check_certificate(request, made)
-        if not {sender for sender, _ in request.blobs} <= set(survivors):
-            raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")
-        key, note = self._payload(header), survivors_digest(survivors).hex()
-        if self._journal.get(key) is not None:  # since this sum began: an answer from before a restart was given
+        self._check_set(request.h, request.survivors, request.blobs)
+        check_certificate(request, made.holders, made.parameters.threshold, self._roster)
+        ready = self._ready or self._answer(request.h, request.survivors, request.blobs)
+        if self._journal.get(ready.payload) is not None:  # since this sum began: an answer from before a restart
             raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
-        own, edges, bad = release_shares(
-            header.h, self.silo, survivors, made.neighbours, dict(request.blobs), self._pairs, self._own_shares
-        )
-        released = ShareRelease(header.h, self.silo, tuple(own), tuple(edges))
-        keep(released, key, note)
+        if self._ready is None:
+            keep(ready)
         # On disk before anything is said: a restart must not release for this payload again.
-        self._journal.put(key, note)
-        self.complaints += bad
+        self._journal.put(ready.payload, ready.note)
         self.state = after
-        return released
+        return ready.release
 
-    def _check_set(self, h: bytes, survivors: tuple[str, ...]) -> None:
+    def _answer(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> KeptAnswer:
+        """What this holder has to say when `survivors` are certified."""
+        self._check_set(h, survivors, blobs)
+        header, made = self._current()
+        own, edges, bad = release_shares(
+            h, self.silo, survivors, made.neighbours, dict(blobs), self._pairs, self._own_shares
+        )
+        self.complaints = bad
+        released = ShareRelease(h, self.silo, tuple(own), tuple(edges))
+        holders, threshold = tuple(sorted(made.holders)), made.parameters.threshold
+        return KeptAnswer(header.round, self.payload(header), survivors, holders, threshold, released)
+
+    def _check_set(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> None:
         header, made = self._current()
         if h != header.h:
             raise Refusal("replay", "a message of another sum")
@@ -296,22 +306,8 @@ class SiloSum:
         made.check_survivors(survivors, self.limits.floor)
         if self.silo in survivors and not self._uploaded:
             raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
-
-    def _check_certificate(self, request: UnmaskRequest, made: Topology) -> None:
-        signers = set()
-        signed = survivors_digest(request.survivors)
-        for endorsement in request.endorsements:
-            name = endorsement.silo
-            if endorsement.h != request.h or name not in made.point:
-                continue
-            parts = Endorsement.signed_parts(request.h, name, signed)
-            if verify(self._roster[name], endorsement.signature, Label.ENDORSE, *parts):
-                signers.add(name)
-        if len(signers) < made.parameters.threshold:
-            raise Refusal(
-                "split-view",
-                f"{len(signers)} valid signatures on the survivor set, fewer than {made.parameters.threshold}",
-            )
+        if not {sender for sender, _ in blobs} <= set(survivors):
+            raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")
 
     def abandon(self) -> None:
         """The coordinator gave the sum up. Only while nothing was released."""
@@ -342,7 +338,8 @@ class SiloSum:
     def _named(self, what: str) -> str:
         return f"{what}/{self._run_id.hex()}"
 
-    def _payload(self, header: SumHeader) -> str:
+    def payload(self, header: SumHeader) -> str:
+        """The journal's key of what a sum is over: released for once, whatever the sum's number."""
         return f"{self._named('released')}/{header.round}/{header.exchange}"
 
     def _last(self) -> tuple[int, int]:

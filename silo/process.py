@@ -65,9 +65,7 @@ def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> 
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
 
 
-def open_ledger(
-    home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf
-) -> Ledger:
+def open_ledger(home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo there.
 
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be the same records.
@@ -152,7 +150,7 @@ def serve(
         hello=Hello(VERSION, study, content),
         peers=tuple(identities),
         rules=rules.during(settings),
-        releases=Releases(home.path / "release.msgpack", journal),
+        releases=Releases(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())

@@ -15,7 +15,8 @@ from typing import Any
 
 from crypto.encoding import Encoding
 from crypto.errors import Refusal
-from crypto.records import KeyList, NonceList, Proposal, ShareRelease, SumHeader, UnmaskRequest
+from crypto.kept_answer import KeptAnswer
+from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
 from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
@@ -140,8 +141,12 @@ class Session:
 
     def _said_before(self, message: m.SumStep) -> m.SumStep | None:
         """Asked word for word the same once more, it says the same once more: the first answer may have been lost."""
-        if message.step == "unmask" and (answer := self._releases.again(message)) is not None:
-            return m.SumStep("release", answer)
+        if message.step == "unmask":
+            request = UnmaskRequest.from_record(message.record)
+            # While the sum is open here its own rules are asked; after it, or after a restart, what was kept.
+            if self._party is None or not self._party.awaits(request.h):
+                answer = self._releases.again(request)
+                return None if answer is None else m.SumStep("release", answer.to_record())
         if self._endorsed is not None and self._endorsed[0] == message:
             return self._endorsed[1]
         return None
@@ -226,6 +231,8 @@ class Session:
                 now = (self._told.round, digest)
                 heard = broadcast_digest({**self._answered, self._told.exchange: now})
                 self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
+                # Who takes part in a second sum over a payload helps to open no first one.
+                self._releases.drop(self._sum.payload(self._header))
             self.state = State.TOLD
         yield from ()
 
@@ -273,23 +280,25 @@ class Session:
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        signed = self._sum.endorse(Proposal.from_record(message.record))
+        signed = self._sum.endorse(Proposal.from_record(message.record), self._keep)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
         yield self._endorsed[1], None
 
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        def keep(said: ShareRelease, key: str, note: str) -> None:
-            try:
-                self._releases.keep(message, said.to_record(), key, note)
-            except OSError as e:
-                # The journal's note comes next, and what it forbids holds without this. Silence would lose the sum.
-                log.error("this silo's disk: %s; its shares could not be sent again after a restart", e)
-
-        released = self._sum.release(UnmaskRequest.from_record(message.record), keep)
+        released = self._sum.release(UnmaskRequest.from_record(message.record), self._keep)
         yield m.SumStep("release", released.to_record()), None
+
+    def _keep(self, kept: KeptAnswer) -> None:
+        try:
+            self._releases.keep(kept)
+        except OSError as e:
+            # What the journal will forbid holds without this. Silence might cost everybody the sum.
+            log.error("this silo's disk: %s; its shares could not be sent again after a restart", e)
 
     def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
         if message.number == self._number:
+            if not message.ok and self._header is not None:
+                self._releases.drop(self._sum.payload(self._header))
             self._forget()
             self.state = State.IDLE
         yield from ()

@@ -69,21 +69,24 @@ def run_to_proposal(world: World) -> tuple[OpenSum, dict[str, list[np.ndarray]],
 
 
 def certificate(
-    world: World, h: bytes, survivors: tuple[str, ...], signers: tuple[str, ...]
+    world: World, opened: OpenSum, survivors: tuple[str, ...], signers: tuple[str, ...]
 ) -> tuple[Endorsement, ...]:
-    return tuple(world.silos[name].endorse(Proposal(h, survivors)) for name in signers)
+    h = opened.header.h
+    return tuple(world.silos[name].endorse(Proposal(h, survivors, dealt(opened, name, survivors))) for name in signers)
+
+
+def dealt(opened: OpenSum, holder: str, survivors: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+    """The survivors' blobs that are addressed to a holder."""
+    return tuple((dealer, blob) for dealer in survivors for to, blob in opened._records[dealer].blobs if to == holder)
 
 
 def gather(world: World, opened: OpenSum, survivors: tuple[str, ...]) -> Opening:
     """What a coordinator does with a survivor set of its own choosing, once the silos go along with it."""
     h = opened.header.h
-    signed = certificate(world, h, survivors, opened.topology.holders)
+    signed = certificate(world, opened, survivors, opened.topology.holders)
     got = Opening(h, opened.topology, survivors, opened._records)
     for holder in opened.topology.holders:
-        blobs = tuple(
-            (dealer, blob) for dealer in survivors for to, blob in opened._records[dealer].blobs if to == holder
-        )
-        got.receive(world.silos[holder].release(UnmaskRequest(h, survivors, signed, blobs)))
+        got.receive(world.silos[holder].release(UnmaskRequest(h, survivors, signed, ())))
     return got
 
 
@@ -102,7 +105,7 @@ def strip(words: np.ndarray, masks: list[tuple[bytes, int]]) -> np.ndarray:
 
 def released(world: World) -> tuple[OpenSum, dict, dict]:
     opened, data, _ = run_to_proposal(world)
-    proposal = opened.propose()
+    proposals = opened.propose()
     for name in world.names:
-        opened.receive_endorsement(world.silos[name].endorse(proposal))
+        opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     return opened, data, {n: world.silos[n].release(r) for n, r in opened.unmask_requests().items()}

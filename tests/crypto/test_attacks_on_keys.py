@@ -179,7 +179,7 @@ def test_only_holders_sign_and_release() -> None:
     world = World(20, policy=policy).enrol()
     opened, _, _ = run_to_proposal(world)
     outsider = next(name for name in world.names if name not in opened.topology.point)
-    proposal = opened.propose()
+    proposal = opened.propose()[opened.topology.holders[0]]
     refused("graph-steering", lambda: world.silos[outsider].endorse(proposal))
     parts = Endorsement.signed_parts(proposal.h, outsider, survivors_digest(proposal.survivors))
     forged = Endorsement(proposal.h, outsider, world.identities[outsider].sign(Label.ENDORSE, *parts))

@@ -8,9 +8,9 @@ import numpy as np
 
 import crypto.silo_sum
 from crypto.coordinator_sum import OpenSum
+from crypto.kept_answer import KeptAnswer
 from crypto.records import (
     Proposal,
-    ShareRelease,
     UnmaskRequest,
 )
 from tests.crypto.attacks import SIZES, Patch, encoding, refused, released, run_to_proposal
@@ -29,7 +29,7 @@ def test_replay() -> None:
     older = replace(header, number=0)
     refused("replay", lambda: silo.begin(older, header.broadcast, SIZES))
     refused("replay", lambda: silo.begin(replace(header, sid=bytes(32), number=9), header.broadcast, SIZES))
-    refused("replay", lambda: silo.endorse(Proposal(older.h, world.names)))
+    refused("replay", lambda: silo.endorse(Proposal(older.h, world.names, ())))
 
     world.journals["silo-000"].entries.clear()  # as if nothing were written down
     silo.begin(header, header.broadcast, SIZES)
@@ -44,8 +44,8 @@ def test_replay_to_the_coordinator() -> None:
     fresh = OpenSum(world.header(encoding(4)), world.setup)
     refused("replay", lambda: fresh.begin_upload(opened._records["silo-000"]), "silo-000")
     refused("second-sum", lambda: opened.begin_upload(opened._records["silo-000"]), "silo-000")
-    proposal = opened.propose()
-    signed = {name: world.silos[name].endorse(proposal) for name in world.names}
+    proposals = opened.propose()
+    signed = {name: world.silos[name].endorse(proposals[name]) for name in world.names}
     refused("split-view", lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="silo-001")))
     refused("unknown-silo", lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="x")))
     for endorsement in signed.values():
@@ -62,21 +62,39 @@ def test_second_sum_begun_before_the_first_was_said() -> None:
     """A silo that was killed with its answer on disk says it after its restart; a sum begun in between stays shut."""
     world = World(4).enrol()
     opened, _, _ = run_to_proposal(world)
-    proposal = opened.propose()
+    proposals = opened.propose()
+    silo, kept = world.silos["silo-000"], list[KeptAnswer]()
     for name in world.names:
-        opened.receive_endorsement(world.silos[name].endorse(proposal))
-    silo, request = world.silos["silo-000"], opened.unmask_requests()["silo-000"]
-    journal, kept = world.journals["silo-000"], list[bool]()
-    key = silo._payload(opened.header)
-
-    def keep(said: ShareRelease, its_key: str, note: str) -> None:
-        kept.append(said.holder == "silo-000" and its_key == key and bool(note) and journal.get(key) is None)
-
-    journal.put(key, "the survivors of the first")
-    refused("second-sum", lambda: silo.release(request, keep))
-    assert not kept
+        opened.receive_endorsement(world.silos[name].endorse(proposals[name], kept.append))
+    request, mine = opened.unmask_requests()["silo-000"], kept[0]
+    journal, key = world.journals["silo-000"], silo.payload(opened.header)
+    assert mine.payload == key and mine.answers(request) and journal.get(key) is None
+    for noted in ("the survivors of the first", f"{bytes(32).hex()} {mine.note.partition(' ')[2]}"):
+        journal.put(key, noted)  # another sum over the payload, also one over the same survivors
+        refused("second-sum", lambda: silo.release(request))
+        refused("second-sum", lambda: mine.say(request, world.roster, journal))
     del journal.entries[key]
-    assert silo.release(request, keep).self_shares and kept == [True] and journal.get(key) is not None
+    refused("split-view", lambda: mine.say(replace(request, endorsements=()), world.roster, journal))
+    assert journal.get(key) is None
+    released = silo.release(request, kept.append)
+    assert released.self_shares == mine.release.self_shares and journal.get(key) == mine.note
+    assert mine.say(request, world.roster, journal) == released and len(kept) == 4  # what is kept is kept once
+
+
+def test_a_holder_that_did_not_sign_is_sent_its_blobs_with_the_request() -> None:
+    world = World(4).enrol()
+    opened, data, _ = run_to_proposal(world)
+    proposals, kept = opened.propose(), list[KeptAnswer]()
+    for name in world.names[:3]:
+        opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
+    requests = opened.unmask_requests()
+    assert requests["silo-003"].blobs == proposals["silo-003"].blobs and not requests["silo-000"].blobs
+    opened.receive_release(world.silos["silo-003"].release(requests["silo-003"], kept.append))
+    assert [k.release.holder for k in kept] == ["silo-003"]
+    for name in ("silo-000", "silo-001"):
+        opened.receive_release(world.silos[name].release(requests[name]))
+    survivors, total = opened.result()
+    assert np.array_equal(total[0], plain(encoding(4), data, survivors)[0])
 
 
 def test_round_regression() -> None:
@@ -146,8 +164,8 @@ def test_a_failed_sum_may_be_tried_again_while_nothing_was_released() -> None:
     world = World(6).enrol()
     data = vectors(world.names, SIZES)
     opened, _, _ = run_to_proposal(world)
-    proposal = opened.propose()
-    world.silos["silo-000"].endorse(proposal)
+    proposals = opened.propose()
+    world.silos["silo-000"].endorse(proposals["silo-000"])
     survivors, total = world.whole(encoding(6), data)  # a new header abandons the old sum by itself
     assert np.array_equal(total[0], plain(encoding(6), data, survivors)[0])
     refused("second-sum", world.silos["silo-000"].abandon)
@@ -164,7 +182,7 @@ def test_late_share() -> None:
     refused("late-share", lambda: opened.receive_release(releases["silo-004"]))
     silo.end_round()
     refused("late-share", lambda: silo.release(UnmaskRequest(opened.header.h, world.names, (), ())))
-    refused("late-share", lambda: silo.endorse(Proposal(opened.header.h, world.names)))
+    refused("late-share", lambda: silo.endorse(Proposal(opened.header.h, world.names, ())))
 
 
 def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
@@ -173,9 +191,9 @@ def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
     opened, _, _ = run_to_proposal(world)
     for silo in world.silos.values():
         silo.abandon()
-    proposal = opened.propose()
-    for silo in world.silos.values():
-        refused("late-share", lambda silo=silo: silo.endorse(proposal))
+    proposals = opened.propose()
+    for name, silo in world.silos.items():
+        refused("late-share", lambda silo=silo, p=proposals[name]: silo.endorse(p))
 
     world = World(5).enrol()
     opened, data, _ = run_to_proposal(world)

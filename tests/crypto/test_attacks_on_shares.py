@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from crypto.opening import Opening
-from crypto.records import (
-    UnmaskRequest,
-)
+from crypto.records import Proposal, UnmaskRequest
 from tests.crypto.attacks import Patch, certificate, encoding, refused, released, run_to_proposal
 from tests.crypto.world import World, plain
 
@@ -89,9 +87,10 @@ def test_blobs_open_for_their_holder_and_sum_only() -> None:
     world = World(4).enrol()
     opened, _, _ = run_to_proposal(world)
     h = opened.header.h
-    signed = certificate(world, h, world.names, world.names)
     mine = dict(opened._records["silo-001"].blobs)
     swapped = (("silo-001", mine["silo-002"]), ("silo-002", dict(opened._records["silo-002"].blobs)["silo-000"]))
-    got = world.silos["silo-000"].release(UnmaskRequest(h, world.names, signed, swapped))
-    assert [dealer for dealer, _ in got.self_shares] == ["silo-000", "silo-002"]
+    signed = certificate(world, opened, world.names, world.names[1:])
+    signed += (world.silos["silo-000"].endorse(Proposal(h, world.names, swapped)),)
     assert world.silos["silo-000"].complaints == ["silo-001"]
+    got = world.silos["silo-000"].release(UnmaskRequest(h, world.names, signed, ()))
+    assert [dealer for dealer, _ in got.self_shares] == ["silo-000", "silo-002"]

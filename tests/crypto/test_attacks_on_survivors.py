@@ -35,11 +35,11 @@ def test_split_view(monkeypatch: Patch) -> None:
     world = World(10).enrol()
     opened, _, _ = run_to_proposal(world)
     h, everyone, fewer = opened.header.h, world.names, world.names[1:]
-    certificate(world, h, everyone, world.names)
-    refused("split-view", lambda: world.silos["silo-004"].endorse(Proposal(h, fewer)))
+    certificate(world, opened, everyone, world.names)
+    refused("split-view", lambda: world.silos["silo-004"].endorse(Proposal(h, fewer, ())))
 
     allow(monkeypatch, (SiloState.ENDORSED, Call.ENDORSE, SiloState.ENDORSED))
-    second = certificate(world, h, fewer, world.names)
+    second = certificate(world, opened, fewer, world.names)
     assert len(second) >= opened.needed  # two sets are certified
 
 
@@ -47,7 +47,7 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
     world = World(10).enrol()
     opened, _, _ = run_to_proposal(world)
     h = opened.header.h
-    signed = certificate(world, h, world.names, world.names)
+    signed = certificate(world, opened, world.names, world.names)
     t = opened.needed
     silo = world.silos["silo-009"]
     good = UnmaskRequest(h, world.names, signed, ())
@@ -59,7 +59,7 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
         replace(good, survivors=world.names[1:]),
     ):
         refused("split-view", lambda request=false: silo.release(request))
-    monkeypatch.setattr(crypto.silo_sum.SiloSum, "_check_certificate", lambda *_: None)
+    monkeypatch.setattr(crypto.silo_sum, "check_certificate", lambda *_: None)
     assert silo.release(replace(good, endorsements=())).self_shares  # opened on the coordinator's word alone
 
 
@@ -67,8 +67,8 @@ def test_a_certificate_of_others_does_not_move_a_silo_that_signed_another_set() 
     world = World(10).enrol()
     opened, _, _ = run_to_proposal(world)
     h, rest = opened.header.h, world.names[:9]
-    world.silos["silo-009"].endorse(Proposal(h, world.names))
-    signed = certificate(world, h, rest, rest)
+    world.silos["silo-009"].endorse(Proposal(h, world.names, ()))
+    signed = certificate(world, opened, rest, rest)
     assert len(signed) >= opened.needed
     refused("split-view", lambda: world.silos["silo-009"].release(UnmaskRequest(h, rest, signed, ())))
     world.silos["silo-000"].release(UnmaskRequest(h, rest, signed, ()))
@@ -77,8 +77,9 @@ def test_a_certificate_of_others_does_not_move_a_silo_that_signed_another_set() 
 def test_named_a_survivor_without_an_upload() -> None:
     world = World(4).enrol()
     opened = world.begin(world.header(encoding(4)))
-    refused("split-view", lambda: world.silos["silo-000"].endorse(Proposal(opened.header.h, world.names)))
-    refused("split-view", lambda: world.silos["silo-000"].endorse(Proposal(opened.header.h, ("other", *world.names))))
+    for survivors in (world.names, ("other", *world.names)):
+        proposal = Proposal(opened.header.h, survivors, ())
+        refused("split-view", lambda p=proposal: world.silos["silo-000"].endorse(p))
 
 
 def test_both_shares(monkeypatch: Patch) -> None:
@@ -110,7 +111,7 @@ def test_both_shares_of_a_dropped_silo_in_one_request() -> None:
     world = World(5).enrol()
     opened, _, _ = run_to_proposal(world)
     h, rest = opened.header.h, world.names[1:]
-    signed = certificate(world, h, rest, world.names)
+    signed = certificate(world, opened, rest, world.names)
     dealt = dict(opened._records[world.names[0]].blobs)[rest[0]]
     request = UnmaskRequest(h, rest, signed, ((world.names[0], dealt),))
     refused("both-shares", lambda: world.silos[rest[0]].release(request))
@@ -126,7 +127,7 @@ def test_ring_gap(monkeypatch: Patch) -> None:
     assert len(around) == 10
     survivors = tuple(name for name in world.names if name not in around)
     holder = world.silos[opened.topology.holders[0]]
-    refused("ring-gap", lambda: holder.endorse(Proposal(opened.header.h, survivors)))
+    refused("ring-gap", lambda: holder.endorse(Proposal(opened.header.h, survivors, ())))
 
     monkeypatch.setattr(Topology, "thinnest", lambda *_: 99)
     got = gather(world, opened, survivors)
@@ -140,12 +141,12 @@ def test_tiny_sum() -> None:
     careful, careless = (World(10, limits=Limits(min_survivors=floor)).enrol() for floor in (9, 3))
     for world in (careful, careless):
         opened, _, _ = run_to_proposal(world)
-        proposal = Proposal(opened.header.h, world.names[:8])
+        proposal = Proposal(opened.header.h, world.names[:8], ())
         if world is careful:
             refused("tiny-sum", lambda w=world, p=proposal: w.silos["silo-000"].endorse(p))
         else:
             world.silos["silo-000"].endorse(proposal)
-        below = Proposal(opened.header.h, world.names[:6])
+        below = Proposal(opened.header.h, world.names[:6], ())
         refused("tiny-sum", lambda w=world, p=below: w.silos["silo-001"].endorse(p))
     world = World(4).enrol()
     header = world.header(encoding(4), world.names[:2])

@@ -8,6 +8,7 @@ import pytest
 from crypto.coordinator_sum import OpenSum, SumState
 from crypto.encoding import Encoding
 from crypto.errors import ATTACKS, Refusal
+from crypto.records import Proposal
 from crypto.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
 from tests.crypto.world import World, vectors
 
@@ -67,11 +68,12 @@ class Scene:
             opened.begin_upload(record)
             opened.add_frame(name, 0, next(frames))
             opened.finish_upload(name)
-        self.proposal = opened.propose()
+        proposals = opened.propose()
         for name, silo in everyone.items():
             if name != self.silo.silo:
-                opened.receive_endorsement(silo.endorse(self.proposal))
+                opened.receive_endorsement(silo.endorse(proposals[name]))
         opened._lost.clear()
+        self.proposal = Proposal(self.header.h, opened.survivors, opened._inboxes()[self.silo.silo])
         self.request = opened.unmask_requests()[self.silo.silo]
         if state in ("endorsed", "released"):
             self.silo.endorse(self.proposal)
@@ -153,11 +155,9 @@ class CoordinatorScene:
             if call == "finish_upload":
                 sum_.add_frame(self.late, 0, self.words)
         shadow = world.names[:3]
-        proposal = sum_.propose() if state != "COLLECTING" else None
-        from crypto.records import Proposal
-
-        proposal = proposal or Proposal(header.h, shadow)
-        self.endorsements = {name: world.silos[name].endorse(proposal) for name in world.names}
+        blank = dict.fromkeys(world.names, Proposal(header.h, shadow, ()))
+        proposals = blank | sum_.propose() if state != "COLLECTING" else blank
+        self.endorsements = {name: world.silos[name].endorse(proposals[name]) for name in world.names}
         self.release = None
         if state != "COLLECTING":
             for name in world.names[:3]:
@@ -217,11 +217,11 @@ def test_result_without_enough_shares_opens_nothing() -> None:
     opened = world.begin(world.header(ENCODING))
     for name in world.names:
         world.upload(opened, name, inputs[name])
-    proposal = opened.propose()
+    proposals = opened.propose()
     with pytest.raises(SumFailed, match="0 signatures"):
         opened.unmask_requests()
     for name in world.names:
-        opened.receive_endorsement(world.silos[name].endorse(proposal))
+        opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
     before = opened._total.copy()
     for name in world.names[:2]:

@@ -60,10 +60,10 @@ def test_exact_or_clean_failure(data: st.DataObject) -> None:
     t = opened.topology.parameters.threshold
     holders = set(opened.topology.holders)
     try:
-        proposal = opened.propose()
+        proposals = opened.propose()
         for name in data.draw(st.permutations(sorted(holders))):
             if fate[name] in ("never", "before shares"):
-                opened.receive_endorsement(world.silos[name].endorse(proposal))
+                opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
         requests = opened.unmask_requests()
         for name in data.draw(st.permutations(sorted(requests))):
             if fate[name] == "never":
@@ -203,10 +203,10 @@ def test_30_percent_killed_at_random_steps() -> None:
             opened.lost(name)
         else:
             world.upload(opened, name, inputs[name], frames=0 if step.get(name) == "during upload" else None)
-    proposal = opened.propose()
+    proposals = opened.propose()
     for name in world.names:
         if step.get(name) in (None, "before shares"):
-            opened.receive_endorsement(world.silos[name].endorse(proposal))
+            opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
     for name in world.names:
         if name not in step:

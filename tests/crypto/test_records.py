@@ -43,15 +43,15 @@ def everything() -> dict[str, Any]:
     opened.finish_upload("silo-000")
     for name in world.names[1:4]:
         world.upload(opened, name, data[name])
-    proposal = opened.propose()
-    signed = [world.silos[name].endorse(proposal) for name in world.names]
+    proposals = opened.propose()
+    signed = [world.silos[name].endorse(proposals[name]) for name in world.names]
     for endorsement in signed:
         opened.receive_endorsement(endorsement)
     request = opened.unmask_requests()["silo-001"]
     release = world.silos["silo-001"].release(request)
     assert release.pair_shares
     setup = (offers["silo-000"], keys, reveals["silo-000"], nonces)
-    made = (*setup, header, record, proposal, signed[0], request, release)
+    made = (*setup, header, record, proposals["silo-001"], signed[0], request, release)
     return dict(zip(KINDS, made, strict=True))
 
 

@@ -85,9 +85,9 @@ def whole_view(seed: str, encoding: Encoding, data: dict[str, list[np.ndarray]],
         opened.begin_upload(record)
         opened.add_frame(name, 0, words)
         opened.finish_upload(name)
-    proposal = opened.propose()
+    proposals = opened.propose()
     for name in opened.reachable:
-        endorsement = world.silos[name].endorse(proposal)
+        endorsement = world.silos[name].endorse(proposals[name])
         opened.receive_endorsement(endorsement)
         view["endorsements"].append(msgpack.packb(endorsement.to_record()))
     for name, request in opened.unmask_requests().items():

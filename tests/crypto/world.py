@@ -106,10 +106,10 @@ class World:
         return self.finish(open_sum, dead)
 
     def finish(self, open_sum: OpenSum, dead: Sequence[str] = ()) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        proposal = open_sum.propose()
+        proposals = open_sum.propose()
         for name in open_sum.reachable:
             if name not in dead:
-                open_sum.receive_endorsement(self.silos[name].endorse(proposal))
+                open_sum.receive_endorsement(self.silos[name].endorse(proposals[name]))
         for name, request in open_sum.unmask_requests().items():
             if name not in dead:
                 open_sum.receive_release(self.silos[name].release(request))

@@ -28,10 +28,8 @@ class Play:
         study: Study = tiny(**self.settings)
         result = play(folder, study, list(self.faults), keep=True, moves=self.moves)
         events = read_lines(folder / "run" / "events.jsonl")
-        if result.ok and result.restarts > (kills := sum(f.action == "kill" for f in self.faults)):
+        if result.ok and result.restarts > (kills := sum(f.action.startswith("kill") for f in self.faults)):
             result.ok, result.why = False, f"{result.restarts} restarts after {kills} kills"
-        if result.ok and result.spent:
-            result.ok, result.why = False, f"{result.spent} rounds were given up"
         rounds = read_lines(folder / "run" / "rounds.jsonl")
         if result.ok and self.survivors and any(len(r["survivors"]) != self.survivors for r in rounds):
             result.ok, result.why = False, f"survivors {[len(r['survivors']) for r in rounds]}"
@@ -71,6 +69,23 @@ PLAYS = {
         (
             Fault("silo-002", 0, "kill", name="hear:sum-propose"),
             Fault("silo-001", 0, "kill", name="release:after"),
+        ),
+        survivors=4,
+    ),
+    # The same, killed on hearing what it is asked: its answer has been on its disk since it signed.
+    "last-ear": Play(
+        (
+            Fault("silo-002", 0, "kill", name="hear:sum-propose"),
+            Fault("silo-001", 0, "kill", name="hear:sum-unmask"),
+        ),
+        survivors=4,
+    ),
+    # Killed with its signature sent and nothing asked yet, while others are slow to sign: it is still counted on.
+    "last-hand": Play(
+        (
+            Fault("silo-002", 0, "kill", name="hear:sum-propose"),
+            Fault("silo-003", 0, "delay", name="hear:sum-propose", seconds=3.0),
+            Fault("silo-001", 0, "kill-after", name="send:sum-endorse"),
         ),
         survivors=4,
     ),

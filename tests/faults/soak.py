@@ -112,10 +112,9 @@ def main(arguments: list[str] | None = None) -> int:
     mine = {label: kept[label] for label in plays if label in kept}
     wrong = [label for label, r in mine.items() if not r["ok"]]
     refused = sum(r["why"] != "correct" for r in mine.values()) - len(wrong)
-    given_up = sum(r["spent"] > 0 for r in mine.values())
     print(
-        f"{len(mine)} of {len(plays)} played: {len(mine) - len(wrong) - refused} correct ({given_up} of them with a "
-        f"round given up), {refused} refused, {len(wrong)} wrong{': ' + ', '.join(wrong) if wrong else ''}; {work}"
+        f"{len(mine)} of {len(plays)} played: {len(mine) - len(wrong) - refused} correct, {refused} refused, "
+        f"{len(wrong)} wrong{': ' + ', '.join(wrong) if wrong else ''}; {work}"
     )
     return 1 if wrong else 0
 

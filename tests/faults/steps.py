@@ -57,7 +57,7 @@ class _Steps:
         self.held: list[Callable[[], None]] = []
 
     def at(self, name: str) -> str:
-        """Returns "twice" or "swap" where a message is to be sent so."""
+        """Returns "twice", "swap" or "kill-after" where a message is to be sent so."""
         seen = self._seen[name] = self._seen.get(name, -1) + 1
         count, self._count = self._count, self._count + 1
         os.write(self._log, f"{name} {seen}\n".encode())
@@ -96,6 +96,9 @@ class _Steps:
             self.held.append(really)
             return
         really()
+        if how == "kill-after":
+            time.sleep(0.3)  # libzmq sends in a thread of its own
+            os.kill(os.getpid(), signal.SIGKILL)
         if how == "twice":
             really()
         self.flush()

@@ -199,6 +199,8 @@ def play(
         result.ok, result.why = was == should, "correct" if was == should else "another model than its survivors give"
         if error := _said_twice(world.run):
             result.ok, result.why = False, error
+        elif result.spent:  # whoever dies here is started again, so no round may be lost
+            result.ok, result.why = False, f"{result.spent} rounds were given up"
     if result.ok and not keep:
         shutil.rmtree(folder)
     return result

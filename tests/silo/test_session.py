@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,19 @@ import numpy as np
 import pytest
 
 from config.settings import Settings
+from crypto.coordinator_sum import OpenSum
 from crypto.errors import Refusal
+from crypto.kept_answer import KeptAnswer
 from crypto.limits import MemoryJournal
+from crypto.records import UnmaskRequest
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from silo.desk import Desk, MemoryFile
 from silo.journal import FileJournal
 from silo.releases import Releases
 from silo.session import Session
 from silo.session import State as S
+from tests.crypto.attacks import run_to_proposal
+from tests.crypto.world import World
 from wire import messages as m
 from wire.bundle import pack
 
@@ -92,7 +98,7 @@ MESSAGES: dict[str, tuple[m.Message, Any]] = {
     "sum:keys": (m.SumStep("keys", {}), None),
     "sum:nonces": (m.SumStep("nonces", {}), None),
     "sum:propose": (m.SumStep("propose", {}), None),
-    "sum:unmask": (m.SumStep("unmask", {}), None),
+    "sum:unmask": (m.SumStep("unmask", UnmaskRequest(bytes(32), (), (), ()).to_record()), None),
     "sum:nonsense": (m.SumStep("nonsense", {}), None),
     "broadcast": (_told(2), None),
     "chunk": (m.Chunk(1, "common", 0), PIECE),
@@ -303,21 +309,53 @@ def test_only_the_end_of_the_run_is_the_end() -> None:
     assert session.turned_away == "it has another roster"
 
 
-def test_a_release_is_said_again_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
-    path = tmp_path / "release.msgpack"
-    question, answer = m.SumStep("unmask", {"h": b"1"}), {"h": b"1", "shares": [["silo-000", b"s"]]}
-    journal = MemoryJournal()
-    Releases(path, journal).keep(question, answer, "released/0", "these")
-    again = Releases(path, journal)  # killed before the journal's note of it, and restarted
-    assert again.again(m.SumStep("unmask", {"h": b"2"})) is None and journal.get("released/0") is None
-    assert again.again(question) == answer and path.stat().st_mode & 0o077 == 0
-    assert journal.get("released/0") == "these"
-    journal.put("released/0", "others")  # had another sum over that payload been opened meanwhile
-    assert Releases(path, journal).again(question) is None
-    journal.put("released/0", "these")
-    assert again.again(m.SumStep("unmask", {"h": b"1", "more": 1})) is None
+def _kept(opened: OpenSum, world: World) -> tuple[list[KeptAnswer], UnmaskRequest]:
+    """What four silos keep when they sign, and the certified request to the first."""
+    kept: list[KeptAnswer] = []
+    for name, proposal in opened.propose().items():
+        opened.receive_endorsement(world.silos[name].endorse(proposal, kept.append))
+    return kept, opened.unmask_requests()["silo-000"]
+
+
+def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
+    path, world, journal = tmp_path / "release.msgpack", World(4).enrol(), MemoryJournal()
+    (mine, *_), request = _kept(run_to_proposal(world)[0], world)
+
+    def restarted() -> Releases:
+        return Releases(path, journal, world.roster)
+
+    restarted().keep(mine)  # killed before the journal's note of it, or before it was asked
+    assert path.stat().st_mode & 0o077 == 0
+    assert restarted().again(replace(request, survivors=world.names[1:])) is None
+    assert restarted().again(replace(request, h=bytes(32))) is None
+    with pytest.raises(Refusal, match="0 valid signatures"):
+        restarted().again(replace(request, endorsements=()))
+    assert journal.get(mine.payload) is None
+    assert restarted().again(request) == mine.release
+    assert journal.get(mine.payload) == mine.note
+    assert restarted().again(request) == mine.release  # as often as it is asked
+    journal.put(mine.payload, "others")  # had another sum over that payload been opened meanwhile
+    with pytest.raises(Refusal, match="another sum over the same payload"):
+        restarted().again(request)
+    journal.put(mine.payload, mine.note)
+    again = restarted()
+    again.keep(replace(mine, payload="another exchange of the round"))
+    assert restarted().again(request) == mine.release
+    again.keep(replace(mine, payload="a later round", round=mine.round + 1))
+    assert again.again(request) is not None  # the later round's, of the same sum in this test
+    assert {k.payload for k in restarted()._kept.values()} == {"a later round"}
     again.forget()
-    assert again.again(question) is None and Releases(path, journal).again(question) is None
+    assert again.again(request) is None and restarted().again(request) is None
+
+
+def test_a_file_of_releases_that_was_cut_short_is_as_good_as_none(tmp_path: Path) -> None:
+    path, world = tmp_path / "release.msgpack", World(4).enrol()
+    (mine, *_), request = _kept(run_to_proposal(world)[0], world)
+    Releases(path, MemoryJournal(), world.roster).keep(mine)
+    whole = path.read_bytes()
+    for length in (0, 1, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert Releases(path, MemoryJournal(), world.roster).again(request) is None
 
 
 def test_arrays_that_a_silo_holds_need_not_come_again() -> None:

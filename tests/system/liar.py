@@ -225,19 +225,21 @@ class Liar:
             held.records[name] = UploadRecord.from_record(record)
         return held
 
-    def proposal(self, held: Held, survivors: Sequence[str]) -> Proposal:
-        return Proposal(held.header.h, tuple(survivors))
+    def proposal(self, held: Held, holder: str, survivors: Sequence[str]) -> Proposal:
+        return Proposal(held.header.h, tuple(survivors), self._dealt(held, holder, survivors))
+
+    def _dealt(self, held: Held, holder: str, survivors: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+        return tuple((d, blob) for d in survivors for to, blob in held.records[d].blobs if to == holder)
 
     def certify(self, held: Held, survivors: Sequence[str], signers: Sequence[str] = ()) -> tuple[Endorsement, ...]:
-        proposal = self.proposal(held, survivors)
         asked = signers or held.header.alive
-        return tuple(Endorsement.from_record(self.step(name, "propose", proposal)) for name in asked)
+        given = (self.step(name, "propose", self.proposal(held, name, survivors)) for name in asked)
+        return tuple(map(Endorsement.from_record, given))
 
     def request(
         self, held: Held, holder: str, survivors: Sequence[str], signed: tuple[Endorsement, ...]
     ) -> UnmaskRequest:
-        blobs = [(d, blob) for d in survivors for to, blob in held.records[d].blobs if to == holder]
-        return UnmaskRequest(held.header.h, tuple(survivors), signed, tuple(blobs))
+        return UnmaskRequest(held.header.h, tuple(survivors), signed, self._dealt(held, holder, survivors))
 
     def open(
         self, held: Held, survivors: Sequence[str], signed: tuple[Endorsement, ...], holders: Sequence[str] = ()

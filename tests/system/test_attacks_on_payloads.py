@@ -25,7 +25,7 @@ Make = Callable[..., Liar]
 
 def _forget_releases(patch: Patch) -> None:
     """As if silos did not write down for which payload they released shares."""
-    patch.setattr(SiloSum, "_payload", lambda self, header: f"unseen/{header.number}/{id(header)}")
+    patch.setattr(SiloSum, "payload", lambda self, header: f"unseen/{header.number}/{id(header)}")
 
 
 # A header again
@@ -206,7 +206,7 @@ def test_late_share(make: Make, caplog: Log) -> None:
     liar.tell("silo-000", None, exchange=REPORT)
     for step, record in (
         ("unmask", liar.request(held, "silo-000", liar.names, signed)),
-        ("propose", liar.proposal(held, liar.names)),
+        ("propose", liar.proposal(held, "silo-001", liar.names)),
     ):
         with refused("late-share", caplog):
             liar.step("silo-000", step, record)

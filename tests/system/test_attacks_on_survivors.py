@@ -12,13 +12,13 @@ import crypto.silo_sum
 from crypto.graph import Topology
 from crypto.opening import Opening
 from crypto.params import Policy, parameters
-from crypto.records import KeyList, UnmaskRequest
+from crypto.records import KeyList, ShareRelease, UnmaskRequest
 from crypto.silo_states import TRANSITIONS, Call, SiloState
-from crypto.silo_sum import SiloSum
 from silo.journal import FileJournal
 from tests.conftest import wait_for
 from tests.system.attacks import gains, refuses, without
 from tests.system.liar import Held, Liar, bare, refused, same, seed_of
+from wire import messages as m
 
 Log = pytest.LogCaptureFixture
 Patch = pytest.MonkeyPatch
@@ -84,16 +84,56 @@ def test_the_same_question_has_the_same_answer_and_no_other(make: Make, caplog: 
     request = liar.request(held, "silo-001", liar.names, signed)
     first = liar.step("silo-001", "unmask", request)
     assert liar.step("silo-001", "unmask", request) == first
+    other = replace(request, survivors=liar.names[1:], blobs=request.blobs[1:])
     with refused("both-shares", caplog):
-        liar.step("silo-001", "unmask", replace(request, blobs=request.blobs[1:]))
-    liar.stage.stop("silo-001")
-    liar.stage.start("silo-001")
-    wait_for(lambda: liar.stage.router.receive(0.05) is None and "silo-001" in liar.stage.router.connected, 20)
+        liar.step("silo-001", "unmask", other)
+    _restart(liar, "silo-001")
     assert liar.step("silo-001", "unmask", request) == first
     with refused("replay", caplog):
-        liar.step("silo-001", "unmask", replace(request, blobs=request.blobs[1:]))
+        liar.step("silo-001", "unmask", other)
+    with refused("split-view", caplog):  # it has forgotten the sum, and not what makes a certificate
+        liar.step("silo-001", "unmask", replace(request, endorsements=request.endorsements[:2]))
     liar.enrol()
     liar.all_is_well()
+
+
+@refuses("late-share")
+def test_a_silo_that_was_restarted_after_it_signed_releases_once_and_not_what_was_given_up(
+    make: Make, caplog: Log
+) -> None:
+    liar = make().enrol()
+    held = liar.gather()
+    signed = liar.certify(held, liar.names)
+    _restart(liar, "silo-001")
+    request = replace(liar.request(held, "silo-001", liar.names, signed), blobs=())
+    fewer = liar.names[1:]
+    with refused("replay", caplog):
+        liar.step("silo-001", "unmask", replace(request, survivors=fewer))
+    said = ShareRelease.from_record(liar.step("silo-001", "unmask", request))
+    assert [dealer for dealer, _ in said.self_shares] == list(liar.names)
+    liar.enrol()
+    with refused("second-sum", caplog):  # that was this round's; no other sum over it
+        liar.ask("silo-001", liar.header())
+    liar.round += 1
+    held = liar.gather()
+    signed = liar.certify(held, liar.names)
+    liar.say("silo-001", m.Closed(liar.told["silo-001"].number, False))
+    _restart(liar, "silo-001")
+    with refused("replay", caplog):
+        liar.step("silo-001", "unmask", replace(request, h=held.header.h, endorsements=signed))
+    liar.enrol()
+    held = liar.gather()  # nobody said that the first was given up, but a second is begun
+    signed = liar.certify(held, liar.names)
+    liar.gather()
+    with refused("replay", caplog):
+        liar.step("silo-001", "unmask", replace(request, h=held.header.h, endorsements=signed))
+    liar.all_is_well()
+
+
+def _restart(liar: Liar, name: str) -> None:
+    liar.stage.stop(name)
+    liar.stage.start(name)
+    wait_for(lambda: liar.stage.router.receive(0.05) is None and name in liar.stage.router.connected, 20)
 
 
 @gains("split-view", "both-shares")
@@ -116,7 +156,7 @@ def test_split_view_without_certificates(make: Make, monkeypatch: Patch) -> None
     Each still answers only once, and 2t > n + m: with nothing but certificates gone, too few shares of either kind come
     together. So the threshold is lowered as well, to what half of the holders can meet.
     """
-    monkeypatch.setattr(SiloSum, "_check_certificate", lambda *_: None)
+    monkeypatch.setattr("crypto.silo_sum.check_certificate", lambda *_: None)
     liar = make(6).enrol()
     victim, rest = liar.names[0], liar.names[1:]
     for threshold, read in ((4, False), (3, True)):

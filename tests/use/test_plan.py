@@ -17,7 +17,7 @@ from bench import rundir
 from bench.calibrate import _apart
 from bench.launch import run_processes
 from bench.plan import make_plan
-from bench.plan_wire import _requests, _upload
+from bench.plan_wire import _proposals, _request, _upload
 from bench.prepare import Study, prepare, warm
 from bench.progress import Follower
 from config.errors import UserError
@@ -27,7 +27,7 @@ from crypto.encoding import Encoding
 from crypto.errors import Refusal
 from crypto.keys import Identity
 from crypto.params import policy_for
-from crypto.records import SumHeader, UnmaskRequest, UploadRecord
+from crypto.records import Proposal, SumHeader, UnmaskRequest, UploadRecord
 from methods import names
 from methods.base import silo_name
 from tests.browser.test_methods import study as tiny
@@ -96,9 +96,9 @@ def test_blank_records_of_a_ring_have_the_form_that_a_real_sum_asks_for() -> Non
     blank = UploadRecord.from_record(_upload(opened.topology, "silo-000", everybody))
     with pytest.raises(Refusal, match="not signed"):
         opened.begin_upload(replace(blank, h=header.h))
-    request = _requests(opened.topology, everybody)["silo-001"]
-    assert UnmaskRequest.from_record(request.to_record()) == request
-    assert len(request.blobs) == 69 and len(request.endorsements) == opened.needed
+    proposal, request = _proposals(opened.topology, everybody)["silo-001"], _request(opened.topology, everybody)
+    assert Proposal.from_record(proposal.to_record()) == proposal and len(proposal.blobs) == 69
+    assert UnmaskRequest.from_record(request.to_record()) == request and len(request.endorsements) == opened.needed
 
 
 def test_command_prints_all_costs_and_warns_of_a_slow_line() -> None:
