@@ -283,7 +283,7 @@ def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
 
 @app.command()
 def pretrain(
-    kind: Annotated[str, typer.Argument(help="Which network: bert or bart.")] = "bert",
+    kind: Annotated[str, typer.Argument(help="Which: bert (for sentences), document or bart.")] = "bert",
     check: Annotated[bool, typer.Option("--check", help="Make it again elsewhere and compare hashes.")] = False,
 ) -> None:
     """Make the small built-in encoder again, from nothing but the generators' text. Takes minutes."""

@@ -4,7 +4,7 @@ Text comes from the built-in generators and is public by construction; no senten
 `corpora.sentence_synthetic`). Everything is decided by a `Plan`: the same plan gives the same bytes on the same kind
 of machine with the same torch. Other processors add floats in another order, so a different hash there says nothing.
 
-A kind of network is one entry in `PLANS` and one maker in `MAKERS`; all kinds share text, vocabulary and file layout.
+A checkpoint is one entry in `PLANS`, a kind of network one maker in `MAKERS`; all share vocabulary and file layout.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plan:
     width: int = 128
     heads: int = 4
     positions: int = 512
-    #: source -> sentences drawn from it
+    #: source -> sentences, or documents, drawn from it
     sentences: Mapping[str, int] | None = None
     epochs: int = 6
     batch: int = 64
@@ -54,7 +54,7 @@ class Plan:
     seed: int = 20_201_116
 
 
-#: Where pretraining text comes from: (how many, seed) -> sentences.
+#: Where pretraining text comes from: (how many, seed) -> texts.
 SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
     "sentence": sentence_synthetic.pretraining_text,
     "ner": ner_synthetic.pretraining_text,
@@ -62,6 +62,8 @@ SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
 }
 PLANS: Mapping[str, Plan] = {
     "bert": Plan("bert", sentences={"sentence": 50_000}),
+    # Whole documents: a sentence reaches few of the positions, and attention that is not local there never becomes so.
+    "document": Plan("bert", vocabulary=6_000, sentences={"document": 14_000}, epochs=5, batch=24),
     "bart": Plan("bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3),
 }
 
@@ -76,7 +78,7 @@ def make(plan: Plan, folder: Path, say: Say = lambda line: None) -> str:
 
     torch.set_num_threads(1)  # the order in which floats are added is part of the result
     lines = text_of(plan)
-    say(f"{len(lines)} sentences")
+    say(f"{len(lines)} texts")
     tokenizer = _wordpiece(plan, lines)
     say(f"vocabulary of {len(tokenizer)} pieces")
     network = MAKERS[plan.kind](plan, tokenizer, lines, say)

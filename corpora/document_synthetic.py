@@ -32,7 +32,7 @@ from corpora.sentence_synthetic import lexicon
 
 __all__ = ["SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
 
-_VERSION = 1  #: part of the cache key: bump it when the same recipe would give other documents
+_VERSION = 2  #: part of the cache key: bump it when the same recipe would give other documents
 _RELATIONS = ("causes", "treats", "relieves")
 _ALTERNATIVES = re.compile(r"\{([^}]*)\}")
 
@@ -58,6 +58,7 @@ _KINDS = {
 class Recipe:
     documents: int = 400
     relations: int = 1  #: causes; 2: and treats; 3: and relieves
+    wordings: int = 3  #: how many ways there are of saying each thing; 0: all there are, which need more documents
     hypernyms: float = 0.3  #: how often a special problem stands beside its general one
     filtered: int = 1  #: 0 counts the general pair as a negative
     label_noise: float = 0.02  #: share of training pairs whose label is turned round
@@ -74,6 +75,7 @@ def parse(spec: str, seed: int) -> Recipe:
     recipe = parse_recipe(spec, SETTINGS, seed)
     shares(spec, recipe, ("hypernyms", "label_noise", "filtered"))
     at_least(spec, recipe, 10, ("documents", "dev", "test"))
+    at_least(spec, recipe, 0, ("wordings",))
     if not 1 <= recipe.relations <= len(_RELATIONS):
         raise UserError(f'Option "relations" of the corpus "document" must be between 1 and {len(_RELATIONS)}.')
     return recipe
@@ -106,15 +108,15 @@ def generate(recipe: Recipe, name: str = "document") -> Content:
 
 
 def pretraining_text(wanted: int, seed: int) -> Iterator[str]:
-    """Documents of the same language that can be in no task; half of them with their mentions marked by stars."""
+    """Documents of the same language that can be in no task, their mentions marked by stars as the task marks them."""
     rng = np.random.default_rng([seed, 0x9E7B])
-    recipe = Recipe()
+    recipe = Recipe(wordings=0)
     made = 0
     while made < wanted:
         document = _document(recipe, rng, "")
         if _for_pretraining(document.text):
             made += 1
-            yield _starred(document) if made % 2 else document.text
+            yield _starred(document)
 
 
 def _for_pretraining(text: str) -> bool:
@@ -236,7 +238,7 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
             # What is said of a general problem is said of the special one: the general is only mentioned.
             fate = "listed" if p.place in general else _fate(kind, rng)
             truth[d.id, p.id] = (fate,) if fate in _RELATIONS[: recipe.relations] else ()
-            blocks += _told(fate, style, kind, d, p, rng)
+            blocks += _told(fate, style, kind, d, p, recipe.wordings, rng)
     for c in (*drugs, *problems):
         if rng.random() < 0.25:
             one = "drug" if c.type == "Drug" else "problem"
@@ -266,30 +268,29 @@ def _fate(kind: _Kind, rng: np.random.Generator) -> str:
 
 
 def _told(
-    fate: str, style: str, kind: _Kind, d: _Concept, p: _Concept, rng: np.random.Generator
+    fate: str, style: str, kind: _Kind, d: _Concept, p: _Concept, wordings: int, rng: np.random.Generator
 ) -> list[list[tuple[str, _Concept | None, _Concept | None]]]:
     """The sentences that say how a drug and a problem are related; those of one block stand together."""
     across = rng.random() < kind.across
+
+    def one(ways: tuple[str, ...]) -> str:
+        return _pick(ways[: wordings or None], rng)
+
+    def two(back: tuple[str, ...]) -> list[tuple[str, _Concept | None, _Concept | None]]:
+        block: list[tuple[str, _Concept | None, _Concept | None]] = [(one(say.GIVEN), d, None)]
+        if rng.random() < 0.25:
+            block.append((_pick(say.FILLERS, rng), None, None))
+        return [*block, (one(back), None, p)]
+
     if fate == "causes":
-        if across:
-            return [_across(say.BACK_YES, d, p, rng)]
-        return [[(_pick(say.STATED[style], rng), d, p)]]
+        return [two(say.BACK_YES) if across else [(one(say.STATED[style]), d, p)]]
     if fate in say.OTHER:
-        return [_across(say.BACK_NO, d, p, rng)] if across else [[(_pick(say.OTHER[fate], rng), d, p)]]
+        return [two(say.BACK_NO) if across else [(one(say.OTHER[fate]), d, p)]]
     if fate == "denied":
-        return [[(f"{_pick(say.DENIED, rng)} {_pick(say.STATED[style], rng)}", d, p)]]
+        return [[(f"{one(say.DENIED)} {one(say.STATED[style])}", d, p)]]
     if fate == "listed":
-        return [[(_pick(say.LISTED, rng), d, p)]]
+        return [[(one(say.LISTED), d, p)]]
     return []
-
-
-def _across(
-    back: tuple[str, ...], d: _Concept, p: _Concept, rng: np.random.Generator
-) -> list[tuple[str, _Concept | None, _Concept | None]]:
-    block: list[tuple[str, _Concept | None, _Concept | None]] = [(_pick(say.GIVEN, rng), d, None)]
-    if rng.random() < 0.25:
-        block.append((_pick(say.FILLERS, rng), None, None))
-    return [*block, (_pick(back, rng), None, p)]
 
 
 def _mislabel(document: Document, recipe: Recipe, rng: np.random.Generator) -> Document:

@@ -22,8 +22,8 @@ from config.errors import UserError
 __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
 PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrain`
-_SETTING = {"bert": "ENCODER", "bart": "SEQ2SEQ"}  #: what the user names a checkpoint of that kind with
-_REACHED = 32  #: positions that sentences of every length have trained
+#: What the user names a checkpoint of that kind with. "document": a bert that was pretrained on whole documents.
+_SETTING = {"bert": "ENCODER", "document": "ENCODER", "bart": "SEQ2SEQ"}
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -43,14 +43,11 @@ class Checkpoint:
         return self.note.partition(": ")[2] or f'the encoder "{Path(self.name).name}"'
 
 
-def load_checkpoint(
-    name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = (), long: bool = False
-) -> Checkpoint:
+def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()) -> Checkpoint:
     """`name` empty: the shipped checkpoint of that kind. "random": the same network without its training.
 
     Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart from each
-    other by a little fixed noise. `long`: for texts longer than a sentence; the shipped encoder was pretrained on
-    sentences, so its later positions begin as repetitions of the first.
+    other by a little fixed noise.
     """
     source, note = _source(name, kind)
     from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -72,8 +69,6 @@ def load_checkpoint(
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
-    if long and not name:
-        _repeat_positions(backbone)
     return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone, tokenizer), note)
 
 
@@ -83,7 +78,7 @@ def _source(name: str, kind: str) -> tuple[str, str]:
         if not (folder / "config.json").is_file():
             raise UserError(f"The built-in {kind} is missing from {folder}; make it with: sottovoce pretrain {kind}")
         how = "pretrained on synthetic text" if not name else "without any pretraining"
-        what = "encoder" if kind == "bert" else "language model"
+        what = "language model" if kind == "bart" else "encoder"
         return str(folder), f"{what}: the small built-in one, {how}"
     if Path(name).is_dir():
         return name, ""
@@ -105,12 +100,6 @@ def _add_tokens(backbone: Any, tokenizer: Any, tokens: tuple[str, ...]) -> None:
     noise = torch.randn(len(weight) - before, weight.shape[1], generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         weight[before:] = weight[:before].mean(dim=0) + 0.02 * noise
-
-
-def _repeat_positions(backbone: Any) -> None:
-    positions = backbone.embeddings.position_embeddings.weight
-    with torch.no_grad():
-        positions.copy_(positions[torch.arange(len(positions)) % _REACHED])
 
 
 def _fingerprint(backbone: nn.Module, tokenizer: Any) -> str:

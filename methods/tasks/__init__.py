@@ -159,7 +159,7 @@ def _document(settings: Settings) -> Task:
         from corpora.readers import documents
 
         loaded = documents.load(corpus, knobs.mesh)
-    return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "bert", (STAR,), long=True))
+    return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
 
 
 def _ner(settings: Settings) -> Task:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import networkx
 import numpy as np
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import precision_recall_fscore_support
 
 from config.errors import UserError
+from corpora import document_phrases as phrases
 from corpora import entropy
 from corpora.document_metrics import facts, known_facts, score
 from corpora.document_synthetic import Recipe, generate, load, parse, pretraining_text
@@ -47,7 +50,7 @@ def test_mentions_are_words_of_the_text_and_every_entity_has_one() -> None:
 
 
 def test_documents_have_what_the_design_asks_of_them() -> None:
-    train = generate(SMALL).splits["train"]
+    train = generate(replace(SMALL, label_noise=0.0)).splits["train"]
     pairs = [(d, p) for d in train for p in d.candidates if p.relations]
     assert 0.25 < sum(d.crosses(p) for d, p in pairs) / len(pairs) < 0.6  # relations across sentences
     assert sum(len(e.mentions) > 1 for d in train for e in d.entities) > 300  # several mentions per entity
@@ -70,6 +73,29 @@ def test_several_relations_and_label_noise() -> None:
     clean = generate(replace(SMALL, label_noise=0.0)).splits
     assert count(noisy["test"]) == count(clean["test"])
     assert count(noisy["train"]).positive > 1.3 * count(clean["train"]).positive
+
+
+def test_fewer_wordings_are_the_first_ones_and_say_all_that_there_is_to_say() -> None:
+    def said(wordings: int) -> set[str]:
+        """The sentences of all documents, entities and alternatives taken out: what was chosen from."""
+        found = set()
+        for d in generate(replace(SMALL, wordings=wordings)).splits["train"]:
+            text = d.text
+            for a, b in sorted((m for e in d.entities for m in e.mentions), reverse=True):
+                text = f"{text[:a]}@{text[b:]}"
+            found |= {s.strip() for s in re.sub(r"\( @ \) ", "", text).split(" .")}
+        return found
+
+    def forms(ways: tuple[str, ...]) -> set[str]:
+        parts = [re.split(r"\{([^}]*)\}", w.replace("H", "@").replace("T", "@")) for w in ways]
+        return {"".join(p) for w in parts for p in product(*(x.split("|") if i % 2 else [x] for i, x in enumerate(w)))}
+
+    few, many = said(2), said(0)
+    for ways in (*phrases.STATED.values(), *phrases.OTHER.values(), phrases.BACK_YES, phrases.BACK_NO, phrases.GIVEN):
+        assert forms(ways[:2]) & few
+        rest = forms(ways[2:]) - forms(ways[:2])
+        assert not rest & few - forms(phrases.LISTED[:2])
+    assert len(many) > 1.5 * len(few)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +122,8 @@ def test_the_table_gives_back_what_was_written() -> None:
 
 def test_no_pretraining_document_can_occur_in_a_task() -> None:
     seen = list(pretraining_text(60, 5))
-    plain = [t for t in seen if "*" not in t]
-    assert len(plain) == 30
+    assert all("* " in t for t in seen)
+    plain = [t.replace("* ", "").replace(" *", "") for t in seen]
     assert all(hashlib.sha256(t.encode()).digest()[0] % 2 == 0 for t in plain)
     tasks = {d.text for s in generate(SMALL).splits.values() for d in s}
     assert all(hashlib.sha256(t.encode()).digest()[0] % 2 == 1 for t in tasks)

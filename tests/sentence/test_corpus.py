@@ -137,19 +137,21 @@ def test_pretraining_gives_the_same_bytes_in_another_process(tmp_path: Path) -> 
     assert other.stdout.strip() == here
 
 
-def test_the_shipped_encoder_is_the_one_of_its_manifest_and_of_its_plan() -> None:
-    folder = PRETRAINED / "bert"
+@pytest.mark.parametrize("name", ["bert", "document"])
+def test_the_shipped_encoder_is_the_one_of_its_manifest_and_of_its_plan(name: str) -> None:
+    folder = PRETRAINED / name
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert pretrain._sha256(folder) == manifest["sha256"]
-    assert pretrain.Plan(**manifest["plan"]) == pretrain.PLANS["bert"]
+    assert pretrain.Plan(**manifest["plan"]) == pretrain.PLANS[name]
     assert sum(p.stat().st_size for p in folder.iterdir()) < 5_000_000
     assert not [p for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pkl")]
 
 
-def test_the_shipped_encoder_was_made_from_the_text_the_generator_gives_today() -> None:
+@pytest.mark.parametrize("name", ["bert", "document"])
+def test_the_shipped_encoder_was_made_from_the_text_the_generator_gives_today(name: str) -> None:
     """If the language changes, the encoder must be made again: sottovoce pretrain."""
-    manifest = json.loads((PRETRAINED / "bert" / "manifest.json").read_text("utf-8"))
-    text = "\n".join(pretrain.text_of(pretrain.PLANS["bert"]))
+    manifest = json.loads((PRETRAINED / name / "manifest.json").read_text("utf-8"))
+    text = "\n".join(pretrain.text_of(pretrain.PLANS[name]))
     assert hashlib.sha256(text.encode()).hexdigest() == manifest["text_sha256"]
 
 
