@@ -45,6 +45,7 @@ class Recipe:
     complaint: float = 0.4  #: how often a symptom or effect is one that only its context tells apart
     plain: float = 0.1  #: share of sentences without any entity
     sloppy: float = 0.1  #: share of training sentences with one span off by a word
+    misaligned: float = 0.0  #: share of training sentences whose annotation is of another version of the text
     seed: int = 0
 
 
@@ -54,7 +55,7 @@ SETTINGS = {"ner": Recipe()}
 def parse(spec: str, seed: int) -> Recipe:
     """`ner`, or with options: `ner:sentences=3000,sloppy=0`."""
     recipe = parse_recipe(spec, SETTINGS, seed)
-    shares(spec, recipe, ("shared", "complaint", "plain", "sloppy"))
+    shares(spec, recipe, ("shared", "complaint", "plain", "sloppy", "misaligned"))
     at_least(spec, recipe, 12, ("sentences", "dev", "test"))
     return recipe
 
@@ -78,7 +79,7 @@ def generate(recipe: Recipe, name: str = "ner") -> Content:
             if text not in seen and not _for_pretraining(text):
                 seen.add(text)
                 drawn[split].append(sentence)
-    drawn["train"] = [_annotate_sloppily(s, recipe, rng) for s in drawn["train"]]
+    drawn["train"] = [_misalign(_annotate_sloppily(s, recipe, rng), recipe, rng) for s in drawn["train"]]
     note = f"synthetic, made from seed {recipe.seed}: figures are not comparable with any paper's"
     covered = {d: frozenset(say.TYPES) for d in say.DOMAINS}
     return Content(name, note, say.TYPES, say.DOMAINS, covered, drawn)
@@ -186,6 +187,15 @@ def _glossary(style: str, recipe: Recipe, rng: np.random.Generator) -> str:
     w = _Writer(style, recipe, rng)
     w.say(_pick(say.GLOSSARY, rng).replace("TYPE", kind))
     return " ".join(w.words).lower()
+
+
+def _misalign(s: Sentence, recipe: Recipe, rng: np.random.Generator) -> Sentence:
+    """All spans one to three words early or late, as after a change of the text that nobody told the annotation of."""
+    if not recipe.misaligned or rng.random() >= recipe.misaligned:
+        return s
+    by = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
+    moved = tuple((a + by, b + by, kind) for a, b, kind in s.entities)
+    return replace(s, entities=tuple((a, b, kind) for a, b, kind in moved if a >= 0 and b <= len(s.words)))
 
 
 def _annotate_sloppily(s: Sentence, recipe: Recipe, rng: np.random.Generator) -> Sentence:

@@ -24,7 +24,11 @@ COMPARISON = Comparison(
         # What the frozen language model saves: the same method with all of it trained, and sent.
         "fedner, full fine-tuning": ("METHOD=fedner", "SET=tune=full", "LR=5e-4"),
     },
-    columns={"disjoint": ("SET=tags=disjoint",)},
+    columns={
+        "disjoint": ("SET=tags=disjoint",),
+        # What instance weights are for: sentences whose own annotation leads astray.
+        "disjoint, 30 % misaligned": ("SET=tags=disjoint", "CORPUS=ner:misaligned=0.3"),
+    },
     more_columns={"clinic": ("SET=tags=clinic",)},
     references={"centralised, all types annotated": ("METHOD=centralised", "SET=of=fedavg")},
     metrics={

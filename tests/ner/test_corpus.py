@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,22 @@ def test_only_training_annotation_is_sloppy() -> None:
     for a, b in moved:  # one span each, by one word at one end
         ((before, after),) = [(x, y) for x, y in zip(a.entities, b.entities) if x != y]
         assert abs(before[0] - after[0]) + abs(before[1] - after[1]) == 1 and before[2] == after[2]
+
+
+def test_only_training_annotation_is_misaligned_and_as_a_whole() -> None:
+    recipe = Recipe(sentences=300, dev=30, test=60, sloppy=0.0)
+    exact, other = generate(recipe), generate(replace(recipe, misaligned=0.5))
+    assert exact.splits["test"] == other.splits["test"] and exact.splits["dev"] == other.splits["dev"]
+    pairs = [(a, b) for a, b in zip(exact.splits["train"], other.splits["train"], strict=True) if a.entities]
+    moved = [(a, b) for a, b in pairs if a.entities != b.entities]
+    assert 0.4 < len(moved) / len(pairs) < 0.6
+    for a, b in moved:  # all spans by the same one to three words; those that would leave the sentence are gone
+        assert a.words == b.words and not b.problem()
+        ways = [
+            tuple((x + by, y + by, k) for x, y, k in a.entities if x + by >= 0 and y + by <= len(a.words))
+            for by in (-3, -2, -1, 1, 2, 3)
+        ]
+        assert b.entities in ways
 
 
 def test_no_pretraining_sentence_can_occur_in_a_task() -> None:
