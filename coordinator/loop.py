@@ -271,7 +271,8 @@ class _Loop:
         # The figure to compare with: where this very model started. It chooses nothing.
         before = self.evaluate(self.method.init(self._seed).model, "test")
         self.progress.wall = self._earlier + time.monotonic() - self._began
-        checkpoint.save_model(self.runlog.path / "model", self.best, self.task.model_files())
+        whole = {**self.task.frozen(), **self.best}
+        checkpoint.save_model(self.runlog.path / "model", whole, self.task.model_files())
         scored = Scored(self.best, test, before.value, self._network)
         return write_summary(self.runlog, self.method, self.task, self.settings, vars(self.progress), scored)
 

@@ -79,16 +79,18 @@ class Bookkeeper:
         for layer, x, g in calls:
             if len(x) != len(each):
                 raise RuntimeError(f"a {type(layer).__name__} whose first axis is not the record")
-            squares += _squares(layer, x, g)
+            squares += _squares(layer, x, g, self._names(layer))
         factors = _factors(squares, clip)
         total = [torch.zeros_like(p) for p in self._parameters]
         for layer, x, g in calls:
             scaled = g * factors.view(-1, *[1] * (g.dim() - 1))
-            for name, value in _sums(layer, x, scaled).items():
-                at = self._trained.get(getattr(layer, name))
-                if at is not None:
-                    total[at] = value
+            for name, value in _sums(layer, x, scaled, self._names(layer)).items():
+                total[self._trained[getattr(layer, name)]] = value
         return total
+
+    def _names(self, layer: nn.Module) -> frozenset[str]:
+        """Which of the layer's parameters are trained: no other's gradient counts, in the norm or in the sum."""
+        return frozenset(n for n, p in layer.named_parameters(recurse=False) if p in self._trained)
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
@@ -101,50 +103,54 @@ def _real(layer: nn.Embedding, ids: torch.Tensor, g: torch.Tensor) -> torch.Tens
     return g if layer.padding_idx is None else g * (ids != layer.padding_idx).unsqueeze(-1)
 
 
-def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-    """(records,): the squared norm of each record's gradient of this layer's parameters."""
+def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]) -> torch.Tensor:
+    """(records,): the squared norm of each record's gradient of this layer's trained parameters."""
     if isinstance(layer, nn.Embedding):
         ids, g = x.flatten(1), _real(layer, x, g).flatten(1, -2)
         same = ids.unsqueeze(2) == ids.unsqueeze(1)
         return (torch.bmm(g, g.transpose(1, 2)) * same).sum(dim=(1, 2)).clamp(min=0)
     if isinstance(layer, nn.LayerNorm):
-        sums = _normed(layer, x, g)
+        sums = _normed(layer, x, g, trained)
         return sum(((s**2).flatten(1).sum(dim=1) for s in sums.values()), torch.zeros(len(x)))
     assert isinstance(layer, nn.Linear)
     a, g = _rows(x), _rows(g)
-    if a.shape[1] == 1:
+    if "weight" not in trained:
+        squares = torch.zeros(len(x))
+    elif a.shape[1] == 1:
         squares = (a**2).sum(dim=(1, 2)) * (g**2).sum(dim=(1, 2))
     elif a.shape[1] * (a.shape[2] + g.shape[2]) <= a.shape[2] * g.shape[2]:
         squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2)).clamp(min=0)
     else:
         squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2))
-    if layer.bias is not None:
+    if "bias" in trained:
         squares = squares + (g.sum(dim=1) ** 2).sum(dim=1)
     return squares
 
 
-def _normed(layer: nn.LayerNorm, x: torch.Tensor, g: torch.Tensor) -> dict[str, torch.Tensor]:
+def _normed(
+    layer: nn.LayerNorm, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]
+) -> dict[str, torch.Tensor]:
     """Each record's gradients of scale and bias."""
     inner = len(layer.normalized_shape)
     axes = tuple(range(1, x.dim() - inner))
     whitened = F.layer_norm(x, layer.normalized_shape, None, None, layer.eps)
     found = {"weight": g * whitened, "bias": g}
     found = {k: v.sum(dim=axes) if axes else v for k, v in found.items()}
-    return {k: v for k, v in found.items() if getattr(layer, k, None) is not None}
+    return {k: v for k, v in found.items() if k in trained}
 
 
-def _sums(layer: nn.Module, x: torch.Tensor, g: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The gradients of a layer's parameters, from what came back to its output."""
+def _sums(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]) -> dict[str, torch.Tensor]:
+    """The gradients of a layer's trained parameters, from what came back to its output."""
     if isinstance(layer, nn.Embedding):
         g = _real(layer, x, g)
         rows = torch.zeros_like(layer.weight).index_add_(0, x.flatten(), g.flatten(0, -2))
         return {"weight": rows}
     if isinstance(layer, nn.LayerNorm):
-        return {k: v.sum(dim=0) for k, v in _normed(layer, x, g).items()}
+        return {k: v.sum(dim=0) for k, v in _normed(layer, x, g, trained).items()}
     assert isinstance(layer, nn.Linear)
     a, g = x.flatten(0, -2), g.flatten(0, -2)
-    found = {"weight": g.T @ a}
-    return found if layer.bias is None else {**found, "bias": g.sum(dim=0)}
+    found = {"weight": g.T @ a} if "weight" in trained else {}
+    return {**found, "bias": g.sum(dim=0)} if "bias" in trained else found
 
 
 def one_by_one(

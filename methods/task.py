@@ -110,6 +110,10 @@ class Task(ABC):
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation: ...
 
+    def frozen(self) -> Mapping[str, np.ndarray]:
+        """Weights that are not trained and belong into a saved model all the same, by name."""
+        return {}
+
     @abstractmethod
     def model_files(self) -> Mapping[str, bytes]:
         """What beside the weights makes a saved model usable: config, vocabulary, label names."""

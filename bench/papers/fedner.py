@@ -27,7 +27,7 @@ COMPARISON = Comparison(
     columns={
         "disjoint": ("SET=tags=disjoint",),
         # What instance weights are for: sentences whose own annotation leads astray.
-        "disjoint, 30 % misaligned": ("SET=tags=disjoint", "CORPUS=ner:misaligned=0.3"),
+        "30 % misaligned": ("SET=tags=disjoint", "CORPUS=ner:misaligned=0.3"),
     },
     more_columns={"clinic": ("SET=tags=clinic",)},
     references={"centralised, all types annotated": ("METHOD=centralised", "SET=of=fedavg")},

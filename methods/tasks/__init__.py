@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
 from config.settings import Settings
 from methods.task import Task
+from models.tuning import tuning
 
 __all__ = ["BUILT_IN", "load_task", "task_name"]
 
@@ -108,7 +109,8 @@ def _distant(settings: Settings) -> Task:
     from methods.tasks.distant import DistantTask, Knobs
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("distant", settings.options)})
+    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
+    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
     extra: dict[str, Any] = {"bag_rule": bag_rule_of(settings.method, settings.options)}
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = distant_synthetic.load(corpus, settings.seed)
@@ -131,7 +133,8 @@ def _sentence(settings: Settings) -> Task:
     from models.marking import MARKERS
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("sentence", settings.options)})
+    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("sentence", settings.options)})
+    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
     if not 0.0 <= knobs.public < 1.0:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
     style = style_of(knobs, getattr(module(settings.method), "MODEL", "feded"))
@@ -152,7 +155,8 @@ def _document(settings: Settings) -> Task:
     from models.document_pieces import STAR
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("document", settings.options)})
+    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("document", settings.options)})
+    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = document_synthetic.load(corpus, settings.seed)
     else:

@@ -30,6 +30,7 @@ from corpora.table import Corpus, Sentences
 from methods.task import Evaluation, Split, Task
 from models.bags import bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN, hashed_word
+from models.tuning import FULL, LIGHT, fixed_vectors, frozen
 
 __all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
 
@@ -44,6 +45,7 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
+    tune: str = FULL  #: or light: word vectors stay as they are; what DP=record does by itself
     weight_decay: float = 1e-5
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
@@ -131,6 +133,7 @@ class DistantTask(Task):
             self._vocabulary_size = knobs.hash_words + 2
             self.vocabulary_kind = "hashed"
         start = "starting from given word vectors" if vectors is not None else "starting from random numbers"
+        start += ", with word vectors that stay as they are" if knobs.tune == LIGHT else ""
         self.network_words = f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
 
     # The vocabulary
@@ -158,13 +161,19 @@ class DistantTask(Task):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             word_dim = self.knobs.word_dim if self._vectors is None else self._vectors.shape[1]
-            return PCNN(
+            model = PCNN(
                 words=self._vocabulary_size,
                 relations=len(self.labels),
                 word_dim=word_dim,
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
             )
+        if self.knobs.tune == LIGHT:
+            fixed_vectors(model.word, given=self._vectors is not None)
+        return model
+
+    def frozen(self) -> Mapping[str, np.ndarray]:
+        return frozen(self.new_model(0))
 
     def agreement(self) -> Mapping[str, str]:
         """Relations by name and order, and the vocabulary by its words, or by how many slots words are hashed into."""

@@ -28,6 +28,7 @@ from models import document_heads as heads
 from models.checkpoint import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import Batch, Pieces, assemble, tokenise
+from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
 
@@ -44,6 +45,7 @@ class Knobs:
     block: int = 64  #: dimensions of a group of the bilinear classifier
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     max_length: int = 1024  #: pieces of a document, markers included; two windows hold at most 2 window - 2
+    tune: str = FULL  #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
     weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
@@ -97,7 +99,7 @@ class DocumentTask(Task):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
-        self.network_words = f"a document encoder, starting from {checkpoint.words}"
+        self.network_words = f"a document encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
@@ -152,7 +154,13 @@ class DocumentTask(Task):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             outputs = heads.outputs(self.head, len(self.relations))
-            return DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
+            model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
+        if self.knobs.tune == LIGHT:
+            biases_only(model.backbone)
+        return model
+
+    def frozen(self) -> Mapping[str, np.ndarray]:
+        return frozen(self.new_model(0))
 
     def agreement(self) -> Mapping[str, str]:
         classes = hashlib.sha256(json.dumps([*self.relations, self.head]).encode())

@@ -31,6 +31,7 @@ from methods.tasks.batching import batches_by_length
 from models.checkpoint import Checkpoint
 from models.encoder import STYLES, SentenceEncoder, Style
 from models.marking import Packed, tokenise
+from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
@@ -50,6 +51,7 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
+    tune: str = FULL  #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
     weight_decay: float = 0.01
     public: float = 0.2  #: the share of the training data that becomes D_v
     metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
@@ -114,7 +116,7 @@ class SentenceTask(Task):
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
         self.labels, self.none = corpus.relations, corpus.none
-        self.network_words = f"a sentence encoder, starting from {checkpoint.words}"
+        self.network_words = f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         self.metric = knobs.metric  # type: ignore[misc]
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
@@ -142,7 +144,13 @@ class SentenceTask(Task):
     def new_model(self, seed: int) -> SentenceEncoder:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+            model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+        if self.knobs.tune == LIGHT:
+            biases_only(model.backbone)
+        return model
+
+    def frozen(self) -> Mapping[str, np.ndarray]:
+        return frozen(self.new_model(0))
 
     def held_out(self, split: Split) -> Mapping[str, int]:
         return {"sentences": len(self.corpus.splits[split])}
