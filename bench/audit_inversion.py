@@ -45,10 +45,9 @@ class Inversion:
 
 def _table(model: nn.Module) -> str:
     """The parameter with the word vectors, if they are trained; empty: they are not."""
-    tables = [(m.weight.numel(), name) for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
-    trained = {name for name, p in model.named_parameters() if p.requires_grad}
-    found = [(n, f"{name}.weight") for n, name in tables if f"{name}.weight" in trained]
-    return max(found)[1] if found else ""
+    tables = [(m.weight.numel(), name, m) for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
+    _, name, largest = max(tables, key=lambda t: t[:2])
+    return f"{name}.weight" if largest.weight.requires_grad else ""
 
 
 def _words(task: Any, indices: np.ndarray) -> set[int]:
@@ -110,7 +109,7 @@ def attack_update(study: Study) -> tuple[list[Inversion], str]:
     """What each view gives away; or none, and the sentence why."""
     table = _table(study.task.new_model(0))
     if not table:
-        return [], "No word vectors are trained, so that no update lists a silo's words; prompts were not inverted."
+        return [], "No word vectors are trained, so that no update lists a silo's words; nothing else was inverted."
     with tempfile.TemporaryDirectory() as folder:
         found = _round(study, Path(folder))
     if found is None:

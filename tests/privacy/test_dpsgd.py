@@ -29,7 +29,7 @@ from privacy.noise import SecretStream
 from tests.conftest import lines, summary
 
 WORDS = {"corpus": "distant:sentences=600", "silos": "4", "rounds": "3", "epochs": "1", "batch": "32"}
-PRIVATE = {"method": "fedavg", "dp": "record", "noise": "1.0", "runner": "inprocess"}
+PRIVATE = {"method": "fedavg", "dp": "record", "noise": "1.0", "runner": "inprocess", "options.tune": "full"}
 
 
 @lru_cache(maxsize=1)
@@ -68,7 +68,7 @@ def _still(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("clip", [0.05, 1e6])
-@pytest.mark.parametrize("network", ["pcnn", "feded", "fedcmc", "tagger"])
+@pytest.mark.parametrize("network", ["pcnn", "feded", "fedcmc", "tagger", "pcnn, light", "feded, light"])
 def test_clipping_is_by_record(network: str, clip: float) -> None:
     """One pass over a batch gives the same sum as one pass per record: repeated words, padding and biases included."""
     words = {
@@ -76,15 +76,18 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         "feded": {"method": "feded", "corpus": "sentence:sentences=90,dev=40,test=40"},
         "fedcmc": {"method": "fedcmc", "corpus": "sentence:sentences=90,dev=40,test=40"},
         "tagger": {"method": "tagger", "corpus": "ner:sentences=30,dev=12,test=12"},
-    }[network]
-    task: Any = load_task(load(None, words))
+    }[network.partition(",")[0]]
+    light = {"options.tune": "light"} if "light" in network else {}
+    task: Any = load_task(load(None, words | light))
     data, rows = task.subset(np.arange(12)), np.array([0, 3, 4, 7, 9, 11])
     model = _still(task.new_model(1))
     slow = _by_hand(task, model, data, rows, clip)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
     keeper = Bookkeeper(model)
     fast = keeper.clipped_sum(lambda: task.record_losses(model, task.batch(data, rows)), clip)
     keeper.close()
-    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
+    assert all(p.grad is None for p in model.parameters())
     assert math.sqrt(sum(float((g**2).sum()) for g in fast)) <= len(rows) * clip * (1 + 1e-5)
     for a, b in zip(fast, slow):
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-6)

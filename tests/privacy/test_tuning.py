@@ -1,0 +1,83 @@
+"""Few parameters are trained under DP-SGD: which, that only they travel, and that a saved model is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from bench.extractors import loaded
+from bench.inprocess import run_inprocess
+from bench.prepare import prepare
+from config.errors import UserError
+from config.load import load
+from methods.local import load as put
+from methods.local import parameters
+from methods.tasks import load_task
+from models import document_encoder, encoder
+from models.pcnn import PCNN
+from models.tuning import tuning
+
+SMALL = {
+    "distant": {"method": "fedavg", "corpus": "distant:sentences=300"},
+    "sentence": {"method": "feded", "corpus": "sentence:sentences=200,dev=40,test=40"},
+    "document": {"method": "fedlcc", "corpus": "document:documents=24,dev=10,test=10"},
+}
+
+
+def _task(task: str, **words: str) -> Any:
+    return load_task(load(None, SMALL[task] | words))
+
+
+def test_dp_by_record_is_light_unless_the_user_says_otherwise() -> None:
+    assert (tuning("", True), tuning("", False)) == ("light", "full")
+    assert (tuning("full", True), tuning("light", False)) == ("full", "light")
+    with pytest.raises(UserError, match='"tune" must be full or light, not "lite"'):
+        _task("sentence", **{"options.tune": "lite"})
+    assert _task("sentence", dp="record", epsilon="8").knobs.tune == "light"
+    assert _task("sentence").knobs.tune == _task("sentence", dp="silo", epsilon="8").knobs.tune == "full"
+
+
+@pytest.mark.parametrize("task", ["sentence", "document"])
+def test_an_encoder_trains_biases_scales_and_what_stands_on_it(task: str) -> None:
+    model = _task(task, **{"options.tune": "light"}).new_model(3)
+    trained = set(parameters(model))
+    for name, _ in model.named_parameters():
+        inside = name.startswith("backbone.")
+        assert (name in trained) == (not inside or name.endswith("bias") or "LayerNorm" in name)
+    everything = sum(p.numel() for p in model.parameters())
+    assert sum(a.size for n, a in parameters(model).items() if n.startswith("backbone.")) < 0.01 * everything
+
+
+def test_fixed_word_vectors_are_the_same_for_every_seed_and_padding_is_zero() -> None:
+    task = _task("distant", **{"options.tune": "light"})
+    one, two = task.new_model(1), task.new_model(2)
+    assert torch.equal(one.word.weight, two.word.weight) and not torch.equal(one.out.weight, two.out.weight)
+    assert not one.word.weight[0].any() and "word.weight" not in parameters(one)
+    assert set(task.frozen()) == {"word.weight"} and not _task("distant").frozen()
+
+
+@pytest.mark.parametrize("task", list(SMALL))
+def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_path: Path) -> None:
+    words = {"silos": "3", "rounds": "1", "epochs": "1", "batch": "8", "dp": "record", "epsilon": "8"}
+    study = prepare(load(None, SMALL[task] | words | {"runner": "inprocess"}))
+    task_: Any = study.task
+    assert run_inprocess(tmp_path, study) == 0
+    sent = {n.partition("/")[2] for e in study.method.exchanges for n in e.masked if n.startswith("update/")}
+    assert sent <= set(parameters(task_.new_model(0)))
+    whole = load_file(tmp_path / "model" / "model.safetensors")
+    ours = put(task_.new_model(0), {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())})
+    assert set(whole) == {n for n, _ in ours.named_parameters()}
+    assert all(np.array_equal(whole[k], v) for k, v in task_.frozen().items())
+    if task == "sentence":
+        read: Any = encoder.open_model(tmp_path / "model")[0]
+    elif task == "document":
+        read = document_encoder.open_model(tmp_path / "model")[0]
+    else:
+        read = loaded(PCNN(len(whole["word.weight"]), len(task_.labels)), tmp_path / "model")
+    for name, p in ours.named_parameters():
+        assert torch.equal(p, dict(read.named_parameters())[name])
