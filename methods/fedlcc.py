@@ -7,7 +7,8 @@ global model received and p by the silo's own model of the last round it trained
     L_LCC = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) )      (12)
     L = L_cls + mu mean L_LCC                                                     (13)
 
-and the coordinator takes the plain mean of the models (14): every participant counts the same.
+and the coordinator takes the plain mean of the models (14): every participant counts the same. Cut by structural
+entropy, silos differ tenfold in size, and the smallest slow all others down: `mean=size` weighs them as FedAvg does.
 
 g and p are computed in eval mode, without gradients, once per round: their models do not change while the silo trains,
 however many epochs. On a silo's first participation there is no p and the term is left out (with p = g it would be the
@@ -34,7 +35,7 @@ from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
 from methods.moon import contrast
 from methods.previous import previous_model, remembered
-from methods.weighted import Loss
+from methods.weighted import Aim, Loss, build_weighted
 from models import document_heads as heads
 from models.document_encoder import Reading
 
@@ -52,6 +53,8 @@ class Options:
     mu: float = 0.1  #: weight of the contrast
     tau: float = 0.5  #: its temperature
     contrast: str = "context"  #: what is contrasted: context (c, the paper) or bilinear (z_s times z_o, the code)
+    mean: str = "uniform"  #: how models are averaged: uniform (equation 14), or size, as FedAvg does
+    weight_cap: int = 2000  #: mean=size: silos larger than this weigh as if they had this many documents
 
 
 def bilinear_cosine(x: torch.Tensor, y: torch.Tensor, block: int) -> torch.Tensor:
@@ -112,8 +115,16 @@ def build(task: Any, settings: Settings) -> Method:
     if o.contrast not in ("context", "bilinear"):
         known = nearest(o.contrast, ("context", "bilinear"))
         raise UserError(f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}')
+    if o.mean not in ("uniform", "size"):
+        raise UserError(f'Option "mean" must be uniform or size, not "{o.mean}".{nearest(o.mean, ("uniform", "size"))}')
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
+    if o.mean == "size":
+
+        def objective(silo: SiloView, heard: Heard) -> Aim:
+            return Aim(loss=_objective(silo, heard, o))
+
+        return build_weighted("fedlcc", CITATION, task, o.weight_cap, objective, remember=True)
     shapes = parameters(task.new_model(0))
 
     def init(seed: int) -> State:
