@@ -122,6 +122,15 @@ def test_later_the_term_counts_and_the_previous_model_is_that_of_the_last_round_
     assert previous_model(remembered(memory, 7, second), 7) == first
 
 
+def test_weighed_by_size_and_without_the_term_it_is_fedavg_to_the_bit() -> None:
+    plain, _ = run(tiny_study("fedavg", SILOS, rounds=2))
+    ours, folder = run(tiny_study("fedlcc", SILOS, rounds=2, options={"mean": "size", "mu": 0.0}))
+    assert ours.keys() == plain.keys() and all(np.array_equal(ours[k], v) for k, v in plain.items())
+    with_term, _ = run(tiny_study("fedlcc", SILOS, rounds=2, options={"mean": "size", "mu": 2.0}))
+    assert not np.allclose(with_term["subject.weight"], plain["subject.weight"], atol=1e-6)
+    assert (folder / "silos" / "silo-001" / "memory.safetensors").is_file()  # its previous model
+
+
 def test_reference_passes_happen_once_a_round_whatever_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     study = tiny_study("fedlcc", SILOS, epochs=3)
     passes: list[int] = []
@@ -177,7 +186,10 @@ def test_the_references_run_on_documents(method: str) -> None:
     assert set(figures) == {"f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1"}
 
 
-@pytest.mark.parametrize(("option", "says"), [({"contrast": "products"}, "context or bilinear"), ({"tau": 0.0}, "tau")])
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [({"contrast": "products"}, "context or bilinear"), ({"tau": 0.0}, "tau"), ({"mean": "median"}, "uniform or size")],
+)
 def test_wrong_options_are_refused(option: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
         tiny_study("fedlcc", SILOS, options=option)
