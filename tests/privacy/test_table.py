@@ -15,6 +15,7 @@ from bench.table import jobs, with_methods
 from bench.table_page import Done, Results, page
 from config.errors import UserError
 from config.load import load
+from config.settings import Settings
 from methods import METHODS, check_options
 from methods.private import REFUSED
 from methods.tasks import task_name
@@ -28,7 +29,8 @@ def test_every_method_has_its_rows_and_every_row_its_settings() -> None:
     assert methods == set(METHODS) - set(REFUSED)
     for words in rows.values():
         for column in PRIVACY.columns.values():
-            given = dict(w.lower().split("=", 1) for w in (*words, *column))
+            plain = [w.removeprefix("SET=") if w.startswith("SET=") else w.lower() for w in (*words, *column)]
+            given = {k if k in vars(Settings()) else f"options.{k}": v for k, v in (w.split("=", 1) for w in plain)}
             settings = load(None, given)
             check_options(settings.method, task_name(settings), settings.options)
             assert (settings.dp == "off") == (settings.epsilon == 0)
@@ -51,7 +53,7 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
         done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
     text = page(some, (), Results(done, (0, 1)), "")
     assert "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
-    assert "CORPUS=ner (made)" in text and "CORPUS=sentence:sentences=1600 (made)" in text
+    assert "CORPUS=ner (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
     assert "each minus no noise" in text
 
 
