@@ -65,7 +65,8 @@ class Unmasking:
             return question.step == "propose"
         if restarted and question.step == "propose":
             return False
-        return self._router.send(silo, question)
+        self._router.send(silo, question)  # should it be gone again, its end is heard of, and it may come back again
+        return True
 
     def _wait(self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str) -> None:
         """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""

@@ -205,8 +205,8 @@ class OpenSum:
 
     @property
     def reachable(self) -> tuple[str, ...]:
-        """Holders that are not known to be lost."""
-        alive = set(self.header.alive) - self._lost
+        """Holders that are not known to be lost; once survivors are proposed, those among them: nobody else signs."""
+        alive = set(self.survivors or self.header.alive) - self._lost
         return tuple(sorted(name for name in self.topology.holders if name in alive))
 
     def propose(self) -> dict[str, Proposal]:
@@ -222,9 +222,9 @@ class OpenSum:
             self.topology.check_survivors(survivors, 3)
         except Refusal as refusal:
             raise SumFailed(f"the sum cannot be opened: {refusal.detail}") from None
+        self.survivors = survivors
         if len(self.reachable) < self.needed:
             raise SumFailed(f"only {len(self.reachable)} holders are left, and {self.needed} are needed")
-        self.survivors = survivors
         self._survivors_digest = survivors_digest(survivors)
         self.state = SumState.PROPOSED
         self._free.clear()  # no more uploads: only the running sum is kept
@@ -242,8 +242,8 @@ class OpenSum:
     def receive_endorsement(self, endorsement: Endorsement) -> None:
         self._may("receive_endorsement")
         silo = endorsement.silo
-        if silo not in self.topology.point or silo not in self.header.alive:
-            raise Refusal("unknown-silo", f"a signature of {silo}, which is no holder in this sum", silo)
+        if silo not in self.topology.point or silo not in self.survivors:
+            raise Refusal("unknown-silo", f"a signature of {silo}, which is no holder among the survivors", silo)
         if endorsement.h != self.header.h:
             raise Refusal("replay", f"a signature of {silo} for another sum", silo)
         parts = Endorsement.signed_parts(endorsement.h, silo, self._survivors_digest)

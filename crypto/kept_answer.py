@@ -21,18 +21,23 @@ from crypto.keys import verify
 from crypto.limits import Journal
 from crypto.records import Endorsement, ShareRelease, UnmaskRequest, survivors_digest
 
-__all__ = ["KeptAnswer", "check_certificate"]
+__all__ = ["KeptAnswer", "begun", "check_certificate"]
+
+
+def begun(payload: str) -> str:
+    """The journal's key of the last sum over a payload that this silo took part in."""
+    return f"begun/{payload}"
 
 
 def check_certificate(
     request: UnmaskRequest, holders: Sequence[str], threshold: int, roster: Mapping[str, bytes]
 ) -> None:
-    """Whether so many different holders of the sum signed the request's survivors."""
-    known, signers = frozenset(holders), set()
+    """Whether so many different holders of the sum, survivors themselves, signed the request's survivors."""
+    known, signers = frozenset(holders).intersection(request.survivors), set()
     signed = survivors_digest(request.survivors)
     for endorsement in request.endorsements:
         name = endorsement.silo
-        if endorsement.h != request.h or name not in known:
+        if endorsement.h != request.h or name not in known or name not in roster:
             continue
         parts = Endorsement.signed_parts(request.h, name, signed)
         if verify(roster[name], endorsement.signature, Label.ENDORSE, *parts):
@@ -61,6 +66,8 @@ class KeptAnswer:
     def say(self, request: UnmaskRequest, roster: Mapping[str, bytes], journal: Journal) -> ShareRelease:
         """The answer, noted. For whoever has forgotten the sum; refused where the payload was opened otherwise."""
         check_certificate(request, self.holders, self.threshold, roster)
+        if journal.get(begun(self.payload)) != self.release.h.hex():
+            raise Refusal("second-sum", "this silo has begun another sum over the same payload since")
         noted = journal.get(self.payload)
         if noted not in (None, self.note):
             raise Refusal("second-sum", "shares were released for another sum over the same payload")

@@ -47,10 +47,8 @@ TRANSITIONS: Mapping[tuple[SiloState, Call], SiloState] = {
     (_S.ENDORSED, Call.BEGIN): _S.OPEN,
     (_S.RELEASED, Call.BEGIN): _S.OPEN,
     (_S.OPEN, Call.UPLOAD): _S.UPLOADED,
-    # A silo that did not manage to upload still helps to open the others' sum.
-    (_S.OPEN, Call.ENDORSE): _S.ENDORSED,
+    # A silo that has not uploaded opens nothing: whoever opens a sum is in it.
     (_S.UPLOADED, Call.ENDORSE): _S.ENDORSED,
-    (_S.OPEN, Call.RELEASE): _S.RELEASED,
     (_S.UPLOADED, Call.RELEASE): _S.RELEASED,
     (_S.ENDORSED, Call.RELEASE): _S.RELEASED,
     (_S.READY, Call.END_ROUND): _S.READY,
@@ -76,6 +74,8 @@ ILLEGAL: Mapping[tuple[SiloState, Call], str] = {
     (_S.ENDORSED, Call.UPLOAD): "late-share",
     (_S.RELEASED, Call.UPLOAD): "second-sum",
     **{(state, Call.ENDORSE): "late-share" for state in (*_SETUP, _S.READY)},
+    (_S.OPEN, Call.ENDORSE): "second-sum",
+    (_S.OPEN, Call.RELEASE): "second-sum",
     (_S.ENDORSED, Call.ENDORSE): "split-view",
     (_S.RELEASED, Call.ENDORSE): "split-view",
     **{(state, Call.RELEASE): "late-share" for state in (*_SETUP, _S.READY)},

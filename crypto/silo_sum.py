@@ -20,7 +20,7 @@ from crypto.derive import Label, derive, digest
 from crypto.encoding import FRAME_WORDS
 from crypto.errors import Refusal
 from crypto.graph import Topology, beacon, draw_cohort, topology
-from crypto.kept_answer import KeptAnswer, check_certificate
+from crypto.kept_answer import KeptAnswer, begun, check_certificate
 from crypto.keys import Identity, verify
 from crypto.limits import Journal, Limits, MemoryJournal
 from crypto.prg import Mask, add_masks
@@ -202,6 +202,8 @@ class SiloSum:
         except ValueError as error:
             raise Refusal("sybil-majority", str(error)) from None
         self._journal.put(self._named("last"), f"{header.number} {header.round}")
+        # Before this sum exists here: what was kept for an earlier one over the payload is void from now on.
+        self._journal.put(begun(self.payload(header)), header.h.hex())
         self._close()
         self._ratchet(header.round)
         self._header, self._topology = header, made
@@ -304,7 +306,11 @@ class SiloSum:
         if self.silo not in made.point:
             raise Refusal("graph-steering", "this silo is no holder in this sum")
         made.check_survivors(survivors, self.limits.floor)
-        if self.silo in survivors and not self._uploaded:
+        if self.silo not in survivors:
+            # Whoever opens a sum is then in it, and joins no second over the payload: two opened sums differ by all of
+            # these. Opened by bystanders, a second sum could be over all members of the first but one.
+            raise Refusal("second-sum", "the survivors are without this silo, which opens only sums that it is in")
+        if not self._uploaded:
             raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
         if not {sender for sender, _ in blobs} <= set(survivors):
             raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")

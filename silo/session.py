@@ -17,6 +17,7 @@ from crypto.encoding import Encoding
 from crypto.errors import Refusal
 from crypto.kept_answer import KeptAnswer
 from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
+from crypto.silo_states import SiloState
 from crypto.silo_sum import SiloSum
 from methods.base import Answer, Heard, silo_name
 from silo.desk import Desk
@@ -280,7 +281,8 @@ class Session:
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        signed = self._sum.endorse(Proposal.from_record(message.record), self._keep)
+        # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would count on it.
+        signed = self._sum.endorse(Proposal.from_record(message.record), self._releases.keep)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
         yield self._endorsed[1], None
 
@@ -299,6 +301,8 @@ class Session:
         if message.number == self._number:
             if not message.ok and self._header is not None:
                 self._releases.drop(self._sum.payload(self._header))
+                if self._sum.state is not SiloState.RELEASED:
+                    self._sum.abandon()
             self._forget()
             self.state = State.IDLE
         yield from ()

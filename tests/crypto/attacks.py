@@ -72,7 +72,8 @@ def certificate(
     world: World, opened: OpenSum, survivors: tuple[str, ...], signers: tuple[str, ...]
 ) -> tuple[Endorsement, ...]:
     h = opened.header.h
-    return tuple(world.silos[name].endorse(Proposal(h, survivors, dealt(opened, name, survivors))) for name in signers)
+    among = [name for name in signers if name in survivors]  # nobody else signs
+    return tuple(world.silos[name].endorse(Proposal(h, survivors, dealt(opened, name, survivors))) for name in among)
 
 
 def dealt(opened: OpenSum, holder: str, survivors: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
@@ -85,7 +86,7 @@ def gather(world: World, opened: OpenSum, survivors: tuple[str, ...]) -> Opening
     h = opened.header.h
     signed = certificate(world, opened, survivors, opened.topology.holders)
     got = Opening(h, opened.topology, survivors, opened._records)
-    for holder in opened.topology.holders:
+    for holder in set(opened.topology.holders) & set(survivors):
         got.receive(world.silos[holder].release(UnmaskRequest(h, survivors, signed, ())))
     return got
 

@@ -23,7 +23,7 @@ SILO = {
     "offered": (K, "KEYED", G, U, U, L, L, U, U),
     "keyed": (K, K, "READY", U, U, L, L, U, U),
     "ready": (K, K, G, "OPEN", U, L, L, "READY", "READY"),
-    "open": (K, K, G, "OPEN", "UPLOADED", "ENDORSED", "RELEASED", "READY", "READY"),
+    "open": (K, K, G, "OPEN", "UPLOADED", "second-sum", "second-sum", "READY", "READY"),
     "uploaded": (K, K, G, "OPEN", "replay", "ENDORSED", "RELEASED", "READY", "READY"),
     "endorsed": (K, K, G, "OPEN", L, "split-view", "RELEASED", "READY", "READY"),
     "released": (K, K, G, "OPEN", "second-sum", "split-view", "both-shares", "READY", "second-sum"),
@@ -73,8 +73,10 @@ class Scene:
             if name != self.silo.silo:
                 opened.receive_endorsement(silo.endorse(proposals[name]))
         opened._lost.clear()
-        self.proposal = Proposal(self.header.h, opened.survivors, opened._inboxes()[self.silo.silo])
-        self.request = opened.unmask_requests()[self.silo.silo]
+        dealt = opened._inboxes().get(self.silo.silo, ())
+        self.proposal = Proposal(self.header.h, opened.survivors, dealt)
+        requests = opened.unmask_requests()
+        self.request = requests.get(self.silo.silo) or requests["silo-000"]
         if state in ("endorsed", "released"):
             self.silo.endorse(self.proposal)
         if state == "released":
@@ -138,7 +140,7 @@ COORDINATOR = {
 
 
 class CoordinatorScene:
-    """Three of four silos have uploaded; the fourth is about to, or has been left out."""
+    """Three of four silos have uploaded and answered everything since; the fourth is about to."""
 
     def __init__(self, state: str, call: str) -> None:
         world = World(4).enrol()
@@ -154,9 +156,13 @@ class CoordinatorScene:
             sum_.begin_upload(self.record)
             if call == "finish_upload":
                 sum_.add_frame(self.late, 0, self.words)
-        shadow = world.names[:3]
-        blank = dict.fromkeys(world.names, Proposal(header.h, shadow, ()))
-        proposals = blank | sum_.propose() if state != "COLLECTING" else blank
+        if state != "COLLECTING":
+            sum_.begin_upload(self.record)
+            sum_.add_frame(self.late, 0, self.words)
+            sum_.finish_upload(self.late)
+            proposals = sum_.propose()
+        else:
+            proposals = dict.fromkeys(world.names, Proposal(header.h, world.names, ()))
         self.endorsements = {name: world.silos[name].endorse(proposals[name]) for name in world.names}
         self.release = None
         if state != "COLLECTING":

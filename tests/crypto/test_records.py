@@ -44,7 +44,7 @@ def everything() -> dict[str, Any]:
     for name in world.names[1:4]:
         world.upload(opened, name, data[name])
     proposals = opened.propose()
-    signed = [world.silos[name].endorse(proposals[name]) for name in world.names]
+    signed = [world.silos[name].endorse(proposal) for name, proposal in proposals.items()]
     for endorsement in signed:
         opened.receive_endorsement(endorsement)
     request = opened.unmask_requests()["silo-001"]

@@ -15,7 +15,7 @@ import pytest
 from config.settings import Settings
 from crypto.coordinator_sum import OpenSum
 from crypto.errors import Refusal
-from crypto.kept_answer import KeptAnswer
+from crypto.kept_answer import KeptAnswer, begun
 from crypto.limits import MemoryJournal
 from crypto.records import UnmaskRequest
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
@@ -325,6 +325,10 @@ def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over
         return Releases(path, journal, world.roster)
 
     restarted().keep(mine)  # killed before the journal's note of it, or before it was asked
+    with pytest.raises(Refusal, match="begun another sum"):  # of which the journal knows
+        restarted().again(request)
+    for payload in (mine.payload, "a later round"):
+        journal.put(begun(payload), request.h.hex())
     assert path.stat().st_mode & 0o077 == 0
     assert restarted().again(replace(request, survivors=world.names[1:])) is None
     assert restarted().again(replace(request, h=bytes(32))) is None

@@ -229,10 +229,11 @@ class Liar:
         return Proposal(held.header.h, tuple(survivors), self._dealt(held, holder, survivors))
 
     def _dealt(self, held: Held, holder: str, survivors: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-        return tuple((d, blob) for d in survivors for to, blob in held.records[d].blobs if to == holder)
+        there = [d for d in survivors if d in held.records]
+        return tuple((d, blob) for d in there for to, blob in held.records[d].blobs if to == holder)
 
     def certify(self, held: Held, survivors: Sequence[str], signers: Sequence[str] = ()) -> tuple[Endorsement, ...]:
-        asked = signers or held.header.alive
+        asked = signers or [n for n in held.header.alive if n in survivors]  # nobody else signs
         given = (self.step(name, "propose", self.proposal(held, name, survivors)) for name in asked)
         return tuple(map(Endorsement.from_record, given))
 
@@ -246,7 +247,7 @@ class Liar:
     ) -> Opening:
         """What the holders release for a certified set."""
         opening = Opening(held.header.h, held.topology, tuple(survivors), held.records)
-        for holder in holders or held.header.alive:
+        for holder in holders or [n for n in held.header.alive if n in survivors]:
             released = self.step(holder, "unmask", self.request(held, holder, survivors, signed))
             opening.receive(ShareRelease.from_record(released))
         return opening

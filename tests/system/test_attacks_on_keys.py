@@ -56,7 +56,7 @@ def test_key_substitution_without_signatures(make: Make, monkeypatch: Patch) -> 
     """The coordinator is everybody else in the victim's session, and the sum is the victim's vector."""
     liar = make()
     victim, others = liar.names[0], liar.names[1:]
-    for module in ("silo_sum", "coordinator_setup"):
+    for module in ("silo_sum", "kept_answer", "coordinator_setup"):
         monkeypatch.setattr(f"crypto.{module}.verify", lambda *_: True)
     roster, policy = liar.stage.roster, liar.stage.policy
     liar.pull(*(Puppet(name, Identity.generate(), roster, policy) for name in others))  # the honest are not even asked

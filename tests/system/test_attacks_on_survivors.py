@@ -14,6 +14,7 @@ from crypto.opening import Opening
 from crypto.params import Policy, parameters
 from crypto.records import KeyList, ShareRelease, UnmaskRequest
 from crypto.silo_states import TRANSITIONS, Call, SiloState
+from crypto.silo_sum import SiloSum
 from silo.journal import FileJournal
 from tests.conftest import wait_for
 from tests.system.attacks import gains, refuses, without
@@ -136,6 +137,22 @@ def _restart(liar: Liar, name: str) -> None:
     wait_for(lambda: liar.stage.router.receive(0.05) is None and name in liar.stage.router.connected, 20)
 
 
+@refuses("second-sum")
+def test_a_silo_opens_only_sums_that_it_is_in(make: Make, caplog: Log) -> None:
+    """Else bystanders could open one sum, and its members, free of any note, a second over all of them but one."""
+    liar = make().enrol()
+    held = liar.gather()
+    aside, rest = liar.names[0], liar.names[1:]
+    with refused("second-sum", caplog):
+        liar.certify(held, rest, [aside])
+    signed = liar.certify(held, rest)
+    with refused("second-sum", caplog):
+        liar.step(aside, "unmask", liar.request(held, aside, rest, signed))
+    opening = liar.open(held, rest, signed)
+    assert same(liar.unmasked(held, rest, opening.seeds()), liar.stage.plain(held.header.encoding, rest))
+    liar.all_is_well()
+
+
 @gains("split-view", "both-shares")
 def test_split_view_and_both_shares_without_one_answer_per_sum(make: Make, monkeypatch: Patch) -> None:
     liar = make().enrol()
@@ -191,7 +208,12 @@ def test_tiny_sum_without_a_floor(make: Make, monkeypatch: Patch) -> None:
     liar = make().enrol()
     without(monkeypatch, Topology, "check_survivors", "tiny-sum")
     held, victim = liar.gather(), liar.names[0]
-    assert same(liar.sum(held, (victim,)), liar.stage.data[victim])  # a "sum" over one
+    # What else stands in the way: only survivors sign, and one is not enough.
+    without(monkeypatch, SiloSum, "_check_set", "second-sum")
+    monkeypatch.setattr("crypto.silo_sum.check_certificate", lambda *_: None)
+    signed = liar.certify(held, (victim,), liar.names)
+    opening = liar.open(held, (victim,), signed, liar.names)
+    assert same(liar.unmasked(held, (victim,), opening.seeds()), liar.stage.data[victim])  # a "sum" over one
 
 
 @refuses("ring-gap")
