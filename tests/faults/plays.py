@@ -64,11 +64,11 @@ PLAYS = {
         (*_full("silo-001", "journal", 2, 3), *_full("silo-002", "release", 0)),
         event={"event": "refused-by-silo", "attack": "disk"},
     ),
-    # Killed with its answer on disk, before it had said it, when no other silo's could stand in: asked again, it does.
+    # Killed with its answer noted, before it had said it, when no other silo's could stand in: asked again, it does.
     "last-word": Play(
         (
             Fault("silo-002", 0, "kill", name="hear:sum-propose"),
-            Fault("silo-001", 0, "kill", name="release:after"),
+            Fault("silo-001", 0, "kill", name="send:sum-release"),
         ),
         survivors=4,
     ),
