@@ -106,10 +106,10 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
     assert some.columns == {"C=1.0": ("FRACTION=1.0",), "C=0.5": ("FRACTION=0.5",)}
     with pytest.raises(UserError, match='no column "C=0.7"'):
         with_columns(lazymil, ["C=0.7"])
-    some = with_rows(PAPERS["fedner"], ["fedner", "w/o weight"])
-    assert [(j.row, j.words[0]) for j in jobs(some, (), (0,))] == [
-        ("fedner", "METHOD=fedner"),
-        ("w/o weight", "METHOD=fedner"),
+    some = with_columns(with_rows(PAPERS["fedner"], ["fedner", "w/o weight"]), ["30 % misaligned"])
+    assert [(j.row, j.words) for j in jobs(some, ("CORPUS=ner",), (0,))] == [
+        ("fedner", ("CORPUS=ner:misaligned=0.3", "METHOD=fedner", "SET=tags=disjoint")),
+        ("w/o weight", ("CORPUS=ner:misaligned=0.3", "METHOD=fedner", "SET=ablation=no_weight tags=disjoint")),
     ]
     with pytest.raises(UserError, match='no row "w/o"'):
         with_rows(PAPERS["fedner"], ["w/o"])
