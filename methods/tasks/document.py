@@ -32,7 +32,7 @@ from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
 
-_SCORE_BATCH = 16  #: documents read at once, without gradients
+_SCORE_BATCH = 4  #: documents read at once, without gradients: the attention of more does not stay in the cache
 _MEASURED = 2_000  #: documents whose entropy a report shows though nothing was cut by it
 _MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
 
