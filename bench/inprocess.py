@@ -18,6 +18,7 @@ from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.runlog import RunLog
 from coordinator.study import Call, Interrupted, Phases, RoundFailed, sum_assumption
+from crypto.errors import Refusal
 from crypto.params import parameters, policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
@@ -86,6 +87,8 @@ class InProcessChorus:
                 self._runlog.event("refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail)
                 self.spent.add(i)
                 continue
+            except Refusal as e:  # real silos drop out of the round one by one; here the first one ends the run
+                raise RoundFailed(f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}.") from None
             self.phases.add_silo("computing", time.monotonic() - since)
             self.charged += [{"silo": silo_name(i), **line} for line in self._desks[i].charged()]
             if plain is not None and encoding is not None:

@@ -52,6 +52,14 @@ def test_a_mistake_is_one_sentence_and_status_2(tmp_path: Path, capsys, words: l
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("runner", ["inprocess", "processes"])
+def test_training_that_diverges_says_so(tmp_path: Path, runner: str) -> None:
+    done = sottovoce("simulate", *SMALL, "METHOD=fedavg", "LR=1e8", f"RUNNER={runner}", f"OUT={tmp_path}")
+    assert done.returncode == 3
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "training diverged, lower LR" in said and "--resume" in said and "Traceback" not in said
+
+
 @pytest.mark.parametrize("word", ["METHOD=lazymill", "SILOS=0", "SILOS=two"])
 def test_the_real_command_ends_with_status_2_and_no_stack_trace(word: str) -> None:
     done = sottovoce("simulate", word)
