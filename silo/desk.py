@@ -135,6 +135,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
                 got, want = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} is {got}, declared {want}")
             if channel == "masked" and not np.isfinite(array).all():
-                raise Refusal("wrong-shape", f"{exchange.name}: {name} holds NaN or infinity: training diverged, lower LR")
+                what = "holds NaN or infinity: training diverged, lower LR"
+                raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
             if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
                 raise Refusal("weight-hog", f"{exchange.name}: a weight that is not between nothing and the agreed cap")
