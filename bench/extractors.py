@@ -199,7 +199,8 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 def loaded(model: nn.Module, folder: Path) -> Any:
     """With every weight from the file: one that is missing, unknown or of another shape would be a wrong model."""
     weights = _weights(folder)
-    own = {n: p for n, p in model.named_parameters() if p.requires_grad}  # a frozen language model is not in the file
+    # A frozen language model is not in the file.
+    own = {n: p for n, p in model.named_parameters() if p.requires_grad or n in weights}
     odd = sorted(set(own) ^ set(weights))
     odd += [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
     if odd:

@@ -98,8 +98,8 @@ def prompt_gradients(
     """
     model.eval()
     prompts: Any = model.prompts
-    source = np.zeros((len(data.indices), prompts.q.numel()), dtype=np.float32)
-    total = np.zeros(tuple(prompts.q.shape), dtype=np.float64)
+    source = np.zeros((len(data.indices), prompts.q.weight.numel()), dtype=np.float32)
+    total = np.zeros(tuple(prompts.q.weight.shape), dtype=np.float64)
     frozen = [p for p in model.parameters() if p.requires_grad]
     for p in frozen:
         p.requires_grad_(False)
@@ -158,7 +158,7 @@ def build(task: Any, settings: Settings) -> Method:
         )
     weighted, distilled = o.ablation == "none", o.ablation != "no_distill"
     shapes = parameters(task.new_model(0))
-    q_shape = shapes["prompts.q"].shape
+    q_shape = shapes["prompts.q.weight"].shape
 
     def init(seed: int) -> State:
         memory = {"target": np.zeros(q_shape, np.float32)} if weighted else {}

@@ -5,8 +5,10 @@ h_i the encoder's output at piece i, one softmax runs over
 
     end: u.E[eos]      type t: sum_j softmax(a_t)_j u.E[label piece j]      position i: u.(h_i + E[token_i]) / 2
 
-Trained: the prompts (q and its projections) and the label weights a. The language model is not, unless `full`. Where
-a position cannot begin a word (begin, end, padding, and the later pieces of a word) it cannot be pointed at.
+Trained: the prompts (q and its projections) and the label weights a (`tune` prompts); the language model too (`full`);
+or, for DP-SGD, few of all these (`light`: q, the biases of its projections, biases and layer norms of the language
+model). Where a position cannot begin a word (begin, end, padding, and the later pieces of a word) it cannot be pointed
+at.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ from models.checkpoint import load_checkpoint
 from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
 from models.prompts import Projected, Prompts
+from models.tuning import FULL, LIGHT, biases_only
 
-__all__ = ["Inputs", "PointerNer", "losses_of", "open_model", "split_losses", "trainable_share"]
+__all__ = ["PROMPTS", "Inputs", "PointerNer", "losses_of", "open_model", "split_losses", "trainable_share"]
+
+PROMPTS = "prompts"
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Inputs:
 
 
 class PointerNer(nn.Module):
-    """`label_pieces`: per type, the pieces of its label words. `full`: a copy of the language model is trained too."""
+    """`label_pieces`: per type, the pieces of its label words."""
 
     def __init__(
         self,
@@ -53,12 +58,12 @@ class PointerNer(nn.Module):
         length: int = 10,
         hidden: int = 64,
         dropout: float = 0.1,
-        full: bool = False,
+        tune: str = PROMPTS,
     ) -> None:
         super().__init__()
         # One frozen language model serves any number of models; it must be nobody's to change.
-        self.backbone = copy.deepcopy(backbone) if full else backbone
-        self.backbone.requires_grad_(full)
+        self.backbone = backbone if tune == PROMPTS else copy.deepcopy(backbone)
+        self.backbone.requires_grad_(tune == FULL)
         config = backbone.config
         self.types = len(label_pieces)
         self.eos, self.start = int(config.eos_token_id), int(config.decoder_start_token_id)
@@ -72,6 +77,19 @@ class PointerNer(nn.Module):
         self.label_ids, self.label_there = padded, there
         self.label_weights = nn.Parameter(torch.zeros(self.types, most))
         self.dropout = nn.Dropout(dropout)
+        if tune == LIGHT:
+            self._train_few()
+
+    def _train_few(self) -> None:
+        """What is not trained must be everybody's, whatever the run's seed: the same numbers always."""
+        biases_only(self.backbone)
+        self.label_weights.requires_grad_(False)
+        fixed = torch.Generator().manual_seed(0)
+        for name, p in self.prompts.named_parameters():
+            if p.dim() == 2 and not name.startswith("q."):
+                with torch.no_grad():
+                    p.copy_((torch.rand(p.shape, generator=fixed) * 2 - 1) / p.shape[1] ** 0.5)
+                p.requires_grad_(False)
 
     # Encoding and scoring
 
@@ -108,18 +126,20 @@ class PointerNer(nn.Module):
         return torch.where((tokens < fixed)[..., None], vectors[tokens.clamp(max=fixed - 1)], pointed)
 
     def logits(
-        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, source: bart.Source | None = None
+        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, each: bool = False
     ) -> torch.Tensor:
         """Scores (rows, steps, 2 + types + pieces) of every step of a target, given the steps before it."""
-        states, source = self.states(inputs, tokens, q, source)
+        states, source = self.states(inputs, tokens, q, each)
         return self.score(inputs, states, source)
 
     def states(
-        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, source: bart.Source | None = None
+        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, each: bool = False
     ) -> tuple[torch.Tensor, bart.Source]:
-        """The decoder's states u (rows, steps, width), and the encoded sentences."""
-        prompts = self.prompts(q)
-        source = self.encode(inputs, prompts) if source is None else source
+        """The decoder's states u (rows, steps, width), and the encoded sentences. `each`: every sentence reads q by
+        itself, so that the first axis of every layer is the sentence.
+        """
+        prompts = self.prompts(q, len(inputs) if each else 1)
+        source = self.encode(inputs, prompts)
         before = F.pad(tokens[:, :-1], (1, 0), value=BEGIN)
         states, _ = bart.decode(self.backbone, self._read(before, inputs), source, prompts)
         return states, source
@@ -207,7 +227,6 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
         raise UserError(f'{folder}: the model was trained on another language model than "{about["seq2seq"]}" is now.')
     types = tuple(about["types"])
     labels = label_pieces(types, checkpoint.tokenizer)
-    full = about["tune"] == "full"
-    model = PointerNer(checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, full)
+    model = PointerNer(checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"])
     model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
     return model.eval(), checkpoint.tokenizer, types

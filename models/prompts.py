@@ -32,7 +32,7 @@ class Prompts(nn.Module):
 
     def __init__(self, length: int, width: int, hidden: int, sizes: dict[str, tuple[int, int]]) -> None:
         super().__init__()
-        self.q = nn.Parameter(torch.randn(length, width))
+        self.q = nn.Embedding(length, width)  # a table, so that DP-SGD sees by which record it was read
         self.sizes = dict(sizes)
         for family in FAMILIES:
             layers, _ = sizes[family]
@@ -43,11 +43,11 @@ class Prompts(nn.Module):
         """A copy of q per sentence, (rows, length, width), to be differentiated by: one backward pass over a chunk of
         sentences then gives the gradient of every single one.
         """
-        return self.q.detach().expand(rows, -1, -1).clone().requires_grad_()
+        return self.q.weight.detach().expand(rows, -1, -1).clone().requires_grad_()
 
-    def forward(self, q: torch.Tensor | None = None) -> Projected:
-        """From `q` (rows, length, width), or from the one that is trained."""
-        q = self.q[None] if q is None else q
+    def forward(self, q: torch.Tensor | None = None, rows: int = 1) -> Projected:
+        """From `q` (rows, length, width), or from the one that is trained, read once for all sentences or by each."""
+        q = self.q(torch.arange(self.q.num_embeddings).expand(rows, -1)) if q is None else q
         found = {}
         for family in FAMILIES:
             layers, heads = self.sizes[family]

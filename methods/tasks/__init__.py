@@ -9,7 +9,7 @@ from typing import Any
 from config.errors import UserError, nearest
 from config.settings import Settings
 from methods.task import Task
-from models.tuning import tuning
+from models.tuning import LIGHT, tuning
 
 __all__ = ["BUILT_IN", "load_task", "task_name"]
 
@@ -172,12 +172,18 @@ def _ner(settings: Settings) -> Task:
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
     from models.checkpoint import load_checkpoint
+    from models.pointer import PROMPTS
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), **task_knobs("ner", settings.options)})
+    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("ner", settings.options)})
     name = knobs.network or getattr(module(settings.method), "NETWORK", "pointer")
     if name not in ("pointer", "tagger"):
         raise UserError(f'Option "network" must be pointer or tagger, not "{name}".')
+    private = settings.dp == "record"
+    if name == "tagger":
+        knobs = replace(knobs, tune=tuning(knobs.tune, private))
+    elif not knobs.tune:
+        knobs = replace(knobs, tune=LIGHT if private else PROMPTS)
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:

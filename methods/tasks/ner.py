@@ -28,8 +28,9 @@ from methods.task import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
-from models.pointer import Inputs, trainable_share
+from models.pointer import PROMPTS, Inputs, trainable_share
 from models.pointer_targets import Span
+from models.tuning import LIGHT, LIGHTLY, frozen
 
 __all__ = ["Data", "Knobs", "NerTask"]
 
@@ -42,7 +43,7 @@ class Knobs:
 
     tags: str = ""  #: tag sets: all, disjoint, clinic, or given (corpora.ner_tags); empty: disjoint where built in
     network: str = ""  #: pointer or tagger; empty: the method's own
-    tune: str = "prompts"  #: or full: the whole language model is trained, and travels
+    tune: str = PROMPTS  #: or full: the language model too; or light: few of both, what DP=record does by itself
     prompts: int = 10  #: N_q, rows of q
     hidden: int = 64  #: h, between q and the keys and values; 400 for a full-size BART
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
@@ -85,7 +86,7 @@ class NerTask(Task):
         if not 16 <= knobs.max_length <= positions:
             raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
-        self.record_rows = network.name == "tagger"
+        self.record_rows = network.name == "tagger" or knobs.tune == LIGHT
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
         self._pieces: dict[str, Pieces] = {}
@@ -93,7 +94,7 @@ class NerTask(Task):
         long = f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut" if cut else ""
         self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
-        self.network_words = f"{kind}, starting from {checkpoint.words}"
+        self.network_words = f"{kind}, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
@@ -154,6 +155,11 @@ class NerTask(Task):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.network.new_model()
+
+    def frozen(self) -> Mapping[str, np.ndarray]:
+        """The pointer network's language model is not among a run's files: it has a name and a hash."""
+        named = ("backbone.",) if self.network.name == "pointer" else ()
+        return {k: v for k, v in frozen(self.new_model(0)).items() if not k.startswith(named)}
 
     def train_size(self) -> int:
         return len(self.corpus.splits["train"])

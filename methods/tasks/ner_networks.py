@@ -16,9 +16,10 @@ from torch import nn
 from config.errors import UserError
 from models.checkpoint import Checkpoint
 from models.pieces import label_pieces
-from models.pointer import Inputs, PointerNer, losses_of, split_losses
+from models.pointer import PROMPTS, Inputs, PointerNer, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
 from models.tagger import Tagger, spans_of, tags_of
+from models.tuning import FULL, LIGHT, biases_only
 
 __all__ = ["Batch", "Network", "PointerNetwork", "TaggerNetwork"]
 
@@ -45,15 +46,15 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
 
 
 class PointerNetwork:
-    """LightNER. `tune` is prompts (the language model is frozen and never travels) or full."""
+    """LightNER. `tune` is prompts (the language model is frozen and never travels), full, or light."""
 
     name = "pointer"
 
     def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
         if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
             raise UserError(f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.')
-        if knobs.tune not in ("prompts", "full"):
-            raise UserError(f'Option "tune" must be prompts or full, not "{knobs.tune}".')
+        if knobs.tune not in (PROMPTS, FULL, LIGHT):
+            raise UserError(f'Option "tune" must be prompts, full or light, not "{knobs.tune}".')
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
@@ -62,7 +63,7 @@ class PointerNetwork:
 
     def new_model(self) -> PointerNer:
         k = self.knobs
-        return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, k.tune == "full")
+        return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, k.tune)
 
     def targets(
         self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]
@@ -72,17 +73,20 @@ class PointerNetwork:
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """The mean over sentences of w_i source_i + target_i + end_i, each a sum over tokens."""
-        return self.record_losses(model, batch).mean()
+        return self._weighted(batch, self.parts(model, batch)).mean()
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        source, pseudo, end = self.parts(model, batch)
+        return self._weighted(batch, self.parts(model, batch, each=True))
+
+    def _weighted(self, batch: Batch, parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        source, pseudo, end = parts
         return batch.weights * source + pseudo + end
 
     def parts(
-        self, model: nn.Module, batch: Batch, q: torch.Tensor | None = None
+        self, model: Any, batch: Batch, q: torch.Tensor | None = None, each: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(source, target, end) losses of every sentence."""
-        return split_losses(losses_of(model.logits(batch.inputs, batch.tokens, q), batch.tokens), batch.origins)  # type: ignore[operator]
+        return split_losses(losses_of(model.logits(batch.inputs, batch.tokens, q, each), batch.tokens), batch.origins)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         written = model.write(batch.inputs, grammar=self.knobs.grammar)  # type: ignore[operator]
@@ -101,7 +105,7 @@ class PointerNetwork:
 
 
 class TaggerNetwork:
-    """A conventional tagger; every parameter is trained and travels."""
+    """A conventional tagger; every parameter is trained and travels, or with `light` few."""
 
     name = "tagger"
 
@@ -109,7 +113,10 @@ class TaggerNetwork:
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
 
     def new_model(self) -> Tagger:
-        return Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
+        model = Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
+        if self.knobs.tune == LIGHT:
+            biases_only(model.backbone)
+        return model
 
     def targets(
         self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]

@@ -119,8 +119,8 @@ def test_gradients_of_a_chunk_are_those_of_sentences_one_at_a_time() -> None:
             model.zero_grad()
             if loss.grad_fn is not None:
                 loss.sum().backward(retain_graph=True)
-            g = model.prompts.q.grad
-            into.append(np.zeros(model.prompts.q.numel()) if g is None else g.flatten().numpy().copy())
+            g = model.prompts.q.weight.grad
+            into.append(np.zeros(model.prompts.q.weight.numel()) if g is None else g.flatten().numpy().copy())
     np.testing.assert_allclose(together, np.stack(alone), atol=1e-5)
     np.testing.assert_allclose(mean.ravel(), np.mean(targets, axis=0), atol=1e-5)
     assert np.abs(together[2]).max() == 0 and np.abs(together[0]).max() > 0  # sentence 2 has no entity of its own

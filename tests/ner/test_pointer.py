@@ -132,7 +132,7 @@ def test_projections_by_hand() -> None:
     """[Phi_K; Phi_V] = W2 tanh(W1 q), keys before values."""
     prompts = _model().prompts
     w1, w2 = prompts.cross[0], prompts.cross[2]
-    both = torch.tanh(prompts.q @ w1.weight.T + w1.bias) @ w2.weight.T + w2.bias
+    both = torch.tanh(prompts.q.weight @ w1.weight.T + w1.bias) @ w2.weight.T + w2.bias
     key, value = prompts().cross[0]
     torch.testing.assert_close(key[0].transpose(0, 1).flatten(1), both[:, :16])
     torch.testing.assert_close(value[0].transpose(0, 1).flatten(1), both[:, 16:])
@@ -165,7 +165,7 @@ def test_label_pieces_that_are_padding_weigh_nothing() -> None:
 def test_decoding_with_the_cache_equals_decoding_without(seed: int, grammar: bool) -> None:
     model, inputs = _model(seed), _inputs(7, seed)
     with torch.no_grad():
-        model.prompts.q.mul_(2.0)  # outputs that are not all alike
+        model.prompts.q.weight.mul_(2.0)  # outputs that are not all alike
     fast, slow = (model.write(inputs, grammar=grammar, cached=c) for c in (True, False))
     assert fast == slow and any(fast)
 
@@ -215,7 +215,7 @@ def test_only_prompts_and_label_weights_are_trained_and_one_language_model_serve
     assert all(n.startswith("prompts.") or n == "label_weights" for n in trained)
     # q 3x16; three times (16x8 + 8) and (8x32 + 32); one label weight
     assert trainable_share(first)[0] == 48 + 3 * (136 + 288) + 1
-    whole = PointerNer(backbone, [[7]], length=3, hidden=8, full=True)
+    whole = PointerNer(backbone, [[7]], length=3, hidden=8, tune="full")
     assert whole.backbone is not backbone and trainable_share(whole)[0] == trainable_share(whole)[1]
     assert not any(p.requires_grad for p in backbone.parameters())
 
