@@ -47,7 +47,7 @@ _RELEASES: Mapping[str, tuple[Callable[[Settings], int], float]] = {
     "fedlc": (lambda s: 1, 0.1),
     "fedrs": (lambda s: 1, 0.1),
     "fedner": (_targets, 0.1),
-    "lazymil": (_scorings, 0.5),
+    "lazymil": (_scorings, 0.1),
 }
 
 
