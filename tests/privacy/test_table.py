@@ -49,12 +49,14 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
     for job in jobs(some, (), (0, 1)):
         epsilon = "inf" if job.column == "no noise" else 2.5
         corpus = next(w for w in job.words if w.startswith("CORPUS="))
-        s = {"corpus": corpus, "corpus_note": "made", "metric": job.row[:4], "value": 0.5, "before_value": 0.1, "epsilon": epsilon}
+        s = {"corpus": corpus, "corpus_note": "made", "metric": job.row[:4], "value": 0.5, "epsilon": epsilon}
+        s["before_value"] = 0.1
         done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
     text = page(some, (), Results(done, (0, 1)), "")
     assert "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
-    assert "CORPUS=ner (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
+    assert "CORPUS=ner:sentences=2400 (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
     assert "each minus no noise" in text
+    assert "before the first round" in text and "| moon (sentence) | 0.1000" in text
 
 
 def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
