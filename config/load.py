@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from config.settings import TASK_DEFAULTS, Settings
+from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
@@ -71,7 +71,8 @@ def typed(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_task_defaults(settings: Settings, task: str, silos: int = 10) -> Settings:
     """Fill what the user left open with what the task wants; `silos`: how many its corpus suggests."""
-    wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {})}
+    private = RECORD_DEFAULTS.get(task, {}) if settings.dp == "record" else {}
+    wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {}), **private}
     fill = {key: value for key, value in wanted.items() if getattr(settings, key) == getattr(Settings(), key)}
     filled = replace(settings, **fill)
     _check_cohort(filled)

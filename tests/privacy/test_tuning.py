@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from safetensors.numpy import load_file
 from bench.extractors import loaded
 from bench.inprocess import run_inprocess
 from bench.prepare import prepare
+from bench.text_extractors import NerExtractor, TaggerExtractor
 from config.errors import UserError
-from config.load import load
+from config.load import load, with_task_defaults
 from methods.local import load as put
 from methods.local import parameters
 from methods.tasks import load_task
@@ -26,6 +28,8 @@ SMALL = {
     "distant": {"method": "fedavg", "corpus": "distant:sentences=300"},
     "sentence": {"method": "feded", "corpus": "sentence:sentences=200,dev=40,test=40"},
     "document": {"method": "fedlcc", "corpus": "document:documents=24,dev=10,test=10"},
+    "ner": {"method": "fedner", "corpus": "ner:sentences=30,dev=12,test=12"},
+    "tagger": {"method": "tagger", "corpus": "ner:sentences=30,dev=12,test=12"},
 }
 
 
@@ -42,6 +46,16 @@ def test_dp_by_record_is_light_unless_the_user_says_otherwise() -> None:
     assert _task("sentence").knobs.tune == _task("sentence", dp="silo", epsilon="8").knobs.tune == "full"
 
 
+def test_dp_by_record_has_batches_and_rates_of_its_own_and_the_user_wins() -> None:
+    def filled(**words: str) -> Any:
+        return with_task_defaults(load(None, {"method": "fedavg"} | words), "distant")
+
+    plain, silo = filled(), filled(dp="silo", epsilon="8")
+    assert (plain.batch, plain.lr, plain.rounds) == (silo.batch, silo.lr, silo.rounds) == (16, 0.2, 20)
+    private = filled(dp="record", epsilon="8", lr="0.5", rounds="3")
+    assert (private.batch, private.lr, private.rounds, private.decay) == (300, 0.5, 3, plain.decay)
+
+
 @pytest.mark.parametrize("task", ["sentence", "document"])
 def test_an_encoder_trains_biases_scales_and_what_stands_on_it(task: str) -> None:
     model = _task(task, **{"options.tune": "light"}).new_model(3)
@@ -51,6 +65,19 @@ def test_an_encoder_trains_biases_scales_and_what_stands_on_it(task: str) -> Non
         assert (name in trained) == (not inside or name.endswith("bias") or "LayerNorm" in name)
     everything = sum(p.numel() for p in model.parameters())
     assert sum(a.size for n, a in parameters(model).items() if n.startswith("backbone.")) < 0.01 * everything
+
+
+def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() -> None:
+    task = _task("ner", dp="record", epsilon="8")
+    one, two = task.new_model(1), task.new_model(2)
+    trained = set(parameters(one))
+    for name, p in one.named_parameters():
+        scale = "layer_norm" in name or "layernorm" in name
+        assert (name in trained) == (name == "prompts.q.weight" or name.endswith("bias") or scale)
+        if name not in trained:
+            assert torch.equal(p, dict(two.named_parameters())[name])
+    usual = parameters(_task("ner").new_model(0))
+    assert sum(a.size for a in parameters(one).values()) < 0.1 * sum(a.size for a in usual.values())
 
 
 def test_fixed_word_vectors_are_the_same_for_every_seed_and_padding_is_zero() -> None:
@@ -71,12 +98,16 @@ def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_pat
     assert sent <= set(parameters(task_.new_model(0)))
     whole = load_file(tmp_path / "model" / "model.safetensors")
     ours = put(task_.new_model(0), {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())})
-    assert set(whole) == {n for n, _ in ours.named_parameters()}
+    by_name = "backbone." if task == "ner" else "nothing."  # its frozen language model has a name and a hash
+    assert set(whole) == {n for n, p in ours.named_parameters() if p.requires_grad or not n.startswith(by_name)}
     assert all(np.array_equal(whole[k], v) for k, v in task_.frozen().items())
     if task == "sentence":
         read: Any = encoder.open_model(tmp_path / "model")[0]
     elif task == "document":
         read = document_encoder.open_model(tmp_path / "model")[0]
+    elif task in ("ner", "tagger"):
+        about = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
+        read = {"ner": NerExtractor, "tagger": TaggerExtractor}[task](tmp_path / "model", about)._model
     else:
         read = loaded(PCNN(len(whole["word.weight"]), len(task_.labels)), tmp_path / "model")
     for name, p in ours.named_parameters():
