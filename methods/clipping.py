@@ -2,13 +2,13 @@
 
 Two ways to the same sum.
 
-* `Bookkeeper`, for networks in which the first axis of every layer is the record (PCNN, sentence encoder, tagger): one
+* `Bookkeeper`, for networks in which the first axis of every layer is the record (PCNN, sentence encoder, both of NER): one
   forward and one backward pass over the batch, without gradients of parameters. What went into each layer and what came
   back to its output is kept; norms of the records' gradients follow from these without writing the gradients out (Bu et
   al. 2023, "Differentially Private Optimization on Large Model at Small Cost", ICML: ghost norms, book-keeping), and
   then the clipped sum, by one product per layer. Opacus, whose per-record gradients of a vocabulary of V words are an
   array of records times V times d, took over five times a plain step; the tests hold this to the same numbers.
-* `one_by_one`, for all others (documents, prompts, bags): a backward pass per record. Nothing is assumed of the network
+* `one_by_one`, for all others (documents, whole bags): a backward pass per record. Nothing is assumed of the network
   or of the loss, and memory is that of one record.
 
 A parameter that is used in another way than by calling its layer gets no gradient from the first: what is released is
