@@ -2,7 +2,7 @@
 
 Two ways to the same sum.
 
-* `Bookkeeper`, for networks in which the first axis of every layer is the record (PCNN, sentence encoder, both of NER): one
+* `Bookkeeper`, for networks in which the first axis of every layer is the record (PCNN, sentence encoder, NER): one
   forward and one backward pass over the batch, without gradients of parameters. What went into each layer and what came
   back to its output is kept; norms of the records' gradients follow from these without writing the gradients out (Bu et
   al. 2023, "Differentially Private Optimization on Large Model at Small Cost", ICML: ghost norms, book-keeping), and
