@@ -24,7 +24,7 @@ from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
 from silo.ledger import BudgetSpent
-from silo.process import open_ledger, rounding_seed
+from silo.process import open_ledger, rounding_seed, study_hash
 from wire.counter import ByteCounter
 
 __all__ = ["InProcessChorus", "run_inprocess"]
@@ -45,12 +45,13 @@ class InProcessChorus:
         self.said: dict[str, str] = {}
         self.charged: list[dict[str, Any]] = []
         self._desks: list[Desk] = []
+        which = study_hash(study.settings, study.task.agreement()).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
             view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
             ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
-            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors"), ledger))
+            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger))
 
     def begin_round(self, round: int) -> tuple[int, ...]:
         return ()

@@ -46,6 +46,9 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     settings = adjusted(settings)
     if holder is not None and task_name(settings) == "ner":  # its own corpus has the types that it has
         settings = replace(settings, options={"tags": "all", **settings.options})
+    if holder is not None and task_name(settings) == "sentence":
+        # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's public.jsonl or empty.
+        settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name, task.natural_silos())
     seed = derived_seed(settings.seed, "partition")

@@ -13,6 +13,11 @@ Two ways to the same sum.
 
 A parameter that is used in another way than by calling its layer gets no gradient from the first: what is released is
 clipped in any case.
+
+The bound must hold for any model that a silo is sent, also one made to break it. A record whose gradient is not finite
+counts nothing. Where parts of a gradient cancel, its norm is small and its parts are not, and rounding them would
+let more through than the clip: products of products are taken in float64, and a ten-thousandth of the sum of the
+parts' norms counts as norm.
 """
 
 from __future__ import annotations
@@ -27,11 +32,18 @@ from torch import nn
 __all__ = ["Bookkeeper", "one_by_one"]
 
 _LAYERS = (nn.Linear, nn.Embedding, nn.LayerNorm)
+_ROUNDING = 1e-4  #: of the sum of the norms of a gradient's parts: far above float32's error in adding them
 
 
 def _factors(squares: torch.Tensor, clip: float) -> torch.Tensor:
-    """What each record's gradient is multiplied by, so that its norm is at most `clip`."""
-    return (clip / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
+    """What each record's gradient is multiplied by, so that its norm is at most `clip`; 0 where it has none."""
+    factors = (clip / squares.sqrt().clamp(min=1e-12)).clamp(max=1.0)
+    return torch.where(torch.isfinite(squares), factors, 0.0)
+
+
+def _only(good: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Zeros in place of the records that are not good: nothing times infinity is not nothing."""
+    return torch.where(good.view(-1, *[1] * (x.dim() - 1)), x, torch.zeros((), dtype=x.dtype))
 
 
 class Bookkeeper:
@@ -80,7 +92,9 @@ class Bookkeeper:
             if len(x) != len(each):
                 raise RuntimeError(f"a {type(layer).__name__} whose first axis is not the record")
             squares += _squares(layer, x, g, self._names(layer))
-        factors = _factors(squares, clip)
+        factors, good = _factors(squares, clip), torch.isfinite(squares)
+        if not good.all():
+            calls = [(layer, _only(good, x), _only(good, g)) for layer, x, g in calls]
         total = [torch.zeros_like(p) for p in self._parameters]
         for layer, x, g in calls:
             scaled = g * factors.view(-1, *[1] * (g.dim() - 1))
@@ -104,39 +118,54 @@ def _real(layer: nn.Embedding, ids: torch.Tensor, g: torch.Tensor) -> torch.Tens
 
 
 def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]) -> torch.Tensor:
-    """(records,): the squared norm of each record's gradient of this layer's trained parameters."""
+    """(records,): the squared norm of each record's gradient of this layer's trained parameters, rounding included."""
     if isinstance(layer, nn.Embedding):
         ids, g = x.flatten(1), _real(layer, x, g).flatten(1, -2)
         same = ids.unsqueeze(2) == ids.unsqueeze(1)
-        return (torch.bmm(g, g.transpose(1, 2)) * same).sum(dim=(1, 2)).clamp(min=0)
+        return (_products(g) * same).sum(dim=(1, 2)).clamp(min=0).float() + _slack(g.norm(dim=2))
     if isinstance(layer, nn.LayerNorm):
-        sums = _normed(layer, x, g, trained)
-        return sum(((s**2).flatten(1).sum(dim=1) for s in sums.values()), torch.zeros(len(x)))
+        parts = _normed_parts(layer, x, g, trained)
+        squares = torch.zeros(len(x))
+        for part in parts.values():
+            rows = _rows(part)
+            squares = squares + (rows.sum(dim=1) ** 2).sum(dim=1) + _slack(rows.norm(dim=2))
+        return squares
     assert isinstance(layer, nn.Linear)
     a, g = _rows(x), _rows(g)
     if "weight" not in trained:
         squares = torch.zeros(len(x))
     elif a.shape[1] == 1:
         squares = (a**2).sum(dim=(1, 2)) * (g**2).sum(dim=(1, 2))
-    elif a.shape[1] * (a.shape[2] + g.shape[2]) <= a.shape[2] * g.shape[2]:
-        squares = (torch.bmm(a, a.transpose(1, 2)) * torch.bmm(g, g.transpose(1, 2))).sum(dim=(1, 2)).clamp(min=0)
     else:
-        squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2))
+        if a.shape[1] * (a.shape[2] + g.shape[2]) <= a.shape[2] * g.shape[2]:
+            squares = (_products(a) * _products(g)).sum(dim=(1, 2)).clamp(min=0).float()
+        else:
+            squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2))
+        squares = squares + _slack(a.norm(dim=2) * g.norm(dim=2))
     if "bias" in trained:
-        squares = squares + (g.sum(dim=1) ** 2).sum(dim=1)
+        squares = squares + (g.sum(dim=1) ** 2).sum(dim=1) + _slack(g.norm(dim=2))
     return squares
 
 
-def _normed(
+def _products(x: torch.Tensor) -> torch.Tensor:
+    """Every position's inner product with every other, (records, positions, positions): float64, since they cancel."""
+    x = x.double()
+    return torch.bmm(x, x.transpose(1, 2))
+
+
+def _slack(norms: torch.Tensor) -> torch.Tensor:
+    """What rounding may hide of a gradient whose parts have these norms, (records, parts)."""
+    return (_ROUNDING * norms.sum(dim=1)) ** 2
+
+
+def _normed_parts(
     layer: nn.LayerNorm, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]
 ) -> dict[str, torch.Tensor]:
-    """Each record's gradients of scale and bias."""
-    inner = len(layer.normalized_shape)
-    axes = tuple(range(1, x.dim() - inner))
+    """What every position adds to the gradients of scale and bias."""
+    if len(layer.normalized_shape) != 1:
+        raise TypeError("no norms of records' gradients are known for a LayerNorm over several axes")
     whitened = F.layer_norm(x, layer.normalized_shape, None, None, layer.eps)
-    found = {"weight": g * whitened, "bias": g}
-    found = {k: v.sum(dim=axes) if axes else v for k, v in found.items()}
-    return {k: v for k, v in found.items() if k in trained}
+    return {k: v for k, v in (("weight", g * whitened), ("bias", g)) if k in trained}
 
 
 def _sums(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozenset[str]) -> dict[str, torch.Tensor]:
@@ -146,7 +175,7 @@ def _sums(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozenset
         rows = torch.zeros_like(layer.weight).index_add_(0, x.flatten(), g.flatten(0, -2))
         return {"weight": rows}
     if isinstance(layer, nn.LayerNorm):
-        return {k: v.sum(dim=0) for k, v in _normed(layer, x, g, trained).items()}
+        return {k: v.flatten(0, -2).sum(dim=0) for k, v in _normed_parts(layer, x, g, trained).items()}
     assert isinstance(layer, nn.Linear)
     a, g = x.flatten(0, -2), g.flatten(0, -2)
     found = {"weight": g.T @ a} if "weight" in trained else {}
@@ -165,5 +194,7 @@ def one_by_one(
             continue
         squares = torch.stack(torch._foreach_norm([g for _, g in some])).square().sum()
         factor = float(_factors(squares, clip))
+        if not factor:
+            continue
         torch._foreach_add_([t for t, _ in some], [g for _, g in some], alpha=factor)
     return total

@@ -100,11 +100,16 @@ def train_private(
     event = plan(s, nominal)
     silo.spend("training", event)
     stream = SecretStream(silo.noise_key(round, "dp-sgd"))
-    torch.manual_seed(silo.seed(round, "dropout"))
+    # Of its own key, not of the run's seed: masks that others can compute would tie records to each other, because who
+    # is in a batch decides which mask each gets.
+    torch.manual_seed(int.from_bytes(silo.noise_key(round, "dropout")[:8], "little"))
     optimizer = task.optimizer(model, lr)
     model.train()
     names = [k for k, p in model.named_parameters() if p.requires_grad]
     own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
+    with torch.no_grad():
+        for table, row in padding.items():  # were it not zero, a sentence would feel how long others of its batch are
+            table[row] = 0.0
     sums = [torch.zeros_like(p) for p in own] if mean_gradient is not None else []
     keeper = Bookkeeper(model) if each is not None else None
     scale = 1.0 / (event.rate * nominal)
@@ -114,10 +119,9 @@ def train_private(
             total = _clipped(model, records, chosen, s, own, each, one, keeper)
             noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(event.noise * s.clip * scale)
             for p, summed, part in zip(own, total, noise.split([p.numel() for p in own])):
-                p.grad = part.view_as(p)
+                p.grad = part.view_as(p).add_(summed, alpha=scale)
                 if p in padding:
                     p.grad[padding[p]] = 0.0
-                p.grad.add_(summed, alpha=scale)
             if sums:
                 torch._foreach_add_(sums, [p.grad for p in own if p.grad is not None])
             if drift is not None:

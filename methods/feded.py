@@ -146,7 +146,10 @@ def _checked(task: Any, o: Options) -> None:
     if not o.tau > 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
     if task.size(task.public) == 0:
-        raise UserError('FedED distils on a public set, and this corpus has none; set option "public" above 0.')
+        raise UserError(
+            "FedED distils on a public set, and this corpus has none; put a public.jsonl into its folder, or in a "
+            'simulation set option "public" above 0.'
+        )
 
 
 def adjust(settings: Settings) -> Settings:

@@ -109,10 +109,11 @@ def prompt_gradients(
             q = prompts.expanded(len(chosen))
             mine, others, _ = task.network.parts(model, batch, q)
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
-            source[chosen] = g.flatten(1).numpy()
+            source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
             (g,) = torch.autograd.grad(others.sum(), q)
             if clip < float("inf"):
-                g = g * (clip / g.flatten(1).norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None, None]
+                norms = g.flatten(1).norm(dim=1)[:, None, None]
+                g = torch.where(norms.isfinite(), g * (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0)
             total += g.sum(dim=0).numpy()
     finally:
         for p in frozen:

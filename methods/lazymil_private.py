@@ -83,7 +83,7 @@ def buckets_of(secret: bytes, triples: list[bytes], buckets: int) -> np.ndarray:
 def bucket_values(best: np.ndarray, bucket: np.ndarray, buckets: int) -> np.ndarray:
     """Per bucket the highest of its bags' values, each between 0 and 1; 0 where there is none."""
     out = np.zeros(buckets)
-    np.maximum.at(out, bucket, np.clip(best, 0.0, 1.0))
+    np.maximum.at(out, bucket, np.clip(np.nan_to_num(best), 0.0, 1.0))
     return out
 
 
@@ -149,7 +149,7 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
     def _learn(silo: SiloView, heard: Heard, model: nn.Module, bags: Any, bucket: np.ndarray) -> dict[str, float]:
         data = silo.data
         if heard.round < warm or "winners" not in heard.private:
-            any_of = silo.rng(heard.round, "a sentence of each bag")
+            any_of = np.random.default_rng(list(silo.noise_key(heard.round, "a sentence of each bag")))
 
             def one_each(chosen: np.ndarray) -> Any:
                 first, size = bags.starts[chosen], np.diff(bags.starts)[chosen]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from crypto.encoding import Encoding
@@ -21,6 +22,7 @@ from methods.arrays import save_arrays
 from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
 from methods.private import why_free
 from privacy.events import Event, Free, NonPrivate
+from privacy.ring import Ring
 from silo import ring
 from silo.ledger import Ledger, budget_of
 
@@ -31,16 +33,24 @@ log = logging.getLogger("silo")
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never half there."""
+    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never half there.
+
+    They are of one study: another may promise privacy to what this one left in the clear.
+    """
 
     path: Path | None  #: None: kept in memory only (the in-process runner)
+    study: str = ""
 
     def read(self) -> Arrays:
-        return load_file(self.path) if self.path is not None and self.path.exists() else {}
+        if self.path is None or not self.path.exists():
+            return {}
+        with safe_open(self.path, "numpy") as file:
+            whose = (file.metadata() or {}).get("study", "")
+        return load_file(self.path) if whose == self.study else {}
 
     def write(self, arrays: Arrays) -> None:
         if self.path is not None:
-            save_arrays(self.path, arrays)
+            save_arrays(self.path, arrays, {"study": self.study})
 
 
 class Desk:
@@ -50,6 +60,7 @@ class Desk:
         self._view = replace(view, memory=dict(memory.read()))
         self._method = method
         self._last: tuple[Any, Answer] | None = None
+        self._last_ring: Ring | None = None
         self._carried: dict[int, Mapping[str, Any]] = {}  # exchange -> what its answer left for later ones
         self._charged: list[dict[str, Any]] = []
 
@@ -76,6 +87,8 @@ class Desk:
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
             noise = ring.check(settings, self._method, exchange, encoding, len(heard.cohort))
         if self._last is not None and self._last[0] == key:
+            if noise != self._last_ring:
+                raise Refusal("tiny-sum", f"{exchange.name}: its noise was made for a sum over another number of silos")
             return self._last[1]
 
         def spend(what: str, event: Event) -> None:
@@ -88,6 +101,8 @@ class Desk:
         self._carried = {k: v for k, v in self._carried.items() if k < index}
         carry = {name: value for k in sorted(self._carried) for name, value in self._carried[k].items()}
         answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
+        if settings.dp != "off":
+            answer = replace(answer, masked=_finite(answer.masked))
         _check(exchange, answer)
         if noise is not None:
             secret = self._view.noise_key(heard.round, f"ring/{exchange.name}")
@@ -103,7 +118,7 @@ class Desk:
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
-        self._last, self._charged = (key, answer), self._ledger.drain()
+        self._last, self._last_ring, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 
     def charged(self) -> list[dict[str, Any]]:
@@ -113,6 +128,14 @@ class Desk:
     def end_round(self) -> None:
         self._carried.clear()
         self._last = None
+
+
+def _finite(arrays: Arrays) -> Arrays:
+    """Nothing in place of what is no number: to refuse then would tell of the data what no noise covers."""
+    if all(np.isfinite(a).all() for a in arrays.values()):
+        return arrays
+    log.warning("what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead")
+    return {k: a if k == "weight" else np.zeros_like(a) for k, a in arrays.items()}
 
 
 def _check(exchange: Exchange, answer: Answer) -> None:

@@ -143,7 +143,7 @@ def serve(
     ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
     session = Session(
         name=name,
-        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors"), ledger),
+        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,

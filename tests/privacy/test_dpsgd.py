@@ -19,7 +19,7 @@ from bench.plan import make_plan
 from bench.prepare import Study, prepare
 from config.load import load
 from methods.base import SiloView
-from methods.clipping import Bookkeeper
+from methods.clipping import Bookkeeper, one_by_one
 from methods.dpsgd import Records, padding_rows, plan, rate_of, train_private
 from methods.local import difference, parameters, train
 from methods.tasks import load_task
@@ -96,6 +96,54 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
     largest = max(1.0, *(float(b.abs().max()) for b in slow))  # rounding: a key's bias has a gradient of nothing else
     for a, b in zip(fast, slow):
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-6 * largest)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e7])
+def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
+    """The norm is small beside its parts: computed in float32 it was nothing, and 4512 clips went through."""
+    torch.manual_seed(0)
+    layer = nn.Linear(180, 230)
+    a = torch.randn(1, 1, 180).repeat(1, 4, 1) + torch.randn(1, 4, 180) * 1e-4
+    g = torch.randn(1, 4, 230) * scale
+    g[:, 1], g[:, 3] = -g[:, 0], -g[:, 2]
+    keeper = Bookkeeper(layer)
+    clipped = keeper.clipped_sum(lambda: (layer(a) * g).sum((1, 2)), 1.0)
+    keeper.close()
+    assert torch.cat([x.flatten() for x in clipped]).norm() <= 1.01
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_a_record_without_a_finite_gradient_counts_nothing(value: float) -> None:
+    """To refuse because of it, or to send what it made of the sum, would tell that it is there."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    x[2] = value
+    keeper = Bookkeeper(model)
+    some = keeper.clipped_sum(lambda: (model(x) ** 2).sum(dim=1) * 1e10, 1.0)
+    rest = keeper.clipped_sum(lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0)
+    keeper.close()
+    own = list(model.parameters())
+    slow = one_by_one(own, [x[i : i + 1] for i in range(5)], lambda r: (model(r) ** 2).sum() * 1e10, 1.0)
+    assert all(torch.isfinite(t).all() for t in (*some, *slow))
+    extra = torch.cat([(a - b).flatten() for a, b in zip(some, rest)]).norm()
+    assert extra <= (1.01 if value == 1e30 else 1e-5)
+
+
+def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(monkeypatch: Any) -> None:
+    seeds: list[int] = []
+    real = torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", lambda s: (seeds.append(s), real(s))[1])
+    view = _view(noise=1.0)
+    for key in (b"a" * 32, b"b" * 32):
+        model = view.task.new_model(0)
+        with torch.no_grad():
+            for table, row in padding_rows(model).items():
+                table[row] = 7.0
+        seeds.clear()
+        train(replace(view, secret_bytes=lambda round, purpose, key=key: key), model, 0)
+        assert seeds[-1] == int.from_bytes(key[:8], "little")
+        assert all(not table[row].any() for table, row in padding_rows(model).items())
 
 
 def test_opacus_clips_alike() -> None:

@@ -145,6 +145,19 @@ def test_a_silo_refuses_a_sum_that_would_not_keep_its_promise(tmp_path: Path) ->
     with pytest.raises(Refusal) as refused:  # in a smaller sum the same share of noise is too little
         desk.answer(0, fewer, b"h", encoding)
     assert refused.value.attack == "tiny-sum"
+    blank = Encoding(32, 6, encoding.sizes, (1.0,) * len(encoding.sizes))
+    smaller = replace(blank, ranges=tuple(desk.caps(0, blank)))
+    with pytest.raises(Refusal) as refused:  # also where the sum's own grid is that of the smaller number
+        desk.answer(0, fewer, b"h", smaller)
+    assert refused.value.attack == "tiny-sum"
+
+
+def test_a_silo_whose_update_is_no_number_sends_noise_alone(tmp_path: Path) -> None:
+    """A refusal would tell what no noise covers."""
+    desk, encoding, heard = _desk(tmp_path)
+    broken = {k: np.full_like(v, np.inf) for k, v in heard.common.items()}
+    answer = desk.answer(0, replace(heard, common=broken), b"h", encoding)
+    assert all(np.isfinite(a).all() for a in answer.masked.values()) and answer.masked["weight"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("method", METHODS)

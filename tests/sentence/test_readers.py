@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.prepare import prepare
 from config.errors import UserError
+from config.load import load
 from corpora.readers import sentences
 from corpora.sentence_table import Example, SentenceCorpus
 
@@ -62,6 +64,20 @@ def test_a_silo_with_its_own_data_has_the_public_set_and_the_relations_of_all(tm
     (tmp_path / "relations.txt").write_text("None\ncauses\n")
     with pytest.raises(UserError, match='"eases" is not listed'):
         sentences.load(str(tmp_path), 0, 0.2)
+
+
+def test_of_a_silos_own_records_nothing_is_public(tmp_path: Path) -> None:
+    """D_v's hash is sent when a silo enrols; cut from its own records it would let others confirm a guess of them."""
+    every = [own(f"a{i} b", (0, 1), (len(f"a{i} "), len(f"a{i} b")), "rs"[i % 2]) for i in range(10, 30)]
+    (tmp_path / "test.jsonl").write_text("\n".join(every))
+    words = {"method": "fedavg", "corpus": str(tmp_path), "silos": "3"}
+    told = []
+    for gone in (None, 3):
+        (tmp_path / "train.jsonl").write_text("\n".join(x for i, x in enumerate(every) if i != gone))
+        told.append(prepare(load(None, words), holder=0).task.agreement())
+    assert told[0] == told[1]
+    with pytest.raises(UserError, match="public.jsonl"):
+        prepare(load(None, words | {"method": "feded"}), holder=0)
 
 
 @pytest.mark.parametrize(

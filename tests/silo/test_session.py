@@ -57,6 +57,14 @@ def _desk(answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None
     return Desk(view, _method(answer, **changes), MemoryFile(path))
 
 
+def test_memory_is_of_one_study(tmp_path: Path) -> None:
+    """What a study without noise left behind must not reach one that promises it."""
+    path = tmp_path / "memory.safetensors"
+    MemoryFile(path, "one").write({"model": np.ones(2, np.float32)})
+    assert MemoryFile(path, "one").read()["model"].tolist() == [1.0, 1.0]
+    assert MemoryFile(path, "another").read() == {}
+
+
 def _session(desk: Desk | None = None) -> Session:
     return Session("silo-000", desk or _desk(), None, lambda r, e: b"", 1 << 20, m.Hello("0", b""), ("silo-000",))
 
