@@ -16,8 +16,8 @@ clipped in any case.
 
 The bound must hold for any model that a silo is sent, also one made to break it. A record whose gradient is not finite
 counts nothing. Where parts of a gradient cancel, its norm is small and its parts are not, and rounding them would
-let more through than the clip: products of products are taken in float64, and a ten-thousandth of the sum of the
-parts' norms counts as norm.
+let more through than the clip: such sums are taken again in float64, and a ten-thousandth of the sum of the parts'
+norms counts as norm.
 """
 
 from __future__ import annotations
@@ -122,7 +122,12 @@ def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozen
     if isinstance(layer, nn.Embedding):
         ids, g = x.flatten(1), _real(layer, x, g).flatten(1, -2)
         same = ids.unsqueeze(2) == ids.unsqueeze(1)
-        return (_products(g) * same).sum(dim=(1, 2)).clamp(min=0).float() + _slack(g.norm(dim=2))
+        norms = g.norm(dim=2)
+
+        def alike(rows: Any, g: torch.Tensor) -> torch.Tensor:
+            return (_products(g) * same[rows]).sum(dim=(1, 2))
+
+        return _sure(alike(slice(None), g), norms, g.shape[2], lambda at: alike(at, g[at].double()))
     if isinstance(layer, nn.LayerNorm):
         parts = _normed_parts(layer, x, g, trained)
         squares = torch.zeros(len(x))
@@ -132,25 +137,42 @@ def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozen
         return squares
     assert isinstance(layer, nn.Linear)
     a, g = _rows(x), _rows(g)
+    back = g.norm(dim=2)
     if "weight" not in trained:
         squares = torch.zeros(len(x))
     elif a.shape[1] == 1:
         squares = (a**2).sum(dim=(1, 2)) * (g**2).sum(dim=(1, 2))
     else:
+        norms = a.norm(dim=2) * back
         if a.shape[1] * (a.shape[2] + g.shape[2]) <= a.shape[2] * g.shape[2]:
-            squares = (_products(a) * _products(g)).sum(dim=(1, 2)).clamp(min=0).float()
+
+            def both(a: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+                return (_products(a) * _products(g)).sum(dim=(1, 2))
+
+            terms = a.shape[2] + g.shape[2]
+            squares = _sure(both(a, g), norms, terms, lambda at: both(a[at].double(), g[at].double()))
         else:
-            squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2))
-        squares = squares + _slack(a.norm(dim=2) * g.norm(dim=2))
+            squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2)) + _slack(norms)
     if "bias" in trained:
-        squares = squares + (g.sum(dim=1) ** 2).sum(dim=1) + _slack(g.norm(dim=2))
+        squares = squares + (g.sum(dim=1) ** 2).sum(dim=1) + _slack(back)
     return squares
 
 
 def _products(x: torch.Tensor) -> torch.Tensor:
-    """Every position's inner product with every other, (records, positions, positions): float64, since they cancel."""
-    x = x.double()
+    """Every position's inner product with every other, (records, positions, positions)."""
     return torch.bmm(x, x.transpose(1, 2))
+
+
+def _sure(
+    squares: torch.Tensor, norms: torch.Tensor, terms: int, again: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """`squares`, sums of products of which float32 knows the third digit at least: of the records in which they may be
+    rounding, `again` in float64. `norms`: of the parts, which may cancel; `terms`: length of a product.
+    """
+    doubted = ~(squares >= 300 * 2.0**-24 * (terms + 64) * norms.sum(dim=1) ** 2)
+    if doubted.any():
+        squares = squares.masked_scatter(doubted, again(doubted).float())
+    return squares.clamp(min=0) + _slack(norms)
 
 
 def _slack(norms: torch.Tensor) -> torch.Tensor:
