@@ -23,7 +23,7 @@ from crypto.params import parameters, policy_for
 from crypto.plain_sum import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.desk import Desk, MemoryFile
-from silo.ledger import BudgetSpent
+from silo.ledger import BudgetSpent, Ledger
 from silo.process import open_ledger, rounding_seed, study_hash
 from wire.counter import ByteCounter
 
@@ -45,12 +45,14 @@ class InProcessChorus:
         self.said: dict[str, str] = {}
         self.charged: list[dict[str, Any]] = []
         self._desks: list[Desk] = []
+        self._ledgers: list[Ledger] = []
         which = study_hash(study.settings, study.task.agreement()).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
             view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
             ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
+            self._ledgers.append(ledger)
             self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger))
 
     def begin_round(self, round: int) -> tuple[int, ...]:
@@ -119,6 +121,10 @@ class InProcessChorus:
     def stop(self, reason: str) -> None:
         """Nobody to tell."""
 
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
 
 def run_inprocess(
     run: Path,
@@ -138,5 +144,7 @@ def run_inprocess(
     except Interrupted:
         runlog.event("interrupted")
         return INTERRUPTED
+    finally:
+        chorus.close()
     runlog.event("finished")
     return 0

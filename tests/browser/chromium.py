@@ -47,6 +47,8 @@ class Tab:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self._loaded = 0
+        self._poll = select.poll()  # select.select takes no number above 1023, and a test process may have more
+        self._poll.register(self._from, select.POLLIN)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -67,7 +69,7 @@ class Tab:
 
     def _next(self, until: float) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._from], [], [], max(0.0, until - time.monotonic()))
+            ready = self._poll.poll(1000 * max(0.0, until - time.monotonic()))
             assert ready, f"Chromium did not answer; it complained: {self.complaints}"
             piece = os.read(self._from, 1 << 20)
             assert piece, "Chromium ended"
