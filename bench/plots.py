@@ -23,6 +23,7 @@ def draw_rounds(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]],
         for name, values in rows.items():
             one.plot(range(1, len(values) + 1), values, marker="o", markersize=2, linewidth=1, label=name)
         one.set(title=title, xlabel="round")
+        one.xaxis.get_major_locator().set_params(integer=True)
         one.grid(alpha=0.3)
         one.legend(fontsize=7)
     axes[0][0].set(ylabel=metric, ylim=(0, None))
