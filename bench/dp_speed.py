@@ -3,8 +3,8 @@
 The same network, records and expected batch size, stepped plainly and privately by the code that silos run, in turn;
 CPU seconds of this process per step, one thread. Goals: 2.5 times a plain step for the PCNN, 3 for the sentence
 encoder. Both sides build their own batches; DP-SGD draws its by Poisson sampling, so they vary in size and are not
-sorted by length. CORPUS and BATCH are the task's defaults; all parameters are trained (DP=record by itself trains
-few, which costs less).
+sorted by length. Batches are as plain training has them by default, and as DP=record has; all parameters are trained
+(DP=record by itself trains few, which costs less).
 
 Beside them the same steps through Opacus's ghost clipping (two backward passes), as its documentation uses it: why
 `methods.clipping` keeps books of its own.
@@ -28,6 +28,7 @@ from torch import nn
 
 from bench.prepare import prepare
 from config.load import load
+from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS
 from methods.base import SiloView
 from methods.local import train
 
@@ -70,9 +71,10 @@ def _per_step_by_opacus(view: SiloView, round: int) -> float:
     return (time.process_time() - began) / steps
 
 
-def measure(method: str, corpus: str, repeats: int) -> dict[str, float]:
+def measure(method: str, corpus: str, batch: int, repeats: int) -> dict[str, float]:
     """CPU seconds per step, and the median over repeats of the private step's ratio to a plain one, both ways."""
-    study = prepare(load(None, {"method": method, "corpus": corpus, "options.tune": "full"}))
+    words = {"method": method, "corpus": corpus, "batch": str(batch), "options.tune": "full"}
+    study = prepare(load(None, words))
     plain = SiloView(0, study.task, study.task.subset(study.partition.indices[0]), study.settings, b"bench")
     private = replace(plain, settings=replace(study.settings, dp="record", noise=1.0))
     ways = ((_per_step, plain), (_per_step, private), (_per_step_by_opacus, plain))
@@ -90,10 +92,12 @@ def measure(method: str, corpus: str, repeats: int) -> dict[str, float]:
 def main() -> None:
     torch.set_num_threads(1)
     print("DP-SGD beside a plain step of the same silo, one core, median of seven")
-    for what, method, corpus in (("PCNN", "fedavg", "distant"), ("sentence encoder", "feded", "sentence")):
-        f = measure(method, corpus, 7)
-        took = f"{1e3 * f['plain']:.1f} ms plain, {1e3 * f['private']:.1f} ms private"
-        print(f"  {what}: {took}, ratio {f['ratio']:.2f}; by Opacus's ghost clipping {f['opacus']:.2f}")
+    for what, method, task in (("PCNN", "fedavg", "distant"), ("sentence encoder", "feded", "sentence")):
+        for batch in (TASK_DEFAULTS[task]["batch"], RECORD_DEFAULTS[task]["batch"]):
+            f = measure(method, task, batch, 7)
+            took = f"{1e3 * f['plain']:.1f} ms plain, {1e3 * f['private']:.1f} ms private"
+            ratios = f"ratio {f['ratio']:.2f}; by Opacus's ghost clipping {f['opacus']:.2f}"
+            print(f"  {what}, batches of {batch}: {took}, {ratios}", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"  peak of this process {peak:.0f} MB; gradients of at most PHYSICAL=64 records are in memory at once")
 
