@@ -38,6 +38,10 @@ def test_one_bag_moves_one_bucket_by_one_at_most_also_where_it_is_displaced() ->
             assert (apart >= 0).all() and (apart > 0).sum() <= 1 and np.linalg.norm(apart) <= 1.0
 
 
+def test_a_value_that_is_no_number_is_no_value() -> None:
+    assert bucket_values(np.array([np.nan, 0.5, np.nan]), np.array([0, 0, 1]), 2).tolist() == [0.5, 0.0]
+
+
 def test_buckets_are_keyed_and_the_same_for_all_silos() -> None:
     names = [str(i).encode() for i in range(500)]
     one, again, other = (buckets_of(key, names, 64) for key in (b"secret", b"secret", b"x"))

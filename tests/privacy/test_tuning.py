@@ -17,6 +17,7 @@ from bench.prepare import prepare
 from bench.text_extractors import NerExtractor, TaggerExtractor
 from config.errors import UserError
 from config.load import load, with_task_defaults
+from methods.fedner import prompt_gradients
 from methods.local import load as put
 from methods.local import parameters
 from methods.tasks import load_task
@@ -78,6 +79,16 @@ def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() 
             assert torch.equal(p, dict(two.named_parameters())[name])
     usual = parameters(_task("ner").new_model(0))
     assert sum(a.size for a in parameters(one).values()) < 0.1 * sum(a.size for a in usual.values())
+
+
+def test_a_target_gradient_that_is_no_number_counts_nothing() -> None:
+    """FedNER's release, beside training: what a made model did to it must not be seen in it."""
+    task = _task("ner", dp="record", epsilon="8")
+    model = task.new_model(0)
+    with torch.no_grad():
+        model.prompts.q.weight.fill_(float("nan"))
+    source, target = prompt_gradients(task, model, task.subset(np.arange(4)), clip=1.0)
+    assert not source.any() and not target.any()
 
 
 def test_fixed_word_vectors_are_the_same_for_every_seed_and_padding_is_zero() -> None:
