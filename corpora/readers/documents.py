@@ -24,7 +24,7 @@ from corpora.readers.lines import file_hash, lines
 __all__ = ["FORMATS", "load", "recognise"]
 
 FORMATS = ("pubtator", "docred", "pairs")
-_VERSION = 1  #: part of the cache key: bump it when the same files would give other documents
+_VERSION = 2  #: part of the cache key: bump it when the same files would give other documents
 _ROLES = {
     "train": ("train",),
     "dev": ("dev", "val"),

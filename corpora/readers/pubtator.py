@@ -7,7 +7,8 @@
 Offsets count the title, one character, then the abstract. A mention of several concepts (`D003|D004`) belongs to each
 of them; a seventh column names its parts, which have no offsets. `-1` is a mention of no known concept. Where text and
 offsets disagree, the nearest place that holds the mention's words is taken, and it is counted; a mention whose words
-are nowhere in its document is refused by line.
+are nowhere in its document is refused by line. A concept with stray letters behind it (`D003000f`, once in CDR) is read
+as the concept that the same words have elsewhere in the document, and it is counted.
 
 Candidate pairs are not in the format: they are all pairs of concepts of those types between which the training split
 has a relation, in the order of types that it mostly has; of two of the same type the one that comes first is the head.
@@ -15,6 +16,7 @@ has a relation, in the order of types that it mostly has; of two of the same typ
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from corpora.readers.splitting import sentence_spans
 __all__ = ["Notes", "Raw", "documents", "entities_of", "pair_types", "read"]
 
 Types = tuple[str, str]
+_STRAY = re.compile(r"([CD]\d{6,9})[A-Za-z]+")  #: a MeSH concept and a slip of the keyboard
 
 
 @dataclass
@@ -54,12 +57,14 @@ class Notes:
     """What was not as it should be. Nothing is dropped without being counted here."""
 
     moved: int = 0  #: mentions whose offsets disagree with the text
+    mended: int = 0  #: mentions whose concept had stray letters behind it
     unlinked: int = 0  #: mentions of no known concept
     lost: int = 0  #: relations between concepts that are not mentioned, or of types that are no candidates
 
     def sentence(self) -> str:
         said = [
             (self.moved, "mentions stood elsewhere than their offsets say and were found by their words"),
+            (self.mended, "mentions had stray letters behind their concept and got the one that their words have elsewhere"),
             (self.unlinked, "mentions have no concept and are in no pair"),
             (self.lost, "relations are of concepts that form no candidate pair and were left out"),
         ]
@@ -98,7 +103,21 @@ def read(path: Path, notes: Notes) -> list[Raw]:
                 raise ValueError("neither text, nor a mention, nor a relation")
         except ValueError as e:
             raise UserError(f"{path}, line {number}: not a line of this format: {e}.") from None
+    for raw in found.values():
+        _mend(raw, notes)
     return list(found.values())
+
+
+def _mend(raw: Raw, notes: Notes) -> None:
+    """A mistyped concept would be an entity of its own, with wrong negatives; only the same words can tell what it is."""
+    text = raw.text
+    known = {(text[a:b].lower(), kind, c) for a, b, kind, concepts in raw.mentions for c in concepts}
+    for i, (a, b, kind, concepts) in enumerate(raw.mentions):
+        stems = {c: m[1] for c in concepts if (m := _STRAY.fullmatch(c))}
+        stems = {c: stem for c, stem in stems.items() if (text[a:b].lower(), kind, stem) in known}
+        if stems:
+            raw.mentions[i] = (a, b, kind, tuple(dict.fromkeys(stems.get(c, c) for c in concepts)))
+            notes.mended += 1
 
 
 def _mention(raw: Raw, fields: list[str], notes: Notes) -> None:
