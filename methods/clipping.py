@@ -2,14 +2,14 @@
 
 Two ways to the same sum.
 
-* `Bookkeeper`, for networks in which the first axis of every layer is the record (PCNN, sentence encoder, NER): one
+* `Bookkeeper`, for networks in which the first axis of every layer is the record (all of ours, as a rule): one
   forward and one backward pass over the batch, without gradients of parameters. What went into each layer and what came
   back to its output is kept; norms of the records' gradients follow from these without writing the gradients out (Bu et
   al. 2023, "Differentially Private Optimization on Large Model at Small Cost", ICML: ghost norms, book-keeping), and
   then the clipped sum, by one product per layer. Opacus, whose per-record gradients of a vocabulary of V words are an
   array of records times V times d, took over five times a plain step; the tests hold this to the same numbers.
-* `one_by_one`, for all others (documents, whole bags): a backward pass per record. Nothing is assumed of the network
-  or of the loss, and memory is that of one record.
+* `one_by_one`, for all others (whole bags): a backward pass per record. Nothing is assumed of the network or of the
+  loss, and memory is that of one record.
 
 A parameter that is used in another way than by calling its layer gets no gradient from the first: what is released is
 clipped in any case.
@@ -85,6 +85,8 @@ class Bookkeeper:
         each.sum().backward()
         calls = [(layer, x, back[0]) for layer, x, back in self._calls if back]
         self._calls.clear()
+        if len(each) == 1:  # whatever a layer was given is this record's: a document in two windows is two rows
+            calls = [(layer, x.unsqueeze(0), g.unsqueeze(0)) for layer, x, g in calls]
         if len({id(layer) for layer, _, _ in calls}) != len(calls):
             raise RuntimeError("a layer was used twice; the norm of its gradient is not that of two")
         squares = torch.zeros(len(each))

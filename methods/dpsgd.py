@@ -13,7 +13,7 @@ The event is charged before the first step, so a silo killed in the middle has p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,6 +43,8 @@ class Records:
     batch: Callable[[np.ndarray], Any]  #: positions -> what `loss` takes
     #: The number that sampling rate and divisor are made of, where `count` itself would tell something; None: `count`.
     nominal: int | None = None
+    #: positions, most at once -> the same in parts that are computed at once; None: one part after another
+    chunks: Callable[[np.ndarray, int], Iterable[np.ndarray]] | None = None
 
 
 def rate_of(records: int, batch: int) -> float:
@@ -95,7 +97,11 @@ def train_private(
     mean over the steps of the noisy gradient.
     """
     task, s = silo.task, silo.settings
-    records = records or Records(task.size(data), lambda chosen: task.batch(data, chosen))
+    records = records or Records(
+        task.size(data),
+        lambda chosen: task.batch(data, chosen),
+        chunks=lambda chosen, most: task.record_chunks(data, chosen, most),
+    )
     nominal = records.count if records.nominal is None else records.nominal
     event = plan(s, nominal)
     silo.spend("training", event)
@@ -153,8 +159,9 @@ def _clipped(
         return one_by_one(own, single, partial(one, model), settings.clip)
     assert each is not None
     total = [torch.zeros_like(p) for p in own] if len(chosen) == 0 else []
-    for at in range(0, len(chosen), settings.physical):
-        batch = records.batch(chosen[at : at + settings.physical])
+    consecutive = (chosen[at : at + settings.physical] for at in range(0, len(chosen), settings.physical))
+    for some in consecutive if records.chunks is None else records.chunks(chosen, settings.physical):
+        batch = records.batch(some)
         part = keeper.clipped_sum(partial(each, model, batch), settings.clip)
         if total:
             torch._foreach_add_(total, part)

@@ -33,9 +33,9 @@ from methods import options
 from methods.base import Answer, Arrays, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
 from methods.fedavg import update_disclosure
 from methods.local import apply_update, difference, load, parameters, specs, train
-from methods.moon import contrast
+from methods.moon import contrasts
 from methods.previous import previous_model, remembered
-from methods.weighted import Aim, Loss, build_weighted
+from methods.weighted import Aim, build_weighted
 from models import document_heads as heads
 from models.document_encoder import Reading
 
@@ -88,26 +88,33 @@ def references(silo: SiloView, heard: Heard, before: Arrays, kind: str) -> tuple
     return g, read(before)
 
 
-def _objective(silo: SiloView, heard: Heard, o: Options) -> Loss | None:
+def _objective(silo: SiloView, heard: Heard, o: Options) -> Aim:
     before = previous_model(silo.memory, heard.round)
     if not before:
-        return None
+        return Aim()
     task = silo.task
     g, p = references(silo, heard, before, o.contrast)
     rows = task.pair_rows(silo.data)
     place = np.argsort(rows, kind="stable")
     similarity = None if o.contrast == "context" else lambda a, b: bilinear_cosine(a, b, task.knobs.block)
 
+    def apart(batch: Any, reading: Reading) -> torch.Tensor:
+        """L_LCC of every pair."""
+        at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
+        return contrasts(_what(o.contrast, reading), g[at], p[at], o.tau, similarity or F.cosine_similarity)
+
     def loss(model: Any, batch: Any) -> torch.Tensor:
         reading = model.read(batch[0])
         value = heads.loss(task.head, reading.logits, batch[1])
-        if not len(reading.logits):
-            return value
-        at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
-        x = _what(o.contrast, reading)
-        return value + o.mu * contrast(x, g[at], p[at], o.tau, similarity or F.cosine_similarity)
+        return value + o.mu * apart(batch, reading).mean() if len(reading.logits) else value
 
-    return loss
+    def each(model: Any, batch: Any) -> torch.Tensor:
+        reading = model.read(batch[0], by_document=True)
+        values = heads.losses(task.head, reading.logits, batch[1]) + o.mu * apart(batch, reading)
+        means: torch.Tensor = batch[0].mean_of_pairs(values)
+        return means
+
+    return Aim(loss, each)
 
 
 def build(task: Any, settings: Settings) -> Method:
@@ -122,7 +129,7 @@ def build(task: Any, settings: Settings) -> Method:
     if o.mean == "size":
 
         def objective(silo: SiloView, heard: Heard) -> Aim:
-            return Aim(loss=_objective(silo, heard, o))
+            return _objective(silo, heard, o)
 
         return build_weighted("fedlcc", CITATION, task, o.weight_cap, objective, remember=True)
     shapes = parameters(task.new_model(0))
@@ -137,7 +144,8 @@ def build(task: Any, settings: Settings) -> Method:
         model = load(task.new_model(0), heard.common)
         notes, memory = {"examples": 0.0}, None
         if task.size(silo.data):
-            notes = train(silo, model, heard.round, loss=_objective(silo, heard, o))
+            aim = _objective(silo, heard, o)
+            notes = train(silo, model, heard.round, loss=aim.loss, each=aim.each)
             memory = remembered(silo.memory, heard.round, parameters(model))
         update = {f"update/{k}": v for k, v in difference(model, heard.common).items()}
         return Answer(masked=update, memory=memory, notes=notes)

@@ -18,7 +18,9 @@ and the label weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and it is that noisy
 G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models and on noisy releases, and on no
-other sentence.
+other sentence. `safe` would break that by its mean, so `weights=shifted` stands in for it: w_i moves towards 1 + cos,
+which is never negative and one where the cosine says nothing. (As printed w_i fades towards cosines that noise has made
+small, and what is left to learn is to write nothing.)
 """
 
 from __future__ import annotations
@@ -61,13 +63,14 @@ CITATION = (
 TASKS = ("ner",)
 NETWORK = "pointer"
 ABLATIONS = ("none", "no_weight", "no_distill")
+WEIGHTS = ("safe", "shifted", "paper")
 _CHUNK = 32  #: sentences whose gradients are computed in one backward pass
 
 
 @dataclass(frozen=True)
 class Options:
     ablation: str = "none"  #: no_weight: all w_i = 1; no_distill: nor any pseudo-annotation (w/o distill&weight)
-    weights: str = ""  #: safe: clipped at zero, mean one; paper: as printed; empty: safe, or with DP=record paper
+    weights: str = ""  #: safe: clipped at zero, mean one; shifted: 1 + cos; paper: cos; empty: safe, DP=record shifted
     alpha: float = 0.9  #: momentum of the weights
     channel: str = "masked"  #: how target gradients travel: masked (only their sum is readable), or sealed as printed
 
@@ -127,7 +130,7 @@ def new_weights(w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: fl
     norms, length = np.linalg.norm(g, axis=1), float(np.linalg.norm(t))
     defined = (norms > 0) & (length > 0)
     cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
-    new = np.where(defined, alpha * w + (1 - alpha) * cosine, w)
+    new = np.where(defined, alpha * w + (1 - alpha) * (cosine + (mode == "shifted")), w)
     if mode == "safe" and defined.any():
         # Only sentences that have a source loss: the others' weights do nothing, and would draw the mean to themselves.
         kept = np.clip(new[defined], 0.0, None)
@@ -144,8 +147,8 @@ def _remembered(silo: SiloView, count: int, round: int) -> np.ndarray:
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedner", task.name, settings.options)
     if not o.weights:
-        o = replace(o, weights="paper" if settings.dp == "record" else "safe")
-    for key, known in (("ablation", ABLATIONS), ("weights", ("paper", "safe")), ("channel", ("masked", "sealed"))):
+        o = replace(o, weights="shifted" if settings.dp == "record" else "safe")
+    for key, known in (("ablation", ABLATIONS), ("weights", WEIGHTS), ("channel", ("masked", "sealed"))):
         if getattr(o, key) not in known:
             raise UserError(f'Option "{key}" must be one of {", ".join(known)}, not "{getattr(o, key)}".')
     if not 0.0 <= o.alpha <= 1.0:
@@ -155,7 +158,7 @@ def build(task: Any, settings: Settings) -> Method:
     if settings.dp == "record" and o.weights == "safe":
         raise UserError(
             'The method "fedner" does not run with DP=record and weights=safe: it scales by the mean of all weights, '
-            "so that one sentence changes the loss of every other; use weights=paper."
+            "so that one sentence changes the loss of every other; use weights=shifted."
         )
     weighted, distilled = o.ablation == "none", o.ablation != "no_distill"
     shapes = parameters(task.new_model(0))

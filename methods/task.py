@@ -104,6 +104,13 @@ class Task(ABC):
         """The same loss for each record of the batch by itself, (records,): what DP-SGD clips one by one."""
         raise NotImplementedError(f"{self.name} has no losses by record")
 
+    def record_chunks(self, data: Any, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+        """The records of a DP-SGD step in parts of at most `most` that are computed at once: order does not matter to
+        their sum.
+        """
+        for at in range(0, len(chosen), most):
+            yield chosen[at : at + most]
+
     @abstractmethod
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer: ...
 

@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from models.document_pieces import Batch
+from models.tuning import biases_only
 
 __all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model"]
 
@@ -61,9 +62,22 @@ class DocumentEncoder(nn.Module):
     def forward(self, batch: Batch) -> torch.Tensor:
         return self.read(batch).logits
 
-    def read(self, batch: Batch) -> Reading:
+    def read(self, batch: Batch, by_document: bool = False) -> Reading:
+        """`by_document`: the first axis of every layer is the document, as per-document gradients (DP-SGD) need it."""
         hidden, attention = self.encode(batch)
-        return self.classify(batch, hidden, attention)
+        return self.classify(batch, hidden, attention, by_document)
+
+    def train_few(self) -> None:
+        """For DP-SGD: biases, layer norms and the bilinear classifier. W_s and W_o are random projections then, and
+        everybody's, whatever the run's seed: the same numbers always.
+        """
+        biases_only(self.backbone)
+        fixed = torch.Generator().manual_seed(0)
+        for layer in (self.subject, self.object):
+            with torch.no_grad():
+                drawn = torch.rand(layer.weight.shape, generator=fixed) * 2 - 1
+                layer.weight.copy_(drawn / layer.in_features**0.5)
+            layer.weight.requires_grad_(False)
 
     def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width, width)."""
@@ -76,15 +90,22 @@ class DocumentEncoder(nn.Module):
         )
         return out.last_hidden_state, out.attentions[-1]
 
-    def classify(self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> Reading:
+    def classify(
+        self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor, by_document: bool = False
+    ) -> Reading:
         states, rows = _joined(batch, hidden, attention)
         mentions = states[batch.mention_document, batch.mention_place]
         entities = _logsumexp(batch, mentions)
         looks = _entity_attention(batch, rows)
         context = _localized_context(batch, states, looks)
-        z_s = torch.tanh(self.subject(torch.cat([entities[batch.head], context], dim=1)))
-        z_o = torch.tanh(self.object(torch.cat([entities[batch.tail], context], dim=1)))
-        return Reading(self._grouped(z_s, z_o), context, z_s, z_o)
+        s, o = (torch.cat([entities[e], context], dim=1) for e in (batch.head, batch.tail))
+        if by_document:
+            s, o = _beside(batch, s), _beside(batch, o)
+        z_s, z_o = torch.tanh(self.subject(s)), torch.tanh(self.object(o))
+        if not by_document:
+            return Reading(self._grouped(z_s, z_o), context, z_s, z_o)
+        pairs = (batch.pair_document, batch.pair_slot)
+        return Reading(self._multiplied(z_s, z_o)[pairs], context, z_s[pairs], z_o[pairs])
 
     def _grouped(self, z_s: torch.Tensor, z_o: torch.Tensor) -> torch.Tensor:
         """b_r + sum over groups of z_s^T W_r z_o."""
@@ -92,10 +113,16 @@ class DocumentEncoder(nn.Module):
         groups, outputs = width // self.block, self.bilinear.out_features
         s, o = z_s.view(pairs, groups, self.block), z_o.view(pairs, groups, self.block)
         if outputs > self.block:  # then the products themselves are the smaller thing to hold
-            return self.bilinear((s.unsqueeze(3) * o.unsqueeze(2)).flatten(1))
+            return self._multiplied(z_s, z_o)
         w = self.bilinear.weight.view(outputs, groups, self.block, self.block)
         half = torch.einsum("pgi,rgij->prgj", s, w)
         return (half * o.unsqueeze(1)).sum(dim=(2, 3)) + self.bilinear.bias
+
+    def _multiplied(self, z_s: torch.Tensor, z_o: torch.Tensor) -> torch.Tensor:
+        """The same with the products written out, for any axes before the last: the classifier is called as a layer."""
+        s, o = z_s.unflatten(-1, (-1, self.block)), z_o.unflatten(-1, (-1, self.block))
+        out: torch.Tensor = self.bilinear((s.unsqueeze(-1) * o.unsqueeze(-2)).flatten(-3))
+        return out
 
 
 def _joined(batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -139,10 +166,14 @@ def _localized_context(batch: Batch, states: torch.Tensor, looks: torch.Tensor) 
     """c of every pair, (pairs, d): one matrix product per document, its pairs side by side."""
     q = (looks[batch.head] * looks[batch.tail]).sum(dim=1)
     a = q / (q.sum(dim=1, keepdim=True) + EPSILON)
+    return (_beside(batch, a) @ states)[batch.pair_document, batch.pair_slot]
+
+
+def _beside(batch: Batch, x: torch.Tensor) -> torch.Tensor:
+    """What pairs have, (pairs, d), with those of a document side by side: (documents, most pairs, d), zeros behind."""
     most = int(batch.pair_slot.max()) + 1 if len(batch.pair_slot) else 1
-    beside = a.new_zeros(len(states), most, states.shape[1])
-    beside = beside.index_put((batch.pair_document, batch.pair_slot), a)
-    return (beside @ states)[batch.pair_document, batch.pair_slot]
+    free = x.new_zeros(len(batch.window), most, x.shape[1])
+    return free.index_put((batch.pair_document, batch.pair_slot), x)
 
 
 def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-__all__ = ["HEADS", "loss", "outputs", "predict", "scores"]
+__all__ = ["HEADS", "loss", "losses", "outputs", "predict", "scores"]
 
 HEADS = ("softmax2", "bce", "atl")
 _NEVER = -1e30
@@ -26,18 +26,21 @@ def outputs(head: str, relations: int) -> int:
 
 def loss(head: str, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """`labels`: (pairs, relations), 0 or 1. No pairs: 0, still joined to the network."""
-    if not len(logits):
-        return logits.sum() * 0.0
+    return losses(head, logits, labels).mean() if len(logits) else logits.sum() * 0.0
+
+
+def losses(head: str, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The same for every pair by itself, (pairs,)."""
     if head == "softmax2":
-        return F.cross_entropy(logits, labels[:, 0].long())
+        return F.cross_entropy(logits, labels[:, 0].long(), reduction="none")
     if head == "bce":
-        return F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").sum(dim=1).mean()
+        return F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").sum(dim=1)
     positive = labels.bool()
     threshold, rest = logits[:, :1], logits[:, 1:]
     # Among the relations that hold and TH, those that hold; among those that do not and TH, TH.
     above = F.log_softmax(torch.cat([threshold, rest.masked_fill(~positive, _NEVER)], dim=1), dim=1)[:, 1:]
     below = F.log_softmax(torch.cat([threshold, rest.masked_fill(positive, _NEVER)], dim=1), dim=1)[:, 0]
-    return (-(above * positive).sum(dim=1) - below).mean()
+    return -(above * positive).sum(dim=1) - below
 
 
 def predict(head: str, logits: torch.Tensor, most: int = 0) -> torch.Tensor:

@@ -76,6 +76,12 @@ class Batch:
     def slots(self) -> int:
         return self.window.shape[1]
 
+    def mean_of_pairs(self, values: torch.Tensor) -> torch.Tensor:
+        """What pairs have, (pairs,), in the mean over each document, (documents,); 0 where it has none."""
+        documents = len(self.window)
+        count = torch.bincount(self.pair_document, minlength=documents).clamp(min=1)
+        return values.new_zeros(documents).index_add(0, self.pair_document, values) / count
+
 
 def tokenise(documents: Iterable[Marked], tokenizer: Any, limit: int) -> Pieces:
     """Every document as pieces, once. `limit`: the most pieces that can be read, [CLS] and [SEP] included."""

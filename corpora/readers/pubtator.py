@@ -64,7 +64,7 @@ class Notes:
     def sentence(self) -> str:
         said = [
             (self.moved, "mentions stood elsewhere than their offsets say and were found by their words"),
-            (self.mended, "mentions had stray letters behind their concept and got the one that their words have elsewhere"),
+            (self.mended, "mentions had stray letters behind their concept and got that of the same words elsewhere"),
             (self.unlinked, "mentions have no concept and are in no pair"),
             (self.lost, "relations are of concepts that form no candidate pair and were left out"),
         ]
@@ -109,7 +109,7 @@ def read(path: Path, notes: Notes) -> list[Raw]:
 
 
 def _mend(raw: Raw, notes: Notes) -> None:
-    """A mistyped concept would be an entity of its own, with wrong negatives; only the same words can tell what it is."""
+    """A mistyped concept would be an entity of its own, with wrong negatives; the same words tell what was meant."""
     text = raw.text
     known = {(text[a:b].lower(), kind, c) for a, b, kind, concepts in raw.mentions for c in concepts}
     for i, (a, b, kind, concepts) in enumerate(raw.mentions):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["batches_by_length"]
+__all__ = ["batches_by_length", "chunks_by_length"]
 
 _SORT_WITHIN = 16  #: batches are made alike in length within groups of this many
 
@@ -24,3 +24,10 @@ def batches_by_length(lengths: np.ndarray, size: int, rng: np.random.Generator) 
         cuts += [block[b : b + size] for b in range(0, len(block), size)]
     for c in rng.permutation(len(cuts)):
         yield cuts[c]
+
+
+def chunks_by_length(lengths: np.ndarray, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """The positions `chosen`, each once, in parts of at most `most` that are alike in length."""
+    order = chosen[np.argsort(lengths[chosen], kind="stable")]
+    for at in range(0, len(order), most):
+        yield order[at : at + most]

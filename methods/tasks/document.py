@@ -23,16 +23,17 @@ from corpora import entropy
 from corpora.document_metrics import facts, known_facts, score
 from corpora.document_table import Document, DocumentCorpus
 from methods.task import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length
+from methods.tasks.batching import batches_by_length, chunks_by_length
 from models import document_heads as heads
 from models.checkpoint import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import Batch, Pieces, assemble, tokenise
-from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen
+from models.tuning import FULL, LIGHT, LIGHTLY, frozen
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
 
 _SCORE_BATCH = 4  #: documents read at once, without gradients: the attention of more does not stay in the cache
+_CLIP_BATCH = 8  #: the same with DP-SGD's gradients
 _MEASURED = 2_000  #: documents whose entropy a report shows though nothing was cut by it
 _MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
 
@@ -42,10 +43,10 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
-    block: int = 64  #: dimensions of a group of the bilinear classifier
+    block: int = 0  #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where few parameters are trained
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     max_length: int = 1024  #: pieces of a document, markers included; two windows hold at most 2 window - 2
-    tune: str = FULL  #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
+    tune: str = FULL  #: or light: biases, layer norms and the classifier; what DP=record does by itself
     weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
@@ -96,6 +97,7 @@ class DocumentTask(Task):
     metric = "f1"
 
     def __init__(self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint) -> None:
+        knobs = replace(knobs, block=knobs.block or (16 if knobs.tune == LIGHT else 64))
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
@@ -104,6 +106,8 @@ class DocumentTask(Task):
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
+        # Other networks than BERT ask for their positions once for all documents.
+        self.record_rows = knobs.tune == LIGHT or getattr(checkpoint.backbone.config, "model_type", "") == "bert"
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -156,7 +160,7 @@ class DocumentTask(Task):
             outputs = heads.outputs(self.head, len(self.relations))
             model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
         if self.knobs.tune == LIGHT:
-            biases_only(model.backbone)
+            model.train_few()
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -216,6 +220,17 @@ class DocumentTask(Task):
 
     def loss(self, model: nn.Module, batch: tuple[Batch, torch.Tensor]) -> torch.Tensor:
         return heads.loss(self.head, model(batch[0]), batch[1])
+
+    def record_losses(self, model: nn.Module, batch: tuple[Batch, torch.Tensor]) -> torch.Tensor:
+        """The mean over each document's own pairs; 0 where it has none."""
+        reading = model.read(batch[0], by_document=True)  # type: ignore[operator]
+        return batch[0].mean_of_pairs(heads.losses(self.head, reading.logits, batch[1]))
+
+    def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+        """A document in two windows by itself: its windows are the first axis then."""
+        long = data.lengths[chosen] > self.window
+        yield from chunks_by_length(data.lengths, chosen[~long], min(most, _CLIP_BATCH))
+        yield from chunks_by_length(data.lengths, chosen[long], 1)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True)

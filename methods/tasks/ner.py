@@ -25,7 +25,7 @@ from corpora.ner_table import NerCorpus, Rows
 from corpora.ner_tags import tag_sets, union
 from methods.base import derived_seed
 from methods.task import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length
+from methods.tasks.batching import batches_by_length, chunks_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
 from models.pointer import PROMPTS, Inputs, trainable_share
@@ -199,6 +199,9 @@ class NerTask(Task):
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return self.network.record_losses(model, batch)
+
+    def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+        return chunks_by_length(data.pieces.lengths[data.indices], chosen, most)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         trained = [p for p in model.parameters() if p.requires_grad]

@@ -27,7 +27,7 @@ from config.errors import UserError, nearest
 from corpora.sentence_metrics import score
 from corpora.sentence_table import SentenceCorpus
 from methods.task import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length
+from methods.tasks.batching import batches_by_length, chunks_by_length
 from models.checkpoint import Checkpoint
 from models.encoder import STYLES, SentenceEncoder, Style
 from models.marking import Packed, tokenise
@@ -181,6 +181,9 @@ class SentenceTask(Task):
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
+
+    def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+        return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         # fused: of small models on one core, plain AdamW is half the time of a step

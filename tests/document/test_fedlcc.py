@@ -51,7 +51,7 @@ def test_equation_12_for_two_pairs_by_hand() -> None:
     p = torch.tensor([[0.0, 5.0], [-3.0, -4.0]])
     # cosines 1 and 0; 0.8 and -1; temperature 0.5
     by_hand = [-math.log(math.exp(2) / (math.exp(2) + 1)), -math.log(math.exp(1.6) / (math.exp(1.6) + math.exp(-2)))]
-    assert float(fedlcc.contrast(x, g, p, 0.5)) == pytest.approx(sum(by_hand) / 2, rel=1e-6)
+    assert float(fedlcc.contrasts(x, g, p, 0.5).mean()) == pytest.approx(sum(by_hand) / 2, rel=1e-6)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 4, 8]))
@@ -75,7 +75,7 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
 
     def gradient(before: Arrays) -> tuple[float, dict[str, torch.Tensor]]:
         silo = view(study, 0, remembered({}, 0, before))
-        loss = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0, contrast=kind))
+        loss = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0, contrast=kind)).loss
         network = load(task.new_model(0), model).eval()
         assert loss is not None
         value = loss(network, batch)
@@ -158,8 +158,8 @@ def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
     study = tiny_study("fedlcc", [[7, 2, 19, 4], range(3), range(3)])
     task, start = study.task, initial(study)
     silo = view(study, 0, remembered({}, 0, other(study)))
-    loss = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0))
-    assert loss is not None
+    aim = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0))
+    assert aim.loss is not None and aim.each is not None
     network = load(task.new_model(0), other(study, 0.1)).eval()
     chosen = np.array([3, 0])
     batch = task.batch(silo.data, chosen)
@@ -167,8 +167,11 @@ def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
         x, g, p = (
             load(task.new_model(0), m).eval().read(batch[0]).context for m in (other(study, 0.1), start, other(study))
         )
-        by_hand = task.loss(network, batch) + fedlcc.contrast(x, g, p, 0.5)
-        torch.testing.assert_close(loss(network, batch), by_hand, atol=1e-5, rtol=1e-5)
+        by_hand = task.loss(network, batch) + fedlcc.contrasts(x, g, p, 0.5).mean()
+        torch.testing.assert_close(aim.loss(network, batch), by_hand, atol=1e-5, rtol=1e-5)
+        # For DP-SGD by document: what each of them says alone.
+        alone = [aim.loss(network, task.batch(silo.data, chosen[i : i + 1])) for i in range(2)]
+        torch.testing.assert_close(aim.each(network, batch), torch.stack(alone), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["fedlcc", "fedavg", "fedatt"])

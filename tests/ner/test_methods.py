@@ -135,6 +135,10 @@ def test_weights_by_hand() -> None:
     np.testing.assert_allclose(w, [0.98, 0.8, 0.5, 0.18], rtol=1e-6)
     np.testing.assert_array_equal(new_weights(np.array([0.3, 1.0, 1.0, 1.0]), source, target * 0, 0.9, "paper"),
                                   np.float32([0.3, 1, 1, 1]))  # fmt: skip
+    w = new_weights(np.array([1.0, 1.0, 0.5, 0.2]), source, target, 0.9, "shifted")
+    np.testing.assert_allclose(w, [1.08, 0.9, 0.5, 0.28], rtol=1e-6)
+    alone = new_weights(np.array([1.0]), source[:1], target, 0.9, "shifted")
+    assert alone[0] == w[0]  # no other sentence has a say, which DP=record stands on
 
 
 def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> None:
@@ -303,7 +307,7 @@ def test_a_reversed_gradient_and_an_entropy_by_hand() -> None:
     ("options", "why"),
     [
         ({"ablation": "no_weights"}, "none, no_weight, no_distill"),
-        ({"weights": "raw"}, "paper, safe"),
+        ({"weights": "raw"}, "safe, shifted, paper"),
         ({"channel": "plain"}, "masked, sealed"),
         ({"alpha": 1.5}, "between 0 and 1"),
         ({"alfa": 0.5}, 'Did you mean "alpha"'),

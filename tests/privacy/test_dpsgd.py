@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ def _still(model: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("clip", [0.05, 1e6])
 @pytest.mark.parametrize(
     "network",
-    ["pcnn", "feded", "fedcmc", "tagger", "pcnn, light", "feded, light", "tagger, light", "fedner, light"],
+    ["pcnn", "feded", "fedcmc", "tagger", "fedlcc"]
+    + ["pcnn, light", "feded, light", "tagger, light", "fedner, light", "fedlcc, light", "fedlcc, light, two windows"],
 )
 def test_clipping_is_by_record(network: str, clip: float) -> None:
     """One pass over a batch gives the same sum as one pass per record: repeated words, padding and biases included."""
@@ -80,15 +81,24 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         "fedcmc": {"method": "fedcmc", "corpus": "sentence:sentences=90,dev=40,test=40"},
         "tagger": {"method": "tagger", "corpus": "ner:sentences=30,dev=12,test=12"},
         "fedner": {"method": "fedner", "corpus": "ner:sentences=30,dev=12,test=12"},
+        "fedlcc": {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10"},
     }[network.partition(",")[0]]
     light = {"options.tune": "light"} if "light" in network else {}
-    task: Any = load_task(load(None, words | light))
+    short = {"options.window": "96"} if "windows" in network else {}
+    task: Any = load_task(load(None, words | light | short))
     data, rows = task.subset(np.arange(12)), np.array([0, 3, 4, 7, 9, 11])
+    if short:
+        rows = np.arange(12)
+        assert 2 <= (data.lengths > task.window).sum() <= 10
+    chunks = list(task.record_chunks(data, rows, 4))
+    assert sorted(np.concatenate(chunks)) == rows.tolist() and max(map(len, chunks)) == 4
     model = _still(task.new_model(1))
     slow = _by_hand(task, model, data, rows, clip)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     keeper = Bookkeeper(model)
-    fast = keeper.clipped_sum(lambda: task.record_losses(model, task.batch(data, rows)), clip)
+    losses = [partial(task.record_losses, model, task.batch(data, some)) for some in chunks]
+    parts = [keeper.clipped_sum(each, clip) for each in losses]
+    fast = [torch.stack(same).sum(dim=0) for same in zip(*parts)]
     keeper.close()
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     assert all(p.grad is None for p in model.parameters())
