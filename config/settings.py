@@ -79,7 +79,7 @@ TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 #: rates high (gradients are clipped) and steps few. Found on the built-in corpora at epsilon 8, seed 10.
 RECORD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "distant": {"rounds": 12, "epochs": 2, "batch": 300, "lr": 3.0},
-    "ner": {"rounds": 16, "epochs": 2, "batch": 160, "lr": 1e-2},
+    "ner": {"rounds": 8, "epochs": 1, "batch": 128, "lr": 1e-2},
     "sentence": {"rounds": 8, "epochs": 1, "batch": 256, "lr": 1e-2},
-    "document": {"rounds": 6, "epochs": 2, "batch": 96, "lr": 5e-3},
+    "document": {"rounds": 4, "epochs": 1, "batch": 64, "lr": 1e-2},
 }
