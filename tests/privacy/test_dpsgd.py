@@ -108,6 +108,20 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-6 * largest)
 
 
+def test_documents_without_pairs_count_nothing() -> None:
+    words = {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10", "options.tune": "light"}
+    task: Any = load_task(load(None, words))
+    model = _still(task.new_model(1))
+    batch, _ = task.batch(task.subset(np.arange(3)), np.arange(3))
+    none = torch.zeros(0, dtype=torch.long)
+    gone = {k: none for k in ("head", "tail", "pair_document", "pair_slot")}
+    empty = replace(batch, pair_rows=np.zeros(0, np.int64), **gone), torch.zeros(0, 1, dtype=torch.bool)
+    assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
+    keeper = Bookkeeper(model)
+    assert all(not g.any() for g in keeper.clipped_sum(partial(task.record_losses, model, empty), 1.0))
+    keeper.close()
+
+
 @pytest.mark.parametrize("scale", [1e3, 1e7])
 def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
     """The norm is small beside its parts: computed in float32 it was nothing, and 4512 clips went through."""
