@@ -114,7 +114,7 @@ def test_documents_without_pairs_count_nothing() -> None:
     model = _still(task.new_model(1))
     batch, _ = task.batch(task.subset(np.arange(3)), np.arange(3))
     none = torch.zeros(0, dtype=torch.long)
-    gone = {k: none for k in ("head", "tail", "pair_document", "pair_slot")}
+    gone = dict.fromkeys(("head", "tail", "pair_document", "pair_slot"), none)
     empty = replace(batch, pair_rows=np.zeros(0, np.int64), **gone), torch.zeros(0, 1, dtype=torch.bool)
     assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
     keeper = Bookkeeper(model)
