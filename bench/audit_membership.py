@@ -99,15 +99,12 @@ def record_scores(study: Study, model: torch.nn.Module, group: np.ndarray) -> np
     """Log-odds of what is known about every record: log p / (1 - p) with p = exp(-loss); mean over a bag."""
     task: Any = study.task
     data = task.subset(np.arange(task.train_size()))
-    size = _CHUNK if task.record_rows else 1
-    losses = []
+    loss = np.zeros(task.train_size())
     model.eval()
     with torch.no_grad():
-        for at in range(0, task.train_size(), size):
-            batch = task.batch(data, np.arange(at, min(at + size, task.train_size())))
-            found = task.record_losses(model, batch) if task.record_rows else task.loss(model, batch)
-            losses.append(np.atleast_1d(found.numpy()))
-    loss = np.concatenate(losses).astype(np.float64)
+        for some in task.record_chunks(data, np.arange(task.train_size()), _CHUNK if task.record_rows else 1):
+            batch = task.batch(data, some)
+            loss[some] = (task.record_losses if task.record_rows else task.loss)(model, batch).numpy()
     mean = np.bincount(group, loss) / np.bincount(group)
     p = np.exp(-np.clip(mean, 1e-6, 30.0))
     return np.log(p) - np.log1p(-np.clip(p, 0.0, 1 - 1e-6))

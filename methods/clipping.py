@@ -8,8 +8,8 @@ Two ways to the same sum.
   al. 2023, "Differentially Private Optimization on Large Model at Small Cost", ICML: ghost norms, book-keeping), and
   then the clipped sum, by one product per layer. Opacus, whose per-record gradients of a vocabulary of V words are an
   array of records times V times d, took over five times a plain step; the tests hold this to the same numbers.
-* `one_by_one`, for all others (whole bags): a backward pass per record. Nothing is assumed of the network or of the
-  loss, and memory is that of one record.
+* `one_by_one`, for all others (whole bags, prompts that all texts share): a backward pass per record. Nothing is
+  assumed of the network or of the loss, and memory is that of one record.
 
 A parameter that is used in another way than by calling its layer gets no gradient from the first: what is released is
 clipped in any case.
@@ -17,7 +17,7 @@ clipped in any case.
 The bound must hold for any model that a silo is sent, also one made to break it. A record whose gradient is not finite
 counts nothing. Where parts of a gradient cancel, its norm is small and its parts are not, and rounding them would
 let more through than the clip: such sums are taken again in float64, and a ten-thousandth of the sum of the parts'
-norms counts as norm.
+norms counts as norm. Squares of numbers below 1e-19 vanish in float32: beside large inputs they are taken in float64.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from torch import nn
 __all__ = ["Bookkeeper", "one_by_one"]
 
 _LAYERS = (nn.Linear, nn.Embedding, nn.LayerNorm)
+_LARGE = 1e6  #: norm of a layer's input beyond which a factor too small for float32's squares can make a gradient
 _ROUNDING = 1e-4  #: of the sum of the norms of a gradient's parts: far above float32's error in adding them
 
 
@@ -78,10 +79,17 @@ class Bookkeeper:
         self._calls.append((layer, inputs[0].detach(), back))
         return output
 
-    def clipped_sum(self, losses: Callable[[], torch.Tensor], clip: float) -> list[torch.Tensor]:
-        """`losses` computes one loss per record. Returns, per trained parameter, the sum of the clipped gradients."""
+    def clipped_sum(
+        self, losses: Callable[[], torch.Tensor], clip: float, records: int | None = None
+    ) -> list[torch.Tensor]:
+        """`losses` computes one loss per record. Returns, per trained parameter, the sum of the clipped gradients.
+
+        `records`: how many there are; another number of losses is an error of the method's.
+        """
         self._calls.clear()
         each = losses()
+        if records is not None and each.shape != (records,):
+            raise RuntimeError(f"losses of shape {tuple(each.shape)} for {records} records")
         each.sum().backward()
         calls = [(layer, x, back[0]) for layer, x, back in self._calls if back]
         self._calls.clear()
@@ -143,16 +151,23 @@ def _squares(layer: nn.Module, x: torch.Tensor, g: torch.Tensor, trained: frozen
     if "weight" not in trained:
         squares = torch.zeros(len(x))
     elif a.shape[1] == 1:
-        squares = (a**2).sum(dim=(1, 2)) * (g**2).sum(dim=(1, 2))
+        inside = (a**2).sum(dim=(1, 2))
+        squares = inside * (g**2).sum(dim=(1, 2))
+        large = ~(inside <= _LARGE**2)
+        if large.any():
+            again = (a[large].double() ** 2).sum(dim=(1, 2)) * (g[large].double() ** 2).sum(dim=(1, 2))
+            squares = squares.masked_scatter(large, again.float())
     else:
-        norms = a.norm(dim=2) * back
+        front = a.norm(dim=2)
+        norms = front * back
         if a.shape[1] * (a.shape[2] + g.shape[2]) <= a.shape[2] * g.shape[2]:
 
             def both(a: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
                 return (_products(a) * _products(g)).sum(dim=(1, 2))
 
             terms = a.shape[2] + g.shape[2]
-            squares = _sure(both(a, g), norms, terms, lambda at: both(a[at].double(), g[at].double()))
+            large = ~(front.amax(dim=1) <= _LARGE)
+            squares = _sure(both(a, g), norms, terms, lambda at: both(a[at].double(), g[at].double()), large)
         else:
             squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2)) + _slack(norms)
     if "bias" in trained:
@@ -166,12 +181,19 @@ def _products(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sure(
-    squares: torch.Tensor, norms: torch.Tensor, terms: int, again: Callable[[torch.Tensor], torch.Tensor]
+    squares: torch.Tensor,
+    norms: torch.Tensor,
+    terms: int,
+    again: Callable[[torch.Tensor], torch.Tensor],
+    large: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`squares`, sums of products of which float32 knows the third digit at least: of the records in which they may be
-    rounding, `again` in float64. `norms`: of the parts, which may cancel; `terms`: length of a product.
+    rounding, and of the `large`, `again` in float64. `norms`: of the parts, which may cancel; `terms`: length of a
+    product.
     """
     doubted = ~(squares >= 300 * 2.0**-24 * (terms + 64) * norms.sum(dim=1) ** 2)
+    if large is not None:
+        doubted = doubted | large
     if doubted.any():
         squares = squares.masked_scatter(doubted, again(doubted).float())
     return squares.clamp(min=0) + _slack(norms)

@@ -162,7 +162,7 @@ def _clipped(
     consecutive = (chosen[at : at + settings.physical] for at in range(0, len(chosen), settings.physical))
     for some in consecutive if records.chunks is None else records.chunks(chosen, settings.physical):
         batch = records.batch(some)
-        part = keeper.clipped_sum(partial(each, model, batch), settings.clip)
+        part = keeper.clipped_sum(partial(each, model, batch), settings.clip, len(some))
         if total:
             torch._foreach_add_(total, part)
         else:

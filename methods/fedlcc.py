@@ -65,7 +65,7 @@ def bilinear_cosine(x: torch.Tensor, y: torch.Tensor, block: int) -> torch.Tenso
     """
 
     def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        halves = (a * b).view(len(a), 2, -1, block).sum(dim=3)
+        halves = (a * b).view(len(a), 2, a.shape[1] // (2 * block), block).sum(dim=3)
         return (halves[:, 0] * halves[:, 1]).sum(dim=1)
 
     return inner(x, y) / (inner(x, x) * inner(y, y)).clamp(min=1e-16).sqrt()

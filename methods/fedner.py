@@ -128,7 +128,7 @@ def new_weights(w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: fl
     """Equation 12 for all sentences of a silo at once."""
     g, t = source.astype(np.float64), target.astype(np.float64).ravel()
     norms, length = np.linalg.norm(g, axis=1), float(np.linalg.norm(t))
-    defined = (norms > 0) & (length > 0)
+    defined = (norms > 0) & (length > 0) & np.isfinite(norms * length)
     cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
     new = np.where(defined, alpha * w + (1 - alpha) * (cosine + (mode == "shifted")), w)
     if mode == "safe" and defined.any():

@@ -41,8 +41,8 @@ class Task(ABC):
     network_words: str = ""
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
-    #: Whether the first axis of every layer of the network is the record, so that gradients of a whole batch of records
-    #: are clipped in one pass (`methods.clipping`); otherwise one by one.
+    #: Whether the first axis of every layer of the network is the record, in the parts that `record_chunks` makes of a
+    #: batch, so that their gradients are clipped in one pass (`methods.clipping`); otherwise one by one.
     record_rows: bool = False
 
     @abstractmethod

@@ -88,7 +88,9 @@ class DocumentEncoder(nn.Module):
         out = self.backbone(
             input_ids=batch.ids, attention_mask=batch.real.long(), output_attentions=True, return_dict=True, **more
         )
-        return out.last_hidden_state, out.attentions[-1]
+        # Nothing times what stands at padding is nothing only if that is a number.
+        hidden = out.last_hidden_state.masked_fill(~batch.real.unsqueeze(2), 0.0)
+        return hidden, out.attentions[-1]
 
     def classify(
         self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor, by_document: bool = False

@@ -1,10 +1,10 @@
 """Which parameters of a network are trained, and so travel, are clipped and are noised: all, or few.
 
 `light` is for DP-SGD. Its noise is added to every trained coordinate, so its norm grows with the square root of their
-number while a record's clipped gradient does not. A pretrained encoder then trains its biases and layer norms, and all
-that stands on top of it (BiTFiT: Ben Zaken et al. 2022; with DP-SGD: Bu et al. 2024, "Differentially Private Bias-Term
-Fine-Tuning of Foundation Models", ICML). A PCNN keeps its word vectors: the given ones, or fixed random ones that are
-the same everywhere.
+number while a record's clipped gradient does not. A pretrained encoder then trains its biases and layer norms, and what
+stands on top of it (BiTFiT: Ben Zaken et al. 2022; with DP-SGD: Bu et al. 2024, "Differentially Private Bias-Term
+Fine-Tuning of Foundation Models", ICML), of a document encoder without the wide projections there. A PCNN keeps its
+word vectors. What is not trained is given, or fixed random numbers that are the same everywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from torch import nn
 
 from config.errors import UserError
 
-__all__ = ["FULL", "LIGHT", "LIGHTLY", "biases_only", "fixed_vectors", "frozen", "tuning"]
+__all__ = ["FULL", "LIGHT", "LIGHTLY", "biases_only", "fixed_vectors", "frozen", "rows_are_records", "tuning"]
 
 FULL, LIGHT = "full", "light"
 LIGHTLY = ", of which only biases, layer norms and what stands on top are trained"  #: for a report
+#: Networks in which every layer is used once and its first axis is the text: what one-pass clipping needs. Others share
+#: layers or have ones of their own. With all parameters trained BERT alone, because it is told its positions by text.
+_ROWS = {"bert", "roberta", "camembert", "electra", "distilbert", "mpnet", "modernbert", "big_bird"}
 
 
 def tuning(asked: str, private: bool) -> str:
@@ -27,6 +30,12 @@ def tuning(asked: str, private: bool) -> str:
     if asked not in ("", FULL, LIGHT):
         raise UserError(f'Option "tune" must be {FULL} or {LIGHT}, not "{asked}".')
     return asked or (LIGHT if private else FULL)
+
+
+def rows_are_records(backbone: Any, tune: str) -> bool:
+    """Whether gradients of a batch of texts can be clipped in one pass (`methods.clipping`)."""
+    kind = getattr(backbone.config, "model_type", "")
+    return kind == "bert" or (kind in _ROWS and tune == LIGHT)
 
 
 def biases_only(backbone: Any) -> None:

@@ -29,6 +29,7 @@ from silo.ledger import Ledger, budget_of
 __all__ = ["Desk", "MemoryFile"]
 
 log = logging.getLogger("silo")
+_LARGEST = 1e3  #: of a number received under DP=record
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Desk:
         def spend(what: str, event: Event) -> None:
             self._ledger.charge(heard.round, exchange.name, what, event)
 
+        if settings.dp == "record":
+            _check_bounded(heard)
         if noise is not None and encoding is not None:
             spend("noisy sum", ring.charge_of(noise, exchange, encoding))
         # An exchange stands on those before it, also when it is asked for again after later ones: a coordinator that
@@ -128,6 +131,20 @@ class Desk:
     def end_round(self) -> None:
         self._carried.clear()
         self._last = None
+
+
+def _check_bounded(heard: Heard) -> None:
+    """Before any record is looked at. A model of numbers near float32's end overflows where other records of a batch
+    have their padding, or rounds as they do, so that one record decides whether others count. None that was trained
+    comes near this.
+    """
+    for name, array in (*heard.common.items(), *heard.private.items()):
+        if array.dtype.kind == "f" and not (np.abs(array) <= _LARGEST).all():
+            raise Refusal(
+                "range-widening",
+                f"{name[:80]!r} as received holds NaN or numbers beyond {_LARGEST:g}: training diverged, lower LR, or "
+                "somebody made them so",
+            )
 
 
 def _finite(arrays: Arrays) -> Arrays:

@@ -28,12 +28,13 @@ from models import document_heads as heads
 from models.checkpoint import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import Batch, Pieces, assemble, tokenise
-from models.tuning import FULL, LIGHT, LIGHTLY, frozen
+from models.tuning import FULL, LIGHT, frozen, rows_are_records
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
 
 _SCORE_BATCH = 4  #: documents read at once, without gradients: the attention of more does not stay in the cache
 _CLIP_BATCH = 8  #: the same with DP-SGD's gradients
+_CLIP_PAIRS = 256  #: places for pairs in such a batch: as many for each document as the one that has most
 _MEASURED = 2_000  #: documents whose entropy a report shows though nothing was cut by it
 _MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
 
@@ -101,13 +102,13 @@ class DocumentTask(Task):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
-        self.network_words = f"a document encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
+        lightly = ", of which only biases, layer norms and the classifier are trained" * (knobs.tune == LIGHT)
+        self.network_words = f"a document encoder, starting from {checkpoint.words}{lightly}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
-        # Other networks than BERT ask for their positions once for all documents.
-        self.record_rows = knobs.tune == LIGHT or getattr(checkpoint.backbone.config, "model_type", "") == "bert"
+        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -228,8 +229,11 @@ class DocumentTask(Task):
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         """A document in two windows by itself: its windows are the first axis then."""
+        pairs = np.diff(data.split.pieces.pair_at)[data.indices]
         long = data.lengths[chosen] > self.window
-        yield from chunks_by_length(data.lengths, chosen[~long], min(most, _CLIP_BATCH))
+        for chunk in chunks_by_length(data.lengths, chosen[~long], min(most, _CLIP_BATCH)):
+            room = pairs[chunk].max() * len(chunk) <= _CLIP_PAIRS
+            yield from [chunk] if room else np.split(chunk, len(chunk))
         yield from chunks_by_length(data.lengths, chosen[long], 1)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:

@@ -30,7 +30,7 @@ from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
 from models.pointer import PROMPTS, Inputs, trainable_share
 from models.pointer_targets import Span
-from models.tuning import LIGHT, LIGHTLY, frozen
+from models.tuning import LIGHT, LIGHTLY, frozen, rows_are_records
 
 __all__ = ["Data", "Knobs", "NerTask"]
 
@@ -86,7 +86,8 @@ class NerTask(Task):
         if not 16 <= knobs.max_length <= positions:
             raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
-        self.record_rows = network.name == "tagger" or knobs.tune == LIGHT
+        tagger = network.name == "tagger"
+        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune) if tagger else knobs.tune == LIGHT
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
         self._pieces: dict[str, Pieces] = {}

@@ -31,7 +31,7 @@ from methods.tasks.batching import batches_by_length, chunks_by_length
 from models.checkpoint import Checkpoint
 from models.encoder import STYLES, SentenceEncoder, Style
 from models.marking import Packed, tokenise
-from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen
+from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen, rows_are_records
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
@@ -103,7 +103,7 @@ class Batch:
 
 class SentenceTask(Task):
     name = "sentence"
-    record_unit, record_rows = "sentence", True
+    record_unit = "sentence"
     metric = "micro_f1"
 
     def __init__(self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint) -> None:
@@ -116,6 +116,7 @@ class SentenceTask(Task):
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
         self.labels, self.none = corpus.relations, corpus.none
+        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         self.metric = knobs.metric  # type: ignore[misc]
         self._packed: dict[str, Packed] = {}

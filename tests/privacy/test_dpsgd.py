@@ -21,6 +21,7 @@ from config.load import load
 from methods.base import SiloView
 from methods.clipping import Bookkeeper, _squares, one_by_one
 from methods.dpsgd import Records, padding_rows, plan, rate_of, train_private
+from methods.fedlcc import bilinear_cosine
 from methods.local import difference, parameters, train
 from methods.tasks import load_task
 from privacy.accountant import total
@@ -108,9 +109,14 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-6 * largest)
 
 
-def test_documents_without_pairs_count_nothing() -> None:
+@lru_cache
+def _documents() -> Any:
     words = {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10", "options.tune": "light"}
-    task: Any = load_task(load(None, words))
+    return load_task(load(None, words))
+
+
+def test_documents_without_pairs_count_nothing() -> None:
+    task = _documents()
     model = _still(task.new_model(1))
     batch, _ = task.batch(task.subset(np.arange(3)), np.arange(3))
     none = torch.zeros(0, dtype=torch.long)
@@ -119,6 +125,39 @@ def test_documents_without_pairs_count_nothing() -> None:
     assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
     keeper = Bookkeeper(model)
     assert all(not g.any() for g in keeper.clipped_sum(partial(task.record_losses, model, empty), 1.0))
+    keeper.close()
+    assert len(bilinear_cosine(torch.zeros(0, 64), torch.zeros(0, 64), 16)) == 0
+
+
+def test_a_document_of_many_pairs_is_read_by_itself() -> None:
+    """Each place for a pair is one for every document beside it: memory would be that of the largest times eight."""
+    task = _documents()
+    data = task.subset(np.arange(12))
+    assert sorted(map(len, task.record_chunks(data, np.arange(12), 64))) == [4, 8]
+    at = data.split.pieces.pair_at.copy()
+    at[6:] += 100  # document 5 has a hundred more
+    pieces = replace(data.split.pieces, pair_at=at)
+    chunks = list(task.record_chunks(replace(data, split=replace(data.split, pieces=pieces)), np.arange(12), 64))
+    assert sorted(np.concatenate(chunks)) == list(range(12)) and [5] in [c.tolist() for c in chunks]
+
+
+@pytest.mark.parametrize(("positions", "inside", "outside"), [(512, 3072, 768), (614, 768, 3072), (1, 3072, 768)])
+def test_squares_that_vanish_do_not_pass_the_clip(positions: int, inside: int, outside: int) -> None:
+    """What comes back is so small that its square is nothing in float32, and the input so large that it matters."""
+    layer = nn.Linear(inside, outside)
+    a, g = torch.full((2, positions, inside), 3e17), torch.full((2, positions, outside), 2.6e-23)
+    keeper = Bookkeeper(layer)
+    clipped = keeper.clipped_sum(lambda: (layer(a) * g).sum((1, 2)), 0.01)
+    keeper.close()
+    norm = math.sqrt(sum(float((t.double() ** 2).sum()) for t in clipped))
+    assert 0.019 < norm <= 0.02 * 1.001
+
+
+def test_losses_of_another_number_than_the_records_are_an_error() -> None:
+    layer = nn.Linear(3, 2)
+    keeper = Bookkeeper(layer)
+    with pytest.raises(RuntimeError, match="for 4 records"):
+        keeper.clipped_sum(lambda: layer(torch.ones(4, 3)).sum().view(1), 1.0, 4)
     keeper.close()
 
 

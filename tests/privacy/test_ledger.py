@@ -15,6 +15,7 @@ import pytest
 
 from config.errors import UserError
 from config.settings import Settings
+from crypto.errors import Refusal
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from privacy.accountant import total
 from privacy.events import DpSgd, Free, Gaussian, NonPrivate, RingNoise
@@ -168,6 +169,25 @@ def test_every_disclosure_is_charged_before_the_desk_gives_it_out(tmp_path: Path
     _hear(desk, 0)  # the same payload again, after a sum that failed: the same answer, not a second release
     assert len(ledger.events) == 2
     assert len(desk.charged()) == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1001.0])
+def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at(tmp_path: Path, value: float) -> None:
+    """A model near float32's end overflowed where other records had their padding: 4.7 clips hung on one document."""
+    ledger = Ledger(tmp_path / "record", Budget(epsilon=1e3))
+    desk = _desk(ledger, "record")
+    sent = {"w": np.array([1.0, 999.0], np.float32), "winners": np.array([5000])}
+    desk.answer(0, Heard(0, (0, 1, 2), sent), b"0")
+    before = len(ledger.events)
+    for heard in (
+        Heard(1, (0, 1, 2), {"w": np.array([value], np.float32)}),
+        Heard(1, (0, 1, 2), {}, {"w": np.array([value], np.float32)}),
+    ):
+        with pytest.raises(Refusal, match="numbers beyond 1000") as refused:
+            desk.answer(0, heard, b"1")
+        assert refused.value.attack == "range-widening"
+    assert len(ledger.events) == before
+    _desk(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")  # without a budget nothing hangs on it
 
 
 def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:

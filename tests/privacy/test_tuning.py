@@ -23,7 +23,7 @@ from methods.local import parameters
 from methods.tasks import load_task
 from models import document_encoder, encoder
 from models.pcnn import PCNN
-from models.tuning import tuning
+from models.tuning import rows_are_records, tuning
 
 SMALL = {
     "distant": {"method": "fedavg", "corpus": "distant:sentences=300"},
@@ -72,6 +72,16 @@ def test_an_encoder_trains_biases_scales_and_what_stands_on_it(task: str) -> Non
         assert not torch.equal(model.bilinear.weight, again.bilinear.weight)
     everything = sum(p.numel() for p in model.parameters())
     assert sum(a.size for n, a in parameters(model).items() if n.startswith("backbone.")) < 0.01 * everything
+
+
+def test_networks_that_share_layers_are_clipped_one_by_one() -> None:
+    from types import SimpleNamespace as Stub
+
+    def rows(kind: str, tune: str) -> bool:
+        return rows_are_records(Stub(config=Stub(model_type=kind)), tune)
+
+    assert rows("bert", "full") and rows("bert", "light") and rows("roberta", "light")
+    assert not rows("roberta", "full") and not rows("albert", "light") and not rows("deberta-v2", "light")
 
 
 def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() -> None:
