@@ -115,6 +115,8 @@ def _paired(ours: list[float], theirs: list[float]) -> str:
 def _against(comparison: Comparison, results: Results) -> list[str]:
     base, metric = comparison.against, next(iter(comparison.metrics.values()))
     rest = [c for c in comparison.columns if c != base]
+    if len(rest) == len(comparison.columns) or not rest:  # cut down by COLUMNS: nothing to compare with
+        return []
     rows = [
         [r, *(_paired(results.values(r, c, metric), results.values(r, base, metric)) for c in rest)]
         for r in _names(comparison)

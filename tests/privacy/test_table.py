@@ -11,7 +11,7 @@ import pytest
 from bench.pages.run_protection import protection_rows, sentences, utility
 from bench.papers import PAPERS
 from bench.runfiles import RunFiles
-from bench.table import jobs, with_methods
+from bench.table import jobs, with_columns, with_methods
 from bench.table_page import Done, Results, page
 from config.errors import UserError
 from config.load import load
@@ -54,9 +54,12 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
         done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
     text = page(some, (), Results(done, (0, 1)), "")
     assert "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
-    assert "CORPUS=ner:sentences=2400 (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
+    assert "CORPUS=ner:sentences=12000 (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
     assert "each minus no noise" in text
     assert "before the first round" in text and "| moon (sentence) | 0.1000" in text
+    for columns in (["epsilon 1", "epsilon 8"], ["no noise"]):  # then there is nothing to compare, and no more is said
+        cut = page(with_columns(some, columns), (), Results(done, (0, 1)), "")
+        assert "each minus" not in cut and "| fedner (ner) | 0.5000" in cut
 
 
 def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
