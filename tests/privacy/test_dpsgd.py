@@ -129,6 +129,14 @@ def test_documents_without_pairs_count_nothing() -> None:
     assert len(bilinear_cosine(torch.zeros(0, 64), torch.zeros(0, 64), 16)) == 0
 
 
+def test_what_stands_at_padding_is_nothing() -> None:
+    """A number there that overflowed made nothing of every document that a long one had padded."""
+    task = _documents()
+    batch, _ = task.batch(task.subset(np.arange(4)), np.arange(4))
+    hidden, _ = task.new_model(1).encode(batch)
+    assert (~batch.real).any() and not hidden[~batch.real].any() and hidden[batch.real].abs().sum(dim=1).min() > 0
+
+
 def test_a_document_of_many_pairs_is_read_by_itself() -> None:
     """Each place for a pair is one for every document beside it: memory would be that of the largest times eight."""
     task = _documents()
