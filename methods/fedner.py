@@ -20,7 +20,7 @@ With DP=record G_k is a mean of clipped gradients with noise, charged as a relea
 G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models and on noisy releases, and on no
 other sentence. `safe` would break that by its mean, so `weights=shifted` stands in for it: w_i moves towards 1 + cos,
 which is never negative and one where the cosine says nothing. (As printed w_i fades towards cosines that noise has made
-small, and what is left to learn is to write nothing.)
+small, and the loss on a silo's own annotation with it.)
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def new_weights(w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: fl
     """Equation 12 for all sentences of a silo at once."""
     g, t = source.astype(np.float64), target.astype(np.float64).ravel()
     norms, length = np.linalg.norm(g, axis=1), float(np.linalg.norm(t))
-    defined = (norms > 0) & (length > 0) & np.isfinite(norms * length)
+    if not np.isfinite(length):  # weights that it made would stay: each stands on the one before
+        return w.astype(np.float32)
+    defined = (norms > 0) & (length > 0)
     cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
     new = np.where(defined, alpha * w + (1 - alpha) * (cosine + (mode == "shifted")), w)
     if mode == "safe" and defined.any():

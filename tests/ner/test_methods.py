@@ -139,6 +139,8 @@ def test_weights_by_hand() -> None:
     np.testing.assert_allclose(w, [1.08, 0.9, 0.5, 0.28], rtol=1e-6)
     alone = new_weights(np.array([1.0]), source[:1], target, 0.9, "shifted")
     assert alone[0] == w[0]  # no other sentence has a say, which DP=record stands on
+    kept = new_weights(np.array([1.0, 1.0, 0.5, 0.2]), source, np.array([[0.0, np.inf]]), 0.9, "shifted")
+    np.testing.assert_allclose(kept, [1.0, 1.0, 0.5, 0.2])  # a target that is no number would spoil them for good
 
 
 def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> None:
