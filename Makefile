@@ -35,7 +35,7 @@ lint: $(READY)  ## ruff, mypy and the import rules
 	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
 
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or CORPUS=folder; SEEDS=3
-	@$(BIN)/python -m bench.table $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
 
 compare: $(READY)  ## one page over methods and seeds: METHODS="fedavg fedatt feded" SEEDS=3 TARGET=0.5 BANDWIDTH=1e6
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
@@ -47,13 +47,13 @@ audit: $(READY)  ## attacks beside what is promised: METHOD=fedavg DP=record EPS
 	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
 
 bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower QUICK=1 RESUME=file
-	@$(BIN)/python -m bench.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
+	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
 bench: $(READY)  ## speed, as ratios measured in one run
-	@$(BIN)/python -m bench.speed $(MAKEOVERRIDES)
-	@$(BIN)/python -m bench.distant_speed
-	@$(BIN)/python -m bench.document_speed $(MAKEOVERRIDES)
-	@$(BIN)/python -m bench.dp_speed
+	@$(BIN)/python -m bench.speed.runners $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.distant
+	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.dpsgd
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml

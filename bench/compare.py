@@ -16,11 +16,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.pages.compare import compare_page, grouped
-from bench.runfiles import read_run
-from bench.table import merged, seed_list
+from bench.papers.table import merged, seed_list
 from config.errors import UserError, nearest
 from methods import METHODS
+from report.files import read_run
+from report.pages.compare import compare_page, grouped
 
 __all__ = ["compare_runs", "main"]
 
@@ -48,7 +48,7 @@ def _ensured(folder: Path, words: tuple[str, ...]) -> Path:
     """The finished run with these settings: found, or made now."""
     out = folder / hashlib.sha256(" ".join(sorted(words)).encode()).hexdigest()[:16]
     if not (out / "latest" / "summary.json").is_file():
-        command = [sys.executable, "-m", "bench.cli", "simulate", *words, f"OUT={out}"]
+        command = [sys.executable, "-m", "cli.main", "simulate", *words, f"OUT={out}"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
             raise UserError(f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}")

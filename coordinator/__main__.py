@@ -2,6 +2,6 @@
 
 import sys
 
-from bench.cli import main
+from cli.main import main
 
 main(["coordinator", *sys.argv[1:]])

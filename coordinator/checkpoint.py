@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from methods.arrays import save_arrays
 from methods.base import Arrays, State
+from methods.common.arrays import save_arrays
 
 __all__ = ["Checkpoint", "Midway", "forget_midway", "model_sha256", "read", "read_midway", "save_model", "write"]
 __all__ += ["write_midway"]

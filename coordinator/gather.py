@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.clear import ClearSum
+from coordinator.exchange import Call, Interrupted, Phases, RoundSpent
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
-from coordinator.study import Call, Interrupted, Phases, RoundSpent
 from coordinator.unmask import Unmasking
-from crypto.coordinator_sum import OpenSum, SumFailed
+from coordinator.unmasked import ClearSum
 from crypto.errors import Refusal
-from crypto.records import SumHeader
+from crypto.sum.coordinator import OpenSum, SumFailed
+from crypto.sum.records import SumHeader
 from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, pieces

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.clear import ClearSum
-from crypto.coordinator_sum import OpenSum
-from crypto.encoding import Encoding
+from coordinator.unmasked import ClearSum
 from crypto.errors import Refusal
-from crypto.records import UploadRecord
+from crypto.numbers.encoding import Encoding
+from crypto.sum.coordinator import OpenSum
+from crypto.sum.records import UploadRecord
 from methods.base import Exchange
 from wire import messages as m
 from wire.bundle import Inbox

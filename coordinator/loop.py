@@ -19,8 +19,7 @@ import torch
 from config.settings import Settings
 from coordinator import checkpoint
 from coordinator.checkpoint import Checkpoint, Midway, model_sha256
-from coordinator.runlog import RunLog
-from coordinator.study import (
+from coordinator.exchange import (
     BudgetsSpent,
     Call,
     Chorus,
@@ -33,10 +32,11 @@ from coordinator.study import (
     numbers_sent,
     select,
 )
+from coordinator.runlog import RunLog
 from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
-from methods.local import load
-from methods.task import Evaluation, Split, Task
+from methods.common.training import load
+from methods.tasks.base import Evaluation, Split, Task
 from wire.messages import OVER
 
 __all__ = ["run_study"]

@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
 from config.settings import Settings
+from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.runlog import RunLog
-from coordinator.study import Interrupted, RoundFailed
-from crypto.coordinator_sum import CoordinatorSetup
 from crypto.errors import Refusal
-from crypto.params import policy_for
-from crypto.records import KeyOffer, NonceReveal
+from crypto.sum.coordinator import CoordinatorSetup
+from crypto.sum.params import policy_for
+from crypto.sum.records import KeyOffer, NonceReveal
 from methods.base import silo_name
 from wire import messages as m
 from wire.router import Bad, Event, Gone, Received, Router

@@ -12,12 +12,12 @@ import numpy as np
 
 from config.settings import Settings
 from coordinator import reopen
+from coordinator.exchange import Call, Phases, RoundFailed, RoundSpent
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
-from coordinator.study import Call, Phases, RoundFailed, RoundSpent
-from crypto.coordinator_sum import OpenSum, SumFailed
-from crypto.params import policy_for
+from crypto.sum.coordinator import OpenSum, SumFailed
+from crypto.sum.params import policy_for
 from methods.base import Folded, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, broadcast_digest, pack

@@ -14,19 +14,19 @@ import zmq
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint, reopen
+from coordinator.exchange import Interrupted, RoundFailed, sum_assumption
 from coordinator.loop import run_study
-from coordinator.metrics import CoordinatorMetrics
 from coordinator.network import NetworkChorus
+from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
-from coordinator.study import Interrupted, RoundFailed, sum_assumption
-from crypto.roster import Roster
+from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
-from methods.task import Task
+from methods.tasks.base import Task
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
 from wire.messages import INTERRUPTED as INTERRUPTED_RUN
-from wire.metrics import MetricsServer, address_of
+from wire.prometheus import MetricsServer, address_of
 from wire.router import Router
 
 __all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "doors", "serve"]

@@ -1,7 +1,7 @@
 """A sum that is being opened, on the coordinator's disk: written before shares are asked for, removed when it is kept.
 
 A coordinator that dies in between finds it here, asks the same silos the very same questions, and they give the very
-same answers (silo/releases.py): the round is not lost, and nothing is opened twice.
+same answers (silo/kept_shares.py): the round is not lost, and nothing is opened twice.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import msgpack
 import numpy as np
 from safetensors.numpy import load_file
 
+from coordinator.exchange import Interrupted
 from coordinator.membership import Membership
-from coordinator.study import Interrupted
-from crypto.coordinator_setup import CoordinatorSetup
-from crypto.coordinator_sum import OpenSum, SumFailed
 from crypto.errors import Refusal
-from crypto.kept_sum import freeze, thaw
-from crypto.params import Policy
-from crypto.records import ShareRelease
-from methods.arrays import save_arrays
+from crypto.sum.coordinator import OpenSum, SumFailed
+from crypto.sum.coordinator_kept import freeze, thaw
+from crypto.sum.coordinator_setup import CoordinatorSetup
+from crypto.sum.params import Policy
+from crypto.sum.records import ShareRelease
 from methods.base import silo_name
+from methods.common.arrays import save_arrays
 from wire import messages as m
 from wire.router import Received, Router
 

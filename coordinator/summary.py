@@ -13,9 +13,9 @@ from coordinator.checkpoint import model_sha256
 from coordinator.runlog import RunLog, read_lines
 from methods import describe
 from methods.base import Arrays, Method
-from methods.local import parameters
-from methods.private import unit_of
-from methods.task import Evaluation, Task
+from methods.common.training import parameters
+from methods.dp.coverage import unit_of
+from methods.tasks.base import Evaluation, Task
 
 __all__ = ["Scored", "rounds_to", "write_summary"]
 

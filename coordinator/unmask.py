@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from coordinator.study import RoundSpent
-from crypto.coordinator_sum import OpenSum, SumFailed
+from coordinator.exchange import RoundSpent
 from crypto.errors import Refusal
-from crypto.records import Endorsement, ShareRelease
+from crypto.sum.coordinator import OpenSum, SumFailed
+from crypto.sum.records import Endorsement, ShareRelease
 from wire import messages as m
 from wire.router import Router
 

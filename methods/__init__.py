@@ -17,7 +17,7 @@ from config.errors import UserError, nearest
 if TYPE_CHECKING:
     from config.settings import Settings
     from methods.base import Method
-    from methods.task import Task
+    from methods.tasks.base import Task
 
 __all__ = [
     "METHODS",
@@ -44,7 +44,7 @@ METHODS: Mapping[str, str] = {
     "att": "methods.att",
     "att_ra": "methods.att_ra",
     "centralised": "methods.centralised",
-    "local": "methods.alone",
+    "local": "methods.local",
     "feded": "methods.feded",
     "fedcmc": "methods.fedcmc",
     "fedprox": "methods.fedprox",
@@ -177,7 +177,7 @@ def build(name: str, task: Task, settings: Settings) -> Method:
     if task.name not in m.TASKS:
         raise UserError(f'The method "{name}" is for {" and ".join(m.TASKS)}, not for {task.name}.')
     check_options(name, task.name, settings.options)
-    from methods.private import check, check_reference
+    from methods.dp.coverage import check, check_reference
 
     check_reference(name, settings)
     return check(m.build(task, settings), task, settings)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from config.settings import Settings
-from methods.bag_baseline import build_bag_method
 from methods.base import Method
+from methods.common.bags import build_bag_method
 
 __all__ = ["BAG_RULE", "CITATION", "TASKS", "Options", "build"]
 

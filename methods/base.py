@@ -140,7 +140,7 @@ class SiloView:
     """What the silo half of a method may use: its own data, its own memory, and nobody else's."""
 
     index: int
-    task: Any  #: a methods.task.Task
+    task: Any  #: a methods.tasks.base.Task
     data: Any  #: this silo's own examples, in whatever form the task keeps them
     settings: Settings
     secret: bytes  #: shared by the silos, unknown to the coordinator (keyed names)

@@ -13,8 +13,8 @@ import torch
 
 from config.settings import Settings
 from methods import options
-from methods.adversarial import Step, build_adversarial, domain_loss
 from methods.base import Method
+from methods.common.adversarial import Step, build_adversarial, domain_loss
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 

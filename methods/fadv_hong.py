@@ -15,8 +15,8 @@ import torch
 
 from config.settings import Settings
 from methods import options
-from methods.adversarial import Step, build_adversarial, domain_loss
 from methods.base import Method
+from methods.common.adversarial import Step, build_adversarial, domain_loss
 from methods.fadv_peng import entropy
 from models.pointer_targets import Origin
 

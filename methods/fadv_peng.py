@@ -18,8 +18,8 @@ from torch import nn
 
 from config.settings import Settings
 from methods import options
-from methods.adversarial import Adversary, Step, build_adversarial, domain_loss
 from methods.base import Method
+from methods.common.adversarial import Adversary, Step, build_adversarial, domain_loss
 from models.pointer import losses_of
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]

@@ -35,8 +35,8 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.training import difference, load, parameters, specs, train
 from methods.fedavg import update_disclosure
-from methods.local import difference, load, parameters, specs, train
 
 __all__ = ["CITATION", "TASKS", "Options", "attention", "build", "norms"]
 

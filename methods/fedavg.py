@@ -28,7 +28,7 @@ from methods.base import (
     SiloView,
     State,
 )
-from methods.local import apply_update, difference, load, parameters, specs, train
+from methods.common.training import apply_update, difference, load, parameters, specs, train
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "update_disclosure", "weight_disclosure", "weighted_mean"]
 

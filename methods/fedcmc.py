@@ -44,9 +44,9 @@ from methods.base import (
     State,
     derived_seed,
 )
+from methods.common.training import load, parameters, specs, train
+from methods.common.weighted import shared_weight, weighted_update
 from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
-from methods.local import load, parameters, specs, train
-from methods.weighted import shared_weight, weighted_update
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "major_loss", "similarities", "winners"]
 

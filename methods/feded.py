@@ -44,7 +44,7 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.local import load, parameters, round_lr, train
+from methods.common.training import load, parameters, round_lr, train
 
 __all__ = [
     "CITATION",

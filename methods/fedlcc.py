@@ -31,11 +31,11 @@ from config.errors import UserError, nearest
 from config.settings import Settings
 from methods import options
 from methods.base import Answer, Arrays, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
+from methods.common.previous import previous_model, remembered
+from methods.common.training import apply_update, difference, load, parameters, specs, train
+from methods.common.weighted import Aim, build_weighted
 from methods.fedavg import update_disclosure
-from methods.local import apply_update, difference, load, parameters, specs, train
 from methods.moon import contrasts
-from methods.previous import previous_model, remembered
-from methods.weighted import Aim, build_weighted
 from models import document_heads as heads
 from models.document_encoder import Reading
 

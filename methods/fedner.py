@@ -48,11 +48,11 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.previous import previous_model, remembered
+from methods.common.pseudo import pseudo_complete
+from methods.common.training import apply_update, difference, load, parameters, specs, train
+from methods.dp.releases import noised
 from methods.fedavg import update_disclosure
-from methods.local import apply_update, difference, load, parameters, specs, train
-from methods.previous import previous_model, remembered
-from methods.pseudo import pseudo_complete
-from methods.releases import noised
 
 __all__ = ["ABLATIONS", "CITATION", "NETWORK", "TASKS", "Options", "build", "new_weights", "prompt_gradients"]
 

@@ -15,7 +15,7 @@ from torch import nn
 from config.settings import Settings
 from methods import options
 from methods.base import Arrays, Heard, Method, SiloView
-from methods.weighted import Aim, build_weighted
+from methods.common.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "proximal"]
 

@@ -24,8 +24,8 @@ from torch import nn
 from config.settings import Settings
 from methods import options
 from methods.base import Arrays, Heard, Method, SiloView
-from methods.releases import noisy_counts
-from methods.weighted import Aim, build_weighted
+from methods.common.weighted import Aim, build_weighted
+from methods.dp.releases import noisy_counts
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 

@@ -53,8 +53,8 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.training import apply_update, difference, load, parameters, specs, train
 from methods.fedavg import update_disclosure
-from methods.local import apply_update, difference, load, parameters, specs, train
 
 __all__ = ["ALL_TO_ONE", "CITATION", "TASKS", "Options", "best_of_bags", "build", "keyed_names", "quantise", "winners"]
 

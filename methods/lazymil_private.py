@@ -48,11 +48,11 @@ from methods.base import (
     SiloView,
     State,
 )
-from methods.dpsgd import Records
+from methods.common.training import apply_update, difference, load, parameters, specs, train
+from methods.dp.dpsgd import Records
+from methods.dp.releases import noised, release_noise
 from methods.fedavg import update_disclosure
 from methods.lazymil import ALL_TO_ONE
-from methods.local import apply_update, difference, load, parameters, specs, train
-from methods.releases import noised, release_noise
 
 __all__ = ["bucket_values", "buckets_of", "build_private", "kept_buckets", "scoring_rounds"]
 

@@ -1,112 +1,130 @@
-"""Local training and the arithmetic of parameters that all methods share."""
+"""Local (a reference, not a federation): every silo trains alone on what it has; the metric is the silos' mean.
+
+What a silo would have without the others. The method named by the option `of` runs unchanged in a federation of one
+at each silo, from the same initial model and on the same schedule. Each silo's model is then scored on the same
+held-out pairs. For that the models must be in one place: a simulation may do this, a consortium has no reason to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from methods.base import Arrays, ArraySpec, SiloView
+from config.errors import UserError
+from config.settings import Settings
+from methods.base import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
+from methods.common.training import load, parameters
+from methods.tasks.base import Evaluation, Split
 
-if TYPE_CHECKING:
-    from methods.dpsgd import Records
+__all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
-
-__all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
-
-
-def parameters(model: nn.Module) -> dict[str, np.ndarray]:
-    """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay home."""
-    return {
-        name: p.detach().numpy().copy()
-        for name, p in model.named_parameters()
-        if p.requires_grad and p.is_floating_point()
-    }
-
-
-def load(model: nn.Module, values: Arrays) -> nn.Module:
-    """Put `values` into the parameters of the same names."""
-    own = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, value in values.items():
-            own[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
-    return model
+CITATION = "a reference of this project: the method named by `of` at every silo alone"
+TASKS = ("distant", "sentence", "document", "ner")
+REFERENCE = "A reference, not a federation: every silo trained alone, and the figures are the mean over the silos."
 
 
-def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
-    """What training added to `start`."""
-    own = dict(model.named_parameters())
-    return {name: own[name].detach().numpy() - value for name, value in start.items()}
+@dataclass(frozen=True)
+class Options:
+    of: str = ""  #: the method that each silo runs on its own; empty: lazymil on bags, fedavg elsewhere
 
 
-def apply_update(start: Arrays, total: Arrays, divisor: float, prefix: str = "update/") -> dict[str, np.ndarray]:
-    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum."""
-    return {
-        name: (value.astype(np.float64) + total[prefix + name] / divisor).astype(np.float32)
-        for name, value in start.items()
-    }
+_MODEL = Disclosure(
+    name="model",
+    channel="sealed",
+    shape="every parameter of the silo's own model",
+    reveals="the whole model trained on the silo's sentences alone; for a simulation only",
+    privacy="not protected: this is a yardstick, not a federation",
+)
 
 
-def specs(shapes: Arrays, prefix: str = "update/", cap: float = 8.0) -> dict[str, ArraySpec]:
-    """The declaration of one masked array per model parameter."""
-    return {prefix + name: ArraySpec(tuple(a.shape), "float32", cap) for name, a in shapes.items()}
+def _of(options: Mapping[str, Any], task: str = "distant") -> str:
+    return str(options.get("of") or ("lazymil" if task == "distant" else "fedavg"))
 
 
-def round_lr(lr: float, decay: float, round: int) -> float:
-    """lr_t = lr_0 (1 - decay)^t, as in the released code of FedLCC and FedDS."""
-    return lr * (1.0 - decay) ** round
+def adjust(settings: Settings) -> Settings:
+    """All silos in every round: nobody waits for anybody."""
+    return replace(settings, fraction=1.0, runner="inprocess")
 
 
-def train(
-    silo: SiloView,
-    model: nn.Module,
-    round: int,
-    data: Any = None,
-    loss: Loss | None = None,
-    batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
-    each: Loss | None = None,
-    drift: Callable[[nn.Module], torch.Tensor] | None = None,
-    records: Records | None = None,
-    mean_gradient: dict[str, np.ndarray] | None = None,
-) -> dict[str, float]:
-    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures for its log.
+def bag_rule(options: Mapping[str, Any]) -> str:
+    from methods import bag_rule_of
 
-    Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
+    return bag_rule_of(_of(options), {})
 
-    `loss` replaces the task's; `drift` is added to it, and depends on parameters alone. With DP=record gradients are
-    clipped record by record: by `each`, the losses of all records of a batch, where that is given (or the task's own
-    loss is used) and the network allows it; else by `loss` of one record at a time. `records` says what a record is,
-    where it is not the task's training unit; `mean_gradient` is filled with the mean of the noisy gradients.
-    """
-    task, s = silo.task, silo.settings
-    data = silo.data if data is None else data
-    if s.dp == "record":
-        from methods.dpsgd import train_private
 
-        one = task.loss if loss is None else loss
-        if each is None and loss is None and records is None:
-            each = task.record_losses
-        each = each if task.record_rows else None
-        lr = round_lr(s.lr, s.decay, round)
-        return train_private(silo, model, round, data, lr, each, one, drift, records, mean_gradient)
-    objective = task.loss if loss is None else loss
-    epoch = task.batches if batches is None else batches
-    torch.manual_seed(silo.seed(round, "dropout"))
-    optimizer = task.optimizer(model, round_lr(s.lr, s.decay, round))
-    rng = silo.rng(round, "order")
-    model.train()
-    steps, last = 0, 0.0
-    for _ in range(s.epochs):
-        for batch in epoch(data, s.batch, rng):
-            optimizer.zero_grad(set_to_none=True)
-            value = objective(model, batch)
-            if drift is not None:
-                value = value + drift(model)
-            value.backward()
-            optimizer.step()
-            steps, last = steps + 1, float(value.detach())
-    return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}
+def one_round_alone(inner: Method, silo: SiloView, state: State, round: int) -> State:
+    """A round of `inner` in which this silo is the whole federation."""
+    me = (silo.index,)
+    for exchange in inner.exchanges:
+        said = exchange.broadcast(state, round, me)
+        answer = exchange.answer(silo, Heard(round, me, said.common, said.private.get(silo.index, {})))
+        silo = replace(silo, carry=answer.carry)
+        total = {name: value.astype(np.float64) for name, value in answer.masked.items()}
+        state = exchange.fold(state, Folded(round, me, total, {silo.index: answer.sealed}))
+    return state
+
+
+def build(task: Any, settings: Settings) -> Method:
+    from methods import build_inner
+
+    inner = build_inner("local", _of(settings.options, task.name), task, settings)
+    shapes = parameters(task.new_model(0))
+    if inner.init(0).memory:
+        raise UserError(f'The method "{inner.name}" keeps more than a model between rounds; local cannot run it alone.')
+
+    def init(seed: int) -> State:
+        start = inner.init(seed).model
+        return State({f"{k}/{name}": value for k in range(settings.silos) for name, value in start.items()})
+
+    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        own = {k: {name: state.model[f"{k}/{name}"] for name in shapes} for k in cohort}
+        return Broadcast({}, own)
+
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        after = one_round_alone(inner, silo, State(heard.private), heard.round)
+        return Answer(sealed={f"model/{name}": value for name, value in after.model.items()})
+
+    def fold(state: State, folded: Folded) -> State:
+        new = {
+            f"{k}/{name.removeprefix('model/')}": value
+            for k, arrays in folded.sealed.items()
+            for name, value in arrays.items()
+        }
+        return State({**state.model, **new})
+
+    def evaluate(model: Arrays, split: Split) -> Evaluation:
+        """The mean over the silos of each figure of their own models."""
+        network = task.new_model(0)
+        each = []
+        for k in range(settings.silos):
+            each.append(task.evaluate(load(network, {name: model[f"{k}/{name}"] for name in shapes}), split))
+        return Evaluation(
+            value=float(np.mean([e.value for e in each])),
+            figures={f: float(np.mean([e.figures[f] for e in each])) for f in each[0].figures},
+            per_class={c: float(np.mean([e.per_class[c] for e in each])) for c in each[0].per_class},
+        )
+
+    exchange = Exchange(
+        name="train",
+        disclosures=(_MODEL,),
+        broadcast=broadcast,
+        answer=answer,
+        fold=fold,
+        sealed={f"model/{name}": ArraySpec(tuple(a.shape), "float32") for name, a in shapes.items()},
+    )
+    return Method("local", CITATION, (exchange,), init, evaluate)

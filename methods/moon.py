@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from config.settings import Settings
 from methods import options
 from methods.base import Heard, Method, SiloView
-from methods.local import load
-from methods.previous import previous_model
-from methods.weighted import Aim, build_weighted
+from methods.common.previous import previous_model
+from methods.common.training import load
+from methods.common.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast", "contrasts"]
 

@@ -15,7 +15,7 @@ import torch
 from config.errors import UserError
 from config.settings import Settings
 from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State, derived_seed
-from methods.local import load, parameters, round_lr
+from methods.common.training import load, parameters, round_lr
 
 __all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "build"]
 

@@ -37,8 +37,8 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.training import apply_update, difference, load, parameters, round_lr, specs, train
 from methods.fedavg import update_disclosure
-from methods.local import apply_update, difference, load, parameters, round_lr, specs, train
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from config.settings import Settings
 from methods import options
 from methods.base import Heard, Method, SiloView
-from methods.weighted import Aim, build_weighted
+from methods.common.weighted import Aim, build_weighted
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 

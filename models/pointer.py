@@ -25,7 +25,7 @@ from torch import nn
 
 from config.errors import UserError
 from models import prompted_bart as bart
-from models.checkpoint import load_checkpoint
+from models.backbone import load_checkpoint
 from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
 from models.prompts import Projected, Prompts

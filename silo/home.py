@@ -15,9 +15,9 @@ from functools import cached_property
 from pathlib import Path
 
 from config.errors import UserError
-from crypto.card import RosterRefused
-from crypto.keyfile import KeyFileError
-from crypto.roster import Roster
+from crypto.identity.card import RosterRefused
+from crypto.identity.keyfile import KeyFileError
+from crypto.identity.roster import Roster
 from methods.base import silo_name
 from wire.keyring import Keyring
 

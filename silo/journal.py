@@ -1,7 +1,7 @@
 """What a silo must not forget, whatever happens to its machine: an append-only file, synced before it answers.
 
 The secure sum writes here the number of each sum before it joins it and each release of shares before it is sent
-(crypto.silo_sum says why). One JSON pair per line; the last line for a key counts. A line cut short by a crash was
+(crypto.sum.silo says why). One JSON pair per line; the last line for a key counts. A line cut short by a crash was
 never acted on, because `put` returns only after the disk has it.
 """
 

@@ -19,22 +19,22 @@ import numpy as np
 from config.errors import UserError
 from config.settings import Settings
 from crypto.errors import Refusal
-from crypto.params import policy_for
-from crypto.silo_sum import Limits, SiloSum
+from crypto.sum.params import policy_for
+from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
-from methods.private import unit_of
-from silo.desk import Desk, MemoryFile
+from methods.dp.coverage import unit_of
+from silo.gate import Desk, MemoryFile
 from silo.home import Home
 from silo.journal import FileJournal
+from silo.kept_shares import Releases
 from silo.ledger import Ledger, budget_of
-from silo.metrics import SiloMetrics
-from silo.patience import SILENT, Patience
-from silo.releases import Releases
+from silo.prometheus import SiloMetrics
+from silo.redial import SILENT, Patience
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
-from wire.metrics import MetricsServer, address_of
+from wire.prometheus import MetricsServer, address_of
 
 __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
@@ -49,7 +49,7 @@ log = logging.getLogger("silo")
 def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business.
 
-    `content` (methods.task.Task.agreement) stands for what the settings only name: the encoder is compared by its
+    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: the encoder is compared by its
     weights, wherever its folder is.
     """
     private = ["out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target", "ledger"]
@@ -89,7 +89,7 @@ def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
     earlier = journal.get(key)
     if earlier == run.hex():
         return
-    if earlier is not None and journal.get(f"last/{earlier}") is not None:  # crypto.silo_sum's note of the last sum
+    if earlier is not None and journal.get(f"last/{earlier}") is not None:  # crypto.sum.silo's note of the last sum
         raise Refusal("second-sum", "this silo took part in another run of this study; journal.jsonl remembers it")
     journal.put(key, run.hex())
 
@@ -118,7 +118,7 @@ def serve(
     """Take part until the coordinator says stop. Returns an exit status.
 
     `address` may name several, with commas between: where the coordinator is, or may be restarted. A connection that
-    ends is dialled again, for `patience` seconds without a word (silo.patience).
+    ends is dialled again, for `patience` seconds without a word (silo.redial).
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
     comes from the operating system, and nobody can subtract it. `rules`: this silo's own, which win over the study's.

@@ -2,7 +2,7 @@
 
 `hear` takes one message and yields what to send back; sockets live in silo.process. The table in silo.states lists what
 may be heard in which state; everything else is refused and logged, and the session goes on. The secure sum's own rules
-(what to sign, what to release, and only once) are in crypto.silo_sum.
+(what to sign, what to release, and only once) are in crypto.sum.silo.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from crypto.encoding import Encoding
 from crypto.errors import Refusal
-from crypto.kept_answer import KeptAnswer
-from crypto.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
-from crypto.silo_states import SiloState
-from crypto.silo_sum import SiloSum
+from crypto.numbers.encoding import Encoding
+from crypto.sum.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRequest
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_kept import KeptAnswer
+from crypto.sum.silo_states import SiloState
 from methods.base import Answer, Heard, silo_name
-from silo.desk import Desk
+from silo.gate import Desk
+from silo.kept_shares import Releases
 from silo.ledger import BudgetSpent
-from silo.releases import Releases
 from silo.rules import Declined
 from silo.states import LEGAL, State
 from wire import messages as m

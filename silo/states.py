@@ -29,7 +29,7 @@ LEGAL: dict[str, frozenset[State]] = {
     "chunk": frozenset({_S.HEARING}),
     "go": frozenset({_S.TOLD}),
     "send": frozenset({_S.READY}),
-    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),  # not uploaded: refused by name (crypto.silo_sum)
+    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),  # not uploaded: refused by name (crypto.sum.silo)
     "sum:unmask": frozenset({_S.TOLD, _S.READY, _S.SENT}),
     "closed": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
     "round-over": frozenset({_S.IDLE}),

@@ -26,7 +26,7 @@ SMALL = ("CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=1")
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "bench.cli", *words]
+    return [sys.executable, "-m", "cli.main", *words]
 
 
 def sottovoce(*words: str, timeout: float = 240, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from crypto.roster import Roster, found
+from crypto.identity.roster import Roster, found
 from tests.conftest import ROOT, command, wait_for
 from wire.keyring import Keyring
 

@@ -20,10 +20,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from crypto.card import Card, RosterRefused, make_card
-from crypto.keyfile import KeyFileError, is_sealed
-from crypto.keys import Identity
-from crypto.roster import Roster, parse
+from crypto.identity.card import Card, RosterRefused, make_card
+from crypto.identity.keyfile import KeyFileError, is_sealed
+from crypto.identity.keys import Identity
+from crypto.identity.roster import Roster, parse
 from wire.keys import CurveKeys
 
 __all__ = ["Keyring", "read_card", "read_roster", "write_public"]

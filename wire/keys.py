@@ -7,7 +7,7 @@ from pathlib import Path
 
 import zmq
 
-from crypto.keyfile import KeyFileError, read_secret, write_secret
+from crypto.identity.keyfile import KeyFileError, read_secret, write_secret
 
 __all__ = ["CurveKeys"]
 

@@ -99,7 +99,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True)
 class SumStep(Message):
-    """Either way: one record of the secure sum's own protocol (crypto.records), named by `step`."""
+    """Either way: one record of the secure sum's own protocol (crypto.sum.records), named by `step`."""
 
     kind: ClassVar[str] = "sum"
     step: str

@@ -8,7 +8,7 @@ from typing import Any
 
 from config.errors import UserError, nearest
 from config.settings import Settings
-from methods.task import Task
+from methods.tasks.base import Task
 from models.tuning import LIGHT, tuning
 
 __all__ = ["BUILT_IN", "load_task", "task_name"]
@@ -57,7 +57,7 @@ def task_name(settings: Settings) -> str:
 
 def _is_document(corpus: str, possible: tuple[str, ...]) -> bool:
     """Whether a folder, or `format:folder`, is a corpus of document relations."""
-    from corpora.readers import documents
+    from corpora.document import read as documents
 
     if corpus.partition(":")[0] in documents.FORMATS and not Path(corpus).exists():
         return True
@@ -68,7 +68,7 @@ def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
     """Whether a folder, or `format:folder`, is a sentence-relation corpus. PGR is one only where it is called so, or
     where the method is for sentences alone: as bags of sentences it belongs to distant supervision.
     """
-    from corpora.readers import sentences
+    from corpora.sentence import read as sentences
 
     if corpus.partition(":")[0].partition(",")[0] in sentences.FORMATS and not Path(corpus).exists():
         return True
@@ -79,7 +79,7 @@ def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
 
 def _is_ner(corpus: str, possible: tuple[str, ...]) -> bool:
     """Whether a folder, a list of them, or `format:folder` is a NER corpus."""
-    from corpora.readers import ner
+    from corpora.ner import read as ner
 
     parts = [p for p in corpus.split(",") if p]
     if any(p.partition(":")[0] in ner.FORMATS and not Path(p).exists() for p in parts):
@@ -104,7 +104,7 @@ def load_task(settings: Settings) -> Task:
 
 
 def _distant(settings: Settings) -> Task:
-    from corpora import distant_synthetic
+    from corpora.distant import generate as distant_synthetic
     from methods import bag_rule_of, task_knobs
     from methods.tasks.distant import DistantTask, Knobs
 
@@ -115,21 +115,21 @@ def _distant(settings: Settings) -> Task:
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
-        from corpora import readers
+        from corpora.distant import read as readers
 
         loaded = readers.load(corpus)
     if settings.vectors:
-        from corpora.readers.vectors import read_vectors
+        from corpora.distant.vectors import read_vectors
 
         extra["vectors"] = read_vectors(settings.vectors, knobs.vector_words)
     return DistantTask(loaded, knobs, **extra)
 
 
 def _sentence(settings: Settings) -> Task:
-    from corpora import sentence_synthetic
+    from corpora.sentence import generate as sentence_synthetic
     from methods import module, task_knobs
     from methods.tasks.sentence import Knobs, SentenceTask, style_of
-    from models.checkpoint import load_checkpoint
+    from models.backbone import load_checkpoint
     from models.marking import MARKERS
 
     corpus = _corpus(settings)
@@ -141,17 +141,17 @@ def _sentence(settings: Settings) -> Task:
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
-        from corpora.readers import sentences
+        from corpora.sentence import read as sentences
 
         loaded = sentences.load(corpus, settings.seed, knobs.public)
     return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
 
 
 def _document(settings: Settings) -> Task:
-    from corpora import document_synthetic
+    from corpora.document import generate as document_synthetic
     from methods import task_knobs
     from methods.tasks.document import DocumentTask, Knobs
-    from models.checkpoint import load_checkpoint
+    from models.backbone import load_checkpoint
     from models.document_pieces import STAR
 
     corpus = _corpus(settings)
@@ -160,18 +160,18 @@ def _document(settings: Settings) -> Task:
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
-        from corpora.readers import documents
+        from corpora.document import read as documents
 
         loaded = documents.load(corpus, knobs.mesh)
     return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
 
 
 def _ner(settings: Settings) -> Task:
-    from corpora import ner_synthetic
+    from corpora.ner import generate as ner_synthetic
     from methods import module, task_knobs
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
-    from models.checkpoint import load_checkpoint
+    from models.backbone import load_checkpoint
     from models.pointer import PROMPTS
 
     corpus = _corpus(settings)
@@ -187,7 +187,7 @@ def _ner(settings: Settings) -> Task:
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
-        from corpora.readers import ner
+        from corpora.ner import read as ner
 
         loaded = ner.load(corpus, knobs.mapping, knobs.types)
     if name == "tagger":

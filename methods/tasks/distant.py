@@ -25,9 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from corpora.metrics import curve
-from corpora.table import Corpus, Sentences
-from methods.task import Evaluation, Split, Task
+from corpora.distant.scores import curve
+from corpora.distant.table import Corpus, Sentences
+from methods.tasks.base import Evaluation, Split, Task
 from models.bags import bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN, hashed_word
 from models.tuning import FULL, LIGHT, fixed_vectors, frozen
@@ -155,7 +155,7 @@ class DistantTask(Task):
         """From the corpus's word numbers to the model's."""
         return np.array([self.word_number(w) for w in self.corpus.words], dtype=np.int64)
 
-    # The contract of methods.task.Task
+    # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> PCNN:
         with torch.random.fork_rng(devices=[]):

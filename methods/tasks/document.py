@@ -19,13 +19,13 @@ import torch
 from torch import nn
 
 from config.errors import UserError
-from corpora import entropy
-from corpora.document_metrics import facts, known_facts, score
-from corpora.document_table import Document, DocumentCorpus
-from methods.task import Evaluation, Split, Task
+from corpora.document import entropy
+from corpora.document.scores import facts, known_facts, score
+from corpora.document.table import Document, DocumentCorpus
+from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
 from models import document_heads as heads
-from models.checkpoint import Checkpoint
+from models.backbone import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import Batch, Pieces, assemble, tokenise
 from models.tuning import FULL, LIGHT, frozen, rows_are_records
@@ -153,7 +153,7 @@ class DocumentTask(Task):
         ready = self._split(split)
         return Data(ready, np.arange(len(ready.pieces)))
 
-    # The contract of methods.task.Task
+    # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> DocumentEncoder:
         with torch.random.fork_rng(devices=[]):

@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from config.errors import UserError
-from corpora.ner_metrics import score
-from corpora.ner_table import NerCorpus, Rows
-from corpora.ner_tags import tag_sets, union
+from corpora.ner.scores import score
+from corpora.ner.table import NerCorpus, Rows
+from corpora.ner.tags import tag_sets, union
 from methods.base import derived_seed
-from methods.task import Evaluation, Split, Task
+from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
@@ -41,7 +41,7 @@ _PREDICT_BATCH = 128  #: sentences decoded at once, without gradients
 class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
-    tags: str = ""  #: tag sets: all, disjoint, clinic, or given (corpora.ner_tags); empty: disjoint where built in
+    tags: str = ""  #: tag sets: all, disjoint, clinic, or given (corpora.ner.tags); empty: disjoint where built in
     network: str = ""  #: pointer or tagger; empty: the method's own
     tune: str = PROMPTS  #: or full: the language model too; or light: few of both, what DP=record does by itself
     prompts: int = 10  #: N_q, rows of q
@@ -150,7 +150,7 @@ class NerTask(Task):
     def platforms(self) -> int:
         return len(self.tag_sets)
 
-    # The contract of methods.task.Task
+    # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):

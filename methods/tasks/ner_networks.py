@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError
-from models.checkpoint import Checkpoint
+from models.backbone import Checkpoint
 from models.pieces import label_pieces
 from models.pointer import PROMPTS, Inputs, PointerNer, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target

@@ -24,13 +24,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, nearest
-from corpora.sentence_metrics import score
-from corpora.sentence_table import SentenceCorpus
-from methods.task import Evaluation, Split, Task
+from corpora.sentence.scores import score
+from corpora.sentence.table import SentenceCorpus
+from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
-from models.checkpoint import Checkpoint
-from models.encoder import STYLES, SentenceEncoder, Style
+from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
+from models.sentence_encoder import STYLES, SentenceEncoder, Style
 from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen, rows_are_records
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
@@ -140,7 +140,7 @@ class SentenceTask(Task):
         """D_v: labelled, and readable by everybody."""
         return self.data("public")
 
-    # The contract of methods.task.Task
+    # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> SentenceEncoder:
         with torch.random.fork_rng(devices=[]):
@@ -215,7 +215,7 @@ class SentenceTask(Task):
         }
 
     def model_files(self) -> Mapping[str, bytes]:
-        """What `models.encoder.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
+        """What `models.sentence_encoder.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
         config = {
             "architecture": "sentence-encoder",
             "relations": list(self.labels),

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from bench import cli
 from bench.compare import compare_runs, main
-from bench.inprocess import run_inprocess
-from bench.pages.compare import MODELS, paired
-from bench.pages.elements import duration
-from bench.progress import human_bytes
+from bench.simulation.inprocess import run_inprocess
+from cli import main as cli
 from config.errors import UserError
 from config.load import dump
+from report.pages.compare import MODELS, paired
+from report.pages.elements import duration
+from report.progress import human_bytes
 from tests.browser.chromium import chromium, needs_chromium
 from tests.browser.test_report import opened, plotted, quiet, table
 from tests.conftest import lines, summary
-from tests.distant.small import twelve
-from tests.sentence.small import tiny_study
+from tests.methods.small_distant import twelve
+from tests.methods.small_sentence import tiny_study
 
 ONES, OTHERS = {0: 0.5, 1: 0.7, 2: 0.9}, {0: 0.4, 1: 0.5, 2: 0.6}
 

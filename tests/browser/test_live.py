@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bench.live import LiveRun
-from bench.watch import closing
+from report.live import LiveRun
+from report.watch import closing
 from tests.browser.chromium import Tab, chromium, needs_chromium
 from tests.conftest import ROOT, SMALL, Running, command, lines, sottovoce, summary, wait_for
 

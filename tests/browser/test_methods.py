@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.inprocess import run_inprocess
-from bench.pages.elements import exact
-from bench.plan import write_plan
-from bench.prepare import Study, prepare, write_partition
-from bench.report import write_report
+from bench.planning.plan import write_plan
+from bench.simulation.inprocess import run_inprocess
 from config.load import dump, load
 from methods import names, tasks_of
+from report.pages.elements import exact
+from report.write import write_report
+from study.prepare import Study, prepare, write_partition
 from tests.browser.chromium import Tab, chromium, needs_chromium
 from tests.browser.test_report import opened, quiet, table, tile
 from tests.conftest import summary
-from tests.distant.small import twelve
-from tests.document import small as document
-from tests.sentence import small as sentence
+from tests.methods import small_document as document
+from tests.methods import small_sentence as sentence
+from tests.methods.small_distant import twelve
 
 pytestmark = needs_chromium
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from bench.progress import human_bytes
-from bench.report import write_report
-from bench.runfiles import read_run
+from report.files import read_run
+from report.progress import human_bytes
+from report.write import write_report
 from tests.browser.chromium import Tab, chromium, needs_chromium
 from tests.conftest import ROOT, SMALL, Running, command, lines, summary, wait_for
 

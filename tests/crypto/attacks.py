@@ -7,20 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import crypto.silo_sum
-from crypto.coordinator_sum import OpenSum
-from crypto.encoding import Encoding
+import crypto.sum.silo
 from crypto.errors import Refusal
-from crypto.opening import Opening
-from crypto.prg import Mask, add_masks
-from crypto.records import (
-    Endorsement,
-    KeyList,
-    Proposal,
-    UnmaskRequest,
-)
-from crypto.shamir import rebuild
-from crypto.silo_states import TRANSITIONS, Call, SiloState
+from crypto.numbers.encoding import Encoding
+from crypto.numbers.prg import Mask, add_masks
+from crypto.numbers.shamir import rebuild
+from crypto.sum.coordinator import OpenSum
+from crypto.sum.opening import Opening
+from crypto.sum.records import Endorsement, KeyList, Proposal, UnmaskRequest
+from crypto.sum.silo_states import TRANSITIONS, Call, SiloState
 from tests.crypto.world import World, vectors
 
 SIZES = (40,)
@@ -43,7 +38,7 @@ def refused(attack: str, act: Callable[[], object], culprit: str | None = None) 
 def allow(patch: Patch, *more: tuple[SiloState, Call, SiloState]) -> None:
     """Take a row of the transition table away from the defence."""
     table = dict(TRANSITIONS) | {(state, call): after for state, call, after in more}
-    patch.setattr(crypto.silo_sum, "TRANSITIONS", table)
+    patch.setattr(crypto.sum.silo, "TRANSITIONS", table)
 
 
 def until_keys(n: int = 4) -> tuple[World, KeyList]:

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from crypto import dealing, derive, graph, keys, params, prg, records, rotation, seal, shamir
+from crypto import derive
 from crypto.derive import Label
-from crypto.encoding import Encoding
+from crypto.identity import keys
+from crypto.numbers import prg, rotation, shamir
+from crypto.numbers.encoding import Encoding
+from crypto.sum import dealing, graph, params, records, seal
 from tests.crypto.world import World, dice, vectors
 
 PATH = Path(__file__).with_name("vectors.json")

@@ -9,13 +9,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.serialization import Encoding as Raw
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
-import crypto.silo_sum
+import crypto.sum.silo
 from crypto.derive import Label, derive, digest
-from crypto.graph import beacon, topology
-from crypto.keys import Identity
-from crypto.limits import Limits
-from crypto.params import Policy
-from crypto.records import (
+from crypto.identity.keys import Identity
+from crypto.sum.graph import beacon, topology
+from crypto.sum.params import Policy
+from crypto.sum.records import (
     Endorsement,
     KeyList,
     KeyOffer,
@@ -25,7 +24,8 @@ from crypto.records import (
     session_id,
     survivors_digest,
 )
-from crypto.silo_states import SiloState
+from crypto.sum.silo_limits import Limits
+from crypto.sum.silo_states import SiloState
 from tests.crypto.attacks import SIZES, Patch, encoding, refused, run_to_proposal, until_keys
 from tests.crypto.world import RUN, World, plain, vectors
 
@@ -38,7 +38,7 @@ def test_key_substitution(monkeypatch: Patch) -> None:
     false = KeyList(tuple(replace(o, public=public) if o.silo == posed else o for o in keys.offers))
     refused("key-substitution", lambda: victim.receive_keys(false), posed)
 
-    monkeypatch.setattr(crypto.silo_sum, "verify", lambda *_: True)
+    monkeypatch.setattr(crypto.sum.silo, "verify", lambda *_: True)
     victim.receive_keys(false)
     shared = mine.exchange(X25519PublicKey.from_public_bytes(keys.offers[0].public))
     sid = session_id(RUN, false.offers)
@@ -84,7 +84,7 @@ def test_sybil_majority_in_the_roster() -> None:
     one = world.silos["silo-000"]
     refused(
         "sybil-majority",
-        lambda: crypto.silo_sum.SiloSum("silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]),
+        lambda: crypto.sum.silo.SiloSum("silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]),
     )
 
 
@@ -159,7 +159,7 @@ def test_graph_steering_by_many_setups() -> None:
 def test_graph_steering_by_a_chosen_cohort() -> None:
     policy = Policy(corrupt_among="cohort")
     strict = World(9, policy=policy, limits=Limits(policy=policy, drawn_cohorts=True)).enrol()
-    from crypto.graph import draw_cohort
+    from crypto.sum.graph import draw_cohort
 
     drawn = draw_cohort(strict.setup.beacon, strict.names, 0, 4)
     other = tuple(sorted(set(strict.names) - set(drawn)))[:4]

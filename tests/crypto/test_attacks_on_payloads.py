@@ -6,13 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-import crypto.silo_sum
-from crypto.coordinator_sum import OpenSum
-from crypto.kept_answer import KeptAnswer
-from crypto.records import (
-    Proposal,
-    UnmaskRequest,
-)
+import crypto.sum.silo
+from crypto.sum.coordinator import OpenSum
+from crypto.sum.records import Proposal, UnmaskRequest
+from crypto.sum.silo_kept import KeptAnswer
 from tests.crypto.attacks import SIZES, Patch, encoding, refused, released, run_to_proposal
 from tests.crypto.world import RUN, World, plain, vectors
 
@@ -197,7 +194,7 @@ def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
 
     world = World(5).enrol()
     opened, data, _ = run_to_proposal(world)
-    monkeypatch.setattr(crypto.silo_sum.SiloSum, "abandon", lambda self: None)
+    monkeypatch.setattr(crypto.sum.silo.SiloSum, "abandon", lambda self: None)
     for silo in world.silos.values():
         silo.abandon()
     survivors, total = world.finish(opened)

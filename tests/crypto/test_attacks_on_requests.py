@@ -7,16 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import crypto.silo_sum
+import crypto.sum.silo
 from crypto.derive import Label, digest
-from crypto.encoding import Encoding
 from crypto.errors import Refusal
-from crypto.limits import Limits
-from crypto.prg import Mask, add_masks
-from crypto.records import (
-    SumHeader,
-)
-from crypto.silo_states import SiloState
+from crypto.numbers.encoding import Encoding
+from crypto.numbers.prg import Mask, add_masks
+from crypto.sum.records import SumHeader
+from crypto.sum.silo_limits import Limits
+from crypto.sum.silo_states import SiloState
 from tests.crypto.attacks import SIZES, Patch, encoding, refused
 from tests.crypto.world import World, plain, vectors
 
@@ -44,13 +42,13 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
         return common.encoding.decode(total, 4)[0]
 
     seeds = {}
-    real = crypto.silo_sum.deal
+    real = crypto.sum.silo.deal
 
     def spy(h: bytes, name: str, dealt: list[bytes], *rest: object) -> object:
         seeds[name] = dealt[0]
         return real(h, name, dealt, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(crypto.silo_sum, "deal", spy)
+    monkeypatch.setattr(crypto.sum.silo, "deal", spy)
     right = plain(common.encoding, data, world.names)[0]
     assert np.abs(play() - right).min() > 0
 
@@ -69,7 +67,7 @@ def test_undeclared_upload(monkeypatch: Patch) -> None:
     refused("undeclared-upload", lambda: opened.add_frame("silo-000", 0, words), "silo-000")
     refused("undeclared-upload", lambda: opened.finish_upload("silo-000"), "silo-000")
 
-    monkeypatch.setattr(crypto.silo_sum.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
     without = world.header(encoding(5), world.names[1:])
     silo.begin(without, without.broadcast, SIZES)
     silo.upload(vectors(world.names, SIZES)["silo-000"])
@@ -105,7 +103,7 @@ def test_headers_that_ask_too_much(index: int, monkeypatch: Patch) -> None:
     assert silo.state is SiloState.READY
 
     monkeypatch.setattr(Limits, "check_header", lambda *_: None)
-    monkeypatch.setattr(crypto.silo_sum.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
     silo.begin(header, header.broadcast, sizes)
     assert silo.state is SiloState.OPEN
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from crypto.opening import Opening
-from crypto.records import Proposal, UnmaskRequest
+from crypto.sum.opening import Opening
+from crypto.sum.records import Proposal, UnmaskRequest
 from tests.crypto.attacks import Patch, certificate, encoding, refused, released, run_to_proposal
 from tests.crypto.world import World, plain
 
@@ -45,14 +45,14 @@ def test_bad_share(monkeypatch: Patch) -> None:
 
 def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
     """A dealer that shares another seed than it committed to is named, and no wrong sum comes out."""
-    import crypto.dealing
+    import crypto.sum.dealing
 
-    real = crypto.dealing.seed_commitment
+    real = crypto.sum.dealing.seed_commitment
 
     def false(h: bytes, silo: str, index: int, seed: bytes) -> bytes:
         return real(h, silo, index, bytes(16) if silo == "silo-003" else seed)
 
-    monkeypatch.setattr(crypto.dealing, "seed_commitment", false)
+    monkeypatch.setattr(crypto.sum.dealing, "seed_commitment", false)
     world = World(5).enrol()
     opened, _, releases = released(world)
     for release in releases.values():
@@ -64,15 +64,15 @@ def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
 
 def test_a_dealer_cannot_frame_a_holder(monkeypatch: Patch) -> None:
     """Tags that do not fit the sealed shares: the holder releases nothing of that dealer's, and says who it was."""
-    import crypto.dealing
+    import crypto.sum.dealing
 
-    real = crypto.dealing.share_tags
+    real = crypto.sum.dealing.share_tags
 
     def false(h: bytes, dealer: str, holder: str, shares: list) -> list[bytes]:
         tags = real(h, dealer, holder, shares)
         return [bytes(8)] * len(tags) if (dealer, holder) == ("silo-001", "silo-004") and len(tags) == 6 else tags
 
-    monkeypatch.setattr(crypto.dealing, "share_tags", false)
+    monkeypatch.setattr(crypto.sum.dealing, "share_tags", false)
     world = World(6).enrol()
     opened, data, releases = released(world)
     assert world.silos["silo-004"].complaints == ["silo-001"]

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-import crypto.silo_sum
-from crypto import kept_answer
-from crypto.graph import Topology
-from crypto.limits import Limits
-from crypto.opening import Opening
-from crypto.params import Policy
-from crypto.records import KeyList, Proposal, UnmaskRequest
-from crypto.silo_states import Call, SiloState
-from crypto.silo_sum import SiloSum
+import crypto.sum.silo
+from crypto.sum import silo_kept as kept_answer
+from crypto.sum.graph import Topology
+from crypto.sum.opening import Opening
+from crypto.sum.params import Policy
+from crypto.sum.records import KeyList, Proposal, UnmaskRequest
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_limits import Limits
+from crypto.sum.silo_states import Call, SiloState
 from tests.crypto.attacks import (
     SIZES,
     Patch,
@@ -59,7 +59,7 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
         replace(good, survivors=world.names[1:]),
     ):
         refused("split-view", lambda request=false: silo.release(request))
-    monkeypatch.setattr(crypto.silo_sum, "check_certificate", lambda *_: None)
+    monkeypatch.setattr(crypto.sum.silo, "check_certificate", lambda *_: None)
     assert silo.release(replace(good, endorsements=())).self_shares  # opened on the coordinator's word alone
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crypto.encoding import FRAME_WORDS, LANES, Encoding, default_rounding
 from crypto.errors import Refusal
-from crypto.plain_sum import PlainSum
-from crypto.rotation import blocks, rotate, unrotate
+from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding, default_rounding
+from crypto.numbers.rotation import blocks, rotate, unrotate
+from crypto.sum.plain import PlainSum
 
 
 def whole(encoding: Encoding, tensors: list[np.ndarray], seed: bytes = b"s") -> np.ndarray:

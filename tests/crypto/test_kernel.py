@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crypto import lanes
-from crypto.encoding import FRAME_WORDS, LANES, Encoding
+from crypto.numbers import lanes
+from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding
 
 kernel = pytest.importorskip("crypto._kernel", reason="the C extension is not built; numpy is used")
 if kernel.VERSION != lanes.KERNEL_VERSION:
@@ -185,7 +185,7 @@ def test_bad_arguments_are_refused(call: str, values: tuple) -> None:
 
 
 def test_it_is_used_and_can_be_turned_off() -> None:
-    script = "from crypto import lanes, prg; print(lanes.pack is lanes.pack_numpy, prg._keystream is None)"
+    script = "from crypto.numbers import lanes, prg; print(lanes.pack is lanes.pack_numpy, prg._keystream is None)"
     for setting, says in (("", "False False"), ("off", "True True"), ("OFF", "True True")):
         environment = os.environ | {"SOTTOVOCE_KERNEL": setting}
         told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
@@ -208,7 +208,7 @@ def test_a_kernel_that_is_stale_or_wrong_is_not_used(name: str, instead: str) ->
         "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in dir(real) if n[0] != '_'})\n"
         f"fake.{name} = {instead}\n"
         "crypto._kernel = sys.modules['crypto._kernel'] = fake\n"
-        "from crypto import lanes; print(lanes.pack is lanes.pack_numpy)"
+        "from crypto.numbers import lanes; print(lanes.pack is lanes.pack_numpy)"
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert told.stdout.strip() == "True", told.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from crypto.derive import Label, derive, digest, frame
-from crypto.keys import Identity, KeyFileError, verify
-from crypto.seal import open_blob, seal_blob
+from crypto.identity.keys import Identity, KeyFileError, verify
+from crypto.sum.seal import open_blob, seal_blob
 
 
 def test_signatures_are_bound_to_key_label_and_parts() -> None:

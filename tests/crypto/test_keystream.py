@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crypto import prg
-from crypto.prg import PIECE_WORDS, Mask, add_masks
+from crypto.numbers import prg
+from crypto.numbers.prg import PIECE_WORDS, Mask, add_masks
 
 keystream = pytest.importorskip("crypto._keystream", reason="the C extension is not built; the library is used")
 WIDTHS = [blocks for blocks in (1, 2, 4) if blocks <= keystream.widest()]
@@ -103,7 +103,7 @@ def test_one_that_is_stale_wrong_or_useless_is_not_used(name: str, instead: str)
         "import crypto, sys, types; from crypto import _keystream as real\n"
         "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in ('VERSION', 'add', 'widest')})\n"
         "{change}crypto._keystream = sys.modules['crypto._keystream'] = fake\n"
-        "from crypto import prg; print(prg._add is prg._add_library)"
+        "from crypto.numbers import prg; print(prg._add is prg._add_library)"
     )
     for change, says in ((f"fake.{name} = {instead}\n", "True"), ("", "False")):
         code = script.replace("{change}", change)

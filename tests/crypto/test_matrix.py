@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from crypto.coordinator_sum import OpenSum, SumState
-from crypto.encoding import Encoding
 from crypto.errors import ATTACKS, Refusal
-from crypto.records import Proposal
-from crypto.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
+from crypto.numbers.encoding import Encoding
+from crypto.sum.coordinator import OpenSum, SumState
+from crypto.sum.records import Proposal
+from crypto.sum.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
 from tests.crypto.world import World, vectors
 
 SIZES = (5,)
@@ -175,7 +175,7 @@ class CoordinatorScene:
                 sum_.receive_release(releases[name])
             self.release = releases[self.late]
         else:
-            from crypto.records import ShareRelease
+            from crypto.sum.records import ShareRelease
 
             self.release = ShareRelease(header.h, self.late, (), ())
         if state == "DONE":

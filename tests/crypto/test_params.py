@@ -10,8 +10,8 @@ from fractions import Fraction
 import pytest
 
 from crypto.errors import Refusal
-from crypto.graph import draw_cohort, topology
-from crypto.params import Parameters, Policy, parameters, tail
+from crypto.sum.graph import draw_cohort, topology
+from crypto.sum.params import Parameters, Policy, parameters, tail
 
 
 def test_small_numbers_by_hand() -> None:
@@ -193,7 +193,7 @@ def test_policies_that_differ_have_different_digests() -> None:
 
 
 def test_the_table_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    from crypto.params import _table
+    from crypto.sum.params import _table
 
     _table()
     out = capsys.readouterr().out

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crypto.coordinator_sum import OpenSum, SumFailed
-from crypto.encoding import FRAME_WORDS, LANES, Encoding
 from crypto.errors import Refusal
-from crypto.params import Policy
-from crypto.prg import PIECE_WORDS, Mask, add_masks, keystream
+from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding
+from crypto.numbers.prg import PIECE_WORDS, Mask, add_masks, keystream
+from crypto.sum.coordinator import OpenSum, SumFailed
+from crypto.sum.params import Policy
 from tests.crypto.world import World, plain, vectors
 
 #: Complete graphs; a ring where everybody holds; a ring with a committee. Weak numbers, so that rings are small.
@@ -190,7 +190,7 @@ def test_a_mask_is_the_same_whole_or_in_stretches() -> None:
 
 
 def test_30_percent_killed_at_random_steps() -> None:
-    """The sum of the survivors, exactly. (`python -m bench.secagg` does the same with 200 silos.)"""
+    """The sum of the survivors, exactly. (`python -m bench.speed.secagg` does the same with 200 silos.)"""
     rng = np.random.default_rng(0)
     world = World(60).enrol()
     encoding = Encoding(21, 60, (20,), (1.0,))

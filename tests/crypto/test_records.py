@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto import records
-from crypto.encoding import Encoding
 from crypto.errors import Refusal
+from crypto.numbers.encoding import Encoding
+from crypto.sum import records
 from tests.crypto.world import World, vectors
 
 KINDS = (

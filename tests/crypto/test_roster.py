@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crypto.card import Card, RosterRefused, make_card
-from crypto.keyfile import KeyFileError, PassphraseNeeded
-from crypto.keys import Identity
-from crypto.roster import Roster, found, parse
+from crypto.identity.card import Card, RosterRefused, make_card
+from crypto.identity.keyfile import KeyFileError, PassphraseNeeded
+from crypto.identity.keys import Identity
+from crypto.identity.roster import Roster, found, parse
 from wire.keyring import Keyring, read_card
 from wire.keys import CurveKeys
 

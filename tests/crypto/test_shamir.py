@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crypto.shamir import PRIME, SHARE_BYTES, _reduce, rebuild, split
+from crypto.numbers.shamir import PRIME, SHARE_BYTES, _reduce, rebuild, split
 
 
 def rows(dealt: list[bytes]) -> list[list[bytes]]:

@@ -6,7 +6,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from crypto.encoding import Encoding
+from crypto.numbers.encoding import Encoding
 from tests.crypto.world import World, vectors
 
 SIZES = (30_000,)

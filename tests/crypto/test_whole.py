@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import crypto.coordinator_sum
-from crypto.encoding import FRAME_WORDS, Encoding
+import crypto.sum.coordinator
 from crypto.errors import SumFailed
+from crypto.numbers.encoding import FRAME_WORDS, Encoding
 from tests.crypto.world import World, plain, vectors
 
 SIZES = (300_000, 7, 0, 1001)
@@ -50,7 +50,7 @@ def test_many_rounds_and_cohorts() -> None:
 
 def test_large_sums_are_added_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sum by the loop for vectors that do not fit into it, also of frames that lie askew in memory."""
-    monkeypatch.setattr(crypto.coordinator_sum, "_BEYOND_CACHE", 0)
+    monkeypatch.setattr(crypto.sum.coordinator, "_BEYOND_CACHE", 0)
     size = 3 * FRAME_WORDS + 77
     world, encoding = World(4).enrol(), Encoding(21, 4, (size,), (2.0,))
     data = vectors(world.names, (size,))

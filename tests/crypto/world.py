@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from crypto.coordinator_sum import CoordinatorSetup, OpenSum
-from crypto.encoding import Encoding
-from crypto.keys import Identity
-from crypto.params import Policy
-from crypto.plain_sum import PlainSum
-from crypto.records import SumHeader
-from crypto.silo_sum import Limits, MemoryJournal, SiloSum
+from crypto.identity.keys import Identity
+from crypto.numbers.encoding import Encoding
+from crypto.sum.coordinator import CoordinatorSetup, OpenSum
+from crypto.sum.params import Policy
+from crypto.sum.plain import PlainSum
+from crypto.sum.records import SumHeader
+from crypto.sum.silo import Limits, MemoryJournal, SiloSum
 
 RUN = b"r" * 16
 BROADCAST = hashlib.sha256(b"the model").digest()

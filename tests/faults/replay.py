@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.inprocess import InProcessChorus
-from bench.prepare import Study
+from bench.simulation.inprocess import InProcessChorus
+from coordinator.exchange import Call, RoundSpent
 from coordinator.loop import run_study
 from coordinator.runlog import RunLog, read_lines
-from coordinator.study import Call, RoundSpent
 from methods.base import Folded
+from study.prepare import Study
 
 __all__ = ["replay"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from bench.prepare import Study, warm
 from methods.base import silo_name
+from study.prepare import Study, warm
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
 from tests.faults.world import Result, play, tiny

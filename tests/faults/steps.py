@@ -18,11 +18,11 @@ from typing import Any
 
 import coordinator.checkpoint
 import coordinator.reopen
-import silo.desk
+import silo.gate
 from coordinator.runlog import RunLog
 from silo.journal import FileJournal
+from silo.kept_shares import Releases
 from silo.ledger import Ledger
-from silo.releases import Releases
 from wire import messages as m
 from wire.dealer import Dealer
 from wire.messages import decode
@@ -160,7 +160,7 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
     Ledger.charge = steps.around("ledger", Ledger.charge)  # type: ignore[method-assign]
     Releases.keep = steps.around("release", Releases.keep)  # type: ignore[method-assign]
     RunLog.traffic = steps.around("runlog", RunLog.traffic)  # type: ignore[method-assign]
-    silo.desk.save_arrays = steps.around("memory", silo.desk.save_arrays)
+    silo.gate.save_arrays = steps.around("memory", silo.gate.save_arrays)
     coordinator.checkpoint.write = steps.around("checkpoint", coordinator.checkpoint.write)
     coordinator.checkpoint.write_midway = steps.around("midway", coordinator.checkpoint.write_midway)
     coordinator.reopen.keep = steps.around("sum", coordinator.reopen.keep)

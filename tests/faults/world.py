@@ -20,21 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from bench.launch import fork
-from bench.prepare import Study
-from bench.rundir import coordinator_home, make_keys, shared_secret
+from bench.simulation.launch import fork
 from config.settings import Settings
 from coordinator import process as coordinator_process
+from coordinator.rundir import coordinator_home, make_keys, shared_secret
 from coordinator.runlog import read_lines
 from corpora.partition import Partition
 from methods import build
 from methods.base import silo_name
 from silo import process as silo_process
 from silo.process import study_hash
-from tests.distant.small import twelve
+from study.prepare import Study
 from tests.faults.relay import Relay
 from tests.faults.replay import replay
 from tests.faults.steps import Fault, install
+from tests.methods.small_distant import twelve
 from wire.keyring import Keyring
 
 __all__ = ["Result", "play", "tiny"]

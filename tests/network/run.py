@@ -16,14 +16,14 @@ from pathlib import Path
 
 import torch
 
-from bench.launch import fork
-from bench.prepare import Study, prepare, warm
-from bench.rundir import coordinator_home, make_keys, shared_secret
+from bench.simulation.launch import fork
 from config.load import load
 from coordinator import process as coordinator_process
+from coordinator.rundir import coordinator_home, make_keys, shared_secret
 from methods.base import silo_name
 from silo import process as silo_process
 from silo.process import study_hash
+from study.prepare import Study, prepare, warm
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 

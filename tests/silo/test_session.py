@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from config.settings import Settings
-from crypto.coordinator_sum import OpenSum
 from crypto.errors import Refusal
-from crypto.kept_answer import KeptAnswer, begun
-from crypto.limits import MemoryJournal
-from crypto.records import UnmaskRequest
+from crypto.sum.coordinator import OpenSum
+from crypto.sum.records import UnmaskRequest
+from crypto.sum.silo_kept import KeptAnswer, begun
+from crypto.sum.silo_limits import MemoryJournal
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
-from silo.desk import Desk, MemoryFile
+from silo.gate import Desk, MemoryFile
 from silo.journal import FileJournal
-from silo.releases import Releases
+from silo.kept_shares import Releases
 from silo.session import Session
 from silo.session import State as S
 from tests.crypto.attacks import run_to_proposal

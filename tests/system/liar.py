@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crypto.coordinator_sum import CoordinatorSetup
-from crypto.encoding import Encoding
-from crypto.graph import Topology, topology
-from crypto.opening import Opening
-from crypto.prg import Mask, add_masks
-from crypto.records import (
+from crypto.numbers.encoding import Encoding
+from crypto.numbers.prg import Mask, add_masks
+from crypto.numbers.shamir import rebuild
+from crypto.sum.coordinator import CoordinatorSetup
+from crypto.sum.graph import Topology, topology
+from crypto.sum.opening import Opening
+from crypto.sum.records import (
     Endorsement,
     KeyOffer,
     NonceList,
@@ -28,7 +29,6 @@ from crypto.records import (
     UnmaskRequest,
     UploadRecord,
 )
-from crypto.shamir import rebuild
 from tests.conftest import wait_for
 from tests.system.puppets import Puppet
 from tests.system.stage import ONES, PATIENCE, RUN, SIZE, TRAIN, Outgoing, Stage

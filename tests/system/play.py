@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coordinator.exchange import Call
 from coordinator.network import NetworkChorus
 from coordinator.runlog import RunLog, read_lines
-from coordinator.study import Call
 from methods.base import Folded, State
 from silo.process import study_hash
 from tests.conftest import wait_for

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from crypto.derive import Label, derive
-from crypto.keys import Identity
-from crypto.limits import Limits, MemoryJournal
-from crypto.params import Policy
-from crypto.records import KeyOffer, SumHeader, agreement
-from crypto.silo_sum import SiloSum
+from crypto.identity.keys import Identity
+from crypto.sum.params import Policy
+from crypto.sum.records import KeyOffer, SumHeader, agreement
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_limits import Limits, MemoryJournal
 
 __all__ = ["Puppet"]
 

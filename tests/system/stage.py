@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import silo.process
-from bench.rundir import make_keys
 from config.settings import Settings
-from crypto.encoding import Encoding
-from crypto.keys import Identity
-from crypto.params import Policy
-from crypto.plain_sum import PlainSum
+from coordinator.rundir import make_keys
+from crypto.identity.keys import Identity
+from crypto.numbers.encoding import Encoding
+from crypto.sum.params import Policy
+from crypto.sum.plain import PlainSum
 from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
 from methods.base import silo_name as name_of
 from wire import messages as m

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.serialization import Encoding as Raw
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
 import coordinator.intake
-import crypto.coordinator_sum
-from coordinator.study import RoundSpent
-from crypto.coordinator_sum import ALLOWED, OpenSum, SumState
-from crypto.opening import Opening
-from crypto.records import KeyOffer, ShareRelease
+import crypto.sum.coordinator
+from coordinator.exchange import RoundSpent
+from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
+from crypto.sum.opening import Opening
+from crypto.sum.records import KeyOffer, ShareRelease
 from silo.process import study_hash
 from tests.system.attacks import gains, without
 from tests.system.play import ALL, HONEST, LIAR, Play, on, record
@@ -98,14 +98,14 @@ def without_commitments(patch: Patch) -> None:
 
         __hash__ = bytes.__hash__
 
-    patch.setattr("crypto.opening.seed_commitment", lambda *_: Agreeable())
+    patch.setattr("crypto.sum.opening.seed_commitment", lambda *_: Agreeable())
 
 
 @gains("late-share")
 def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
     """Where shares may come while uploads still do, one message of a silo ends the coordinator."""
     monkeypatch.setattr(
-        crypto.coordinator_sum, "ALLOWED", dict(ALLOWED) | {"receive_release": (tuple(SumState), "late-share")}
+        crypto.sum.coordinator, "ALLOWED", dict(ALLOWED) | {"receive_release": (tuple(SumState), "late-share")}
     )
     play = perform().enrol()
     kept: list[bytes] = []

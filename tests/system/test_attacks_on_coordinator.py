@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import crypto.dealing
-from coordinator.study import RoundSpent
+import crypto.sum.dealing
+from coordinator.exchange import RoundSpent
 from crypto.derive import Label
-from crypto.records import Endorsement, ShareRelease, survivors_digest
+from crypto.sum.records import Endorsement, ShareRelease, survivors_digest
 from silo.process import study_hash
 from tests.conftest import wait_for
 from tests.system.attacks import refuses
@@ -235,11 +235,11 @@ def test_late_share(perform: Perform) -> None:
 @refuses("bad-share")
 def test_bad_share_of_a_dealer(perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
     """It committed to another seed than it dealt: the round is lost, no wrong sum comes out, and it is out for good."""
-    real = crypto.dealing.seed_commitment
+    real = crypto.sum.dealing.seed_commitment
     play = perform().enrol()
     with monkeypatch.context() as patch:
         patch.setattr(
-            crypto.dealing, "seed_commitment", lambda h, s, i, seed: real(h, s, i, bytes(16) if s == LIAR else seed)
+            crypto.sum.dealing, "seed_commitment", lambda h, s, i, seed: real(h, s, i, bytes(16) if s == LIAR else seed)
         )
         with pytest.raises(RoundSpent, match="committed"):
             play.perform()

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import PublicFormat
 
 import silo.process
 from crypto.derive import Label, digest
-from crypto.graph import Topology, beacon, draw_cohort, topology
-from crypto.keys import Identity
-from crypto.limits import Limits
-from crypto.params import Policy
-from crypto.records import KeyList, KeyOffer, NonceList, NonceReveal, SumHeader, agreement
-from crypto.silo_sum import SiloSum
+from crypto.identity.keys import Identity
+from crypto.sum.graph import Topology, beacon, draw_cohort, topology
+from crypto.sum.params import Policy
+from crypto.sum.records import KeyList, KeyOffer, NonceList, NonceReveal, SumHeader, agreement
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_limits import Limits
 from tests.system.attacks import gains, refuses
 from tests.system.liar import Liar, bare, refused, same, seed_of
 from tests.system.puppets import Puppet
@@ -109,9 +109,9 @@ def test_unknown_silos_without_a_pinned_roster(make: Make, monkeypatch: Patch) -
     liar = make()
     victim, roster = liar.names[0], dict(liar.stage.roster)
     liar.pull(*(Puppet(name, identity, roster, liar.stage.policy) for name, identity in strangers.items()))
-    monkeypatch.setattr("crypto.coordinator_setup.verify", lambda *_: True)
+    monkeypatch.setattr("crypto.sum.coordinator_setup.verify", lambda *_: True)
     liar.stage.roster.update({name: identity.public for name, identity in strangers.items()})
-    monkeypatch.setattr("crypto.coordinator_setup.agreement", lambda policy, _: agreement(policy, roster))
+    monkeypatch.setattr("crypto.sum.coordinator_setup.agreement", lambda policy, _: agreement(policy, roster))
     liar.enrol()
     liar.stage.roster = roster
     held = liar.gather(liar.header(alive=tuple(sorted((victim, *strangers)))))
@@ -158,7 +158,7 @@ def test_sybil_majority_without_counting_the_roster(make: Make, monkeypatch: Pat
     def counted(source: bytes, members: Any, alive: tuple[str, ...], policy: Policy, roster: int) -> Topology:
         return topology(source, members, alive, policy, len(alive))
 
-    monkeypatch.setattr("crypto.silo_sum.topology", counted)
+    monkeypatch.setattr("crypto.sum.silo.topology", counted)
     monkeypatch.setattr("tests.system.liar.topology", counted)
     liar = make(7).enrol()
     victim = liar.names[0]

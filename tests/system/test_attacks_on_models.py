@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crypto.records import UploadRecord
+from crypto.sum.records import UploadRecord
 from silo.session import Session
 from tests.system.attacks import gains, refuses
 from tests.system.liar import Held, Liar, refused, same

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 import silo.session
-from crypto.records import SumHeader
-from crypto.silo_sum import SiloSum
+from crypto.sum.records import SumHeader
+from crypto.sum.silo import SiloSum
 from tests.system.attacks import gains, refuses, without
 from tests.system.liar import Liar, bare, refused, same, seed_of
 from tests.system.stage import ONES, REPORT, TRAIN

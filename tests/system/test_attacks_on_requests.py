@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import silo.desk
-from crypto.encoding import Encoding
-from crypto.limits import Limits
-from crypto.records import SumHeader
-from crypto.silo_sum import SiloSum
+import silo.gate
+from crypto.numbers.encoding import Encoding
+from crypto.sum.records import SumHeader
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_limits import Limits
 from methods.base import Answer, ArraySpec
 from tests.conftest import wait_for
 from tests.system import stage
@@ -118,7 +118,7 @@ def test_a_method_that_answers_otherwise_than_declared(
 @gains("undeclared-upload")
 def test_undeclared_upload_without_the_gate(make: Make, monkeypatch: Patch) -> None:
     """A method whose code sends sealed what it declared masked: the coordinator reads it."""
-    without(monkeypatch, silo.desk, "_check", "undeclared-upload")
+    without(monkeypatch, silo.gate, "_check", "undeclared-upload")
     liar = make().enrol()
     with _answering(Answer({}, {"update": liar.stage.data["silo-000"]})):
         told = liar.tell("silo-000", liar.header())
@@ -155,7 +155,7 @@ def test_wrong_shape_without_the_declared_sizes(make: Make, monkeypatch: Patch, 
 @gains("wrong-shape")
 def test_wrong_shape_of_an_answer_without_the_gate(make: Make, monkeypatch: Patch, crashes: Crashes) -> None:
     """NaN: refused a second time where numbers become words, which ends the silo; no word of it is sent."""
-    without(monkeypatch, silo.desk, "_check", "wrong-shape")
+    without(monkeypatch, silo.gate, "_check", "wrong-shape")
     liar = make().enrol()
     with _answering(Answer({"update": np.full(SIZE, np.nan, np.float32)})):
         told = liar.tell("silo-000", liar.header())
@@ -260,7 +260,7 @@ def test_weight_hog_that_does_not_stop_at_the_cap(make: Make, monkeypatch: Patch
     with refused("weight-hog", caplog):
         _weighed(liar, AGREED_CAP)
     liar.settle()
-    without(monkeypatch, silo.desk, "_check", "weight-hog")
+    without(monkeypatch, silo.gate, "_check", "weight-hog")
     fair = sum(liar.stage.data.values())
     assert (_weighed(liar, AGREED_CAP) - fair > 7.9).all()  # its clip range, not the 1e-4 that a weight of one gives
 

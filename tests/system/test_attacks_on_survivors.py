@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import crypto.silo_sum
-from crypto.graph import Topology
-from crypto.opening import Opening
-from crypto.params import Policy, parameters
-from crypto.records import KeyList, ShareRelease, UnmaskRequest
-from crypto.silo_states import TRANSITIONS, Call, SiloState
-from crypto.silo_sum import SiloSum
+import crypto.sum.silo
+from crypto.sum.graph import Topology
+from crypto.sum.opening import Opening
+from crypto.sum.params import Policy, parameters
+from crypto.sum.records import KeyList, ShareRelease, UnmaskRequest
+from crypto.sum.silo import SiloSum
+from crypto.sum.silo_states import TRANSITIONS, Call, SiloState
 from silo.journal import FileJournal
 from tests.conftest import wait_for
 from tests.system.attacks import gains, refuses, without
@@ -28,7 +28,7 @@ Make = Callable[..., Liar]
 
 def _allow(patch: Patch, *more: tuple[SiloState, Call, SiloState]) -> None:
     table = dict(TRANSITIONS) | {(state, call): after for state, call, after in more}
-    patch.setattr(crypto.silo_sum, "TRANSITIONS", table)
+    patch.setattr(crypto.sum.silo, "TRANSITIONS", table)
 
 
 def _both(liar: Liar, held: Held, victim: str, all_in: Opening, without_it: Opening) -> np.ndarray:
@@ -173,12 +173,12 @@ def test_split_view_without_certificates(make: Make, monkeypatch: Patch) -> None
     Each still answers only once, and 2t > n + m: with nothing but certificates gone, too few shares of either kind come
     together. So the threshold is lowered as well, to what half of the holders can meet.
     """
-    monkeypatch.setattr("crypto.silo_sum.check_certificate", lambda *_: None)
+    monkeypatch.setattr("crypto.sum.silo.check_certificate", lambda *_: None)
     liar = make(6).enrol()
     victim, rest = liar.names[0], liar.names[1:]
     for threshold, read in ((4, False), (3, True)):
         with monkeypatch.context() as patch:
-            patch.setattr("crypto.graph.parameters", lambda *a, t=threshold: replace(parameters(*a), threshold=t))
+            patch.setattr("crypto.sum.graph.parameters", lambda *a, t=threshold: replace(parameters(*a), threshold=t))
             held = liar.gather()
             there = liar.open(held, liar.names, (), liar.names[::2])
             gone = liar.open(held, rest, (), liar.names[1::2])
@@ -210,7 +210,7 @@ def test_tiny_sum_without_a_floor(make: Make, monkeypatch: Patch) -> None:
     held, victim = liar.gather(), liar.names[0]
     # What else stands in the way: only survivors sign, and one is not enough.
     without(monkeypatch, SiloSum, "_check_set", "second-sum")
-    monkeypatch.setattr("crypto.silo_sum.check_certificate", lambda *_: None)
+    monkeypatch.setattr("crypto.sum.silo.check_certificate", lambda *_: None)
     signed = liar.certify(held, (victim,), liar.names)
     opening = liar.open(held, (victim,), signed, liar.names)
     assert same(liar.unmasked(held, (victim,), opening.seeds()), liar.stage.data[victim])  # a "sum" over one

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from bench.prepare import prepare
 from config.load import load
 from methods.base import derived_seed
+from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.consortium import Consortium
 from wire.bundle import pack
@@ -137,7 +137,7 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     assert sum(n in plain for n in _windows(dict(first))) > 100
 
     # Separate programs, other keys, another secret among the silos: the same model as in one process.
-    from bench.inprocess import run_inprocess
+    from bench.simulation.inprocess import run_inprocess
 
     plain = consortium.path / "plain"
     plain.mkdir()

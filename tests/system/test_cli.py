@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.cli import main
+from cli.main import main
 from tests.conftest import ROOT, SMALL, command, lines, sottovoce, summary, wait_for
 
 
@@ -180,7 +180,8 @@ def test_help_and_methods_read_well() -> None:
 
 
 def test_a_table_runs_what_is_missing_and_keeps_the_papers_numbers_apart(tmp_path: Path) -> None:
-    from bench import papers, table
+    from bench import papers
+    from bench.papers import table
 
     tiny = ("SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=1", "EPOCHS=1")
     comparison = papers.Comparison(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import doctor
-from bench.cli import main
-from bench.consortium import Machine
+from cli import doctor
+from cli.consortium import Machine
+from cli.main import main
 from coordinator.process import doors
 from tests.consortium import Consortium
 from wire.counter import ByteCounter

@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from bench.inprocess import run_inprocess
-from bench.prepare import prepare
+from bench.simulation.inprocess import run_inprocess
 from config.load import load
+from study.prepare import prepare
 from tests.conftest import Running, alive, lines, sottovoce, summary, wait_for
 
 WORDS = ("METHOD=lazymil", "SILOS=4", "CORPUS=distant:sentences=600", "ROUNDS=3", "EPOCHS=15")

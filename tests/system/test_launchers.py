@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.inprocess import run_inprocess
-from bench.prepare import prepare
+from bench.simulation.inprocess import run_inprocess
 from config.load import load
+from study.prepare import prepare
 from tests.conftest import ROOT, sottovoce, summary, wait_for
 
 WORDS = ("METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=1", "EPOCHS=1", "SEED=3")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.inprocess import run_inprocess
-from bench.prepare import prepare
+from bench.simulation.inprocess import run_inprocess
 from config.load import load
+from study.prepare import prepare
 from tests.conftest import ROOT, lines, summary
 from tests.network.lines import why_not
 

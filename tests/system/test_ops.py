@@ -14,11 +14,11 @@ import pytest
 import typer
 import yaml
 
-from bench.cli import app
-from bench.passphrase import VARIABLE
+from cli.main import app
 from config.site import read_site
 from config.study import read_study
 from tests.conftest import ROOT
+from wire.passphrase import VARIABLE
 
 OPS = ROOT / "ops"
 UNITS = sorted((OPS / "systemd").glob("*.service"))
@@ -71,7 +71,7 @@ def test_units(path: Path) -> None:
         assert place.startswith((f"{STATE}/", f"{FILES}/")), place
     text = path.read_text()
     assert f"{VARIABLE}=%d/passphrase" in text and "LoadCredential=passphrase:" in text
-    assert unit["RestartPreventExitStatus"] == ["2"]  # bench.cli: a user's mistake
+    assert unit["RestartPreventExitStatus"] == ["2"]  # cli.main: a user's mistake
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.consortium import rules_of, silo_study
-from bench.prepare import prepare
+from cli.consortium import rules_of, silo_study
 from config.errors import UserError
 from config.load import load
 from config.site import read_site
 from coordinator.process import doors
-from crypto.card import make_card
 from crypto.derive import Label
-from crypto.keys import Identity
-from crypto.records import KeyList, KeyOffer, agreement
+from crypto.identity.card import make_card
+from crypto.identity.keys import Identity
+from crypto.sum.records import KeyList, KeyOffer, agreement
 from silo.home import Home
-from silo.patience import Patience
 from silo.process import study_hash
+from silo.redial import Patience
 from silo.rules import Hours, Rules
+from study.prepare import prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.consortium import Consortium
 from tests.system.liar import Liar, refused
@@ -194,7 +194,7 @@ def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
 
 
 def test_rules_win_over_the_study(consortium: Consortium, capsys) -> None:  # type: ignore[no-untyped-def]
-    from bench.cli import main
+    from cli.main import main
 
     def refused_with(sentence: str, more: str = "", **study: object) -> None:
         consortium.study(**({"method": "fedavg", "corpus": "distant:sentences=600", "rounds": 5} | study))

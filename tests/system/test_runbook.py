@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli import main
+from cli.main import main
 from tests.conftest import ROOT
 from wire.keyring import Keyring
 

@@ -1,0 +1,306 @@
+"""What a run will put on the wire, counted before it: the messages of every exchange, with blanks for secrets.
+
+Nothing is trained, masked or signed. A method's own broadcasts and declarations give the arrays; the records of the
+secure sum are built blank, in their true lengths and from the true graph; every message goes through the wire's own
+encoder into the wire's own counter. So what is counted here and what is counted in the run can differ only where a
+silo's answer has a length of its own (`Exchange.rehearsed`), where silos are lost, or where a sum is tried again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coordinator.exchange import Call, call_ranges, message_bytes, select
+from coordinator.rundir import shared_secret
+from crypto.numbers.encoding import Encoding
+from crypto.numbers.shamir import SHARE_BYTES
+from crypto.sum.dealing import blob_bytes
+from crypto.sum.graph import Topology, topology
+from crypto.sum.params import policy_for
+from crypto.sum.records import (
+    NONCE_BYTES,
+    Endorsement,
+    KeyList,
+    KeyOffer,
+    NonceList,
+    NonceReveal,
+    Proposal,
+    ShareRelease,
+    SumHeader,
+    UnmaskRequest,
+    UploadRecord,
+)
+from crypto.sum.setup_records import SIGNATURE_BYTES
+from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
+from methods.dp.coverage import why_free
+from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise
+from silo.process import VERSION
+from study.prepare import Study
+from wire import messages as m
+from wire.bundle import laid_out
+from wire.counter import ByteCounter
+from wire.order import numbered
+
+__all__ = ["Rehearsal", "blank_fold", "rehearse"]
+
+_HASH, _SIGNATURE = bytes(32), bytes(SIGNATURE_BYTES)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A whole run's traffic in the form of traffic.jsonl, and the arrays alone as rounds.jsonl has them."""
+
+    traffic: list[dict[str, Any]]
+    cohorts: list[tuple[int, ...]]
+    arrays_up: int
+    arrays_down: int
+    encodings: tuple[Encoding, ...]  #: of the exchanges that have a masked part
+    #: Per round and exchange: the most that one silo sends and receives in it, for what a slow line can carry.
+    busiest: list[list[tuple[int, int]]]
+
+    @property
+    def participations(self) -> int:
+        return max(1, sum(map(len, self.cohorts)))
+
+
+def _blank(spec: ArraySpec, weight: bool) -> np.ndarray:
+    shape = tuple(n or 0 for n in spec.shape)
+    return np.ones(shape, spec.dtype) if weight else np.zeros(shape, spec.dtype)
+
+
+class _Wire:
+    """Counts one message after another, as router and dealer do."""
+
+    def __init__(self, counter: ByteCounter) -> None:
+        self.counter = counter
+
+    def down(self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control") -> None:
+        self._count(silo, message, payload, channel, "down")
+
+    def up(self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control") -> None:
+        self._count(silo, message, payload, channel, "up")
+
+    def _count(self, silo: str, message: m.Message, payload: int | None, channel: str, direction: str) -> None:
+        frames = [len(numbered(0, m.encode(message))), *([payload] if payload is not None else [])]
+        self.counter.count(silo, message.kind, channel, direction, frames)
+
+
+def _pieces(size: int) -> list[int]:
+    return [min(m.FRAME_BYTES, size - at) for at in range(0, size, m.FRAME_BYTES)]
+
+
+def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
+    settings = study.settings
+    offers = tuple(KeyOffer(name, _HASH, _HASH, _SIGNATURE) for name in names)
+    reveals = tuple(NonceReveal(name, bytes(NONCE_BYTES), _SIGNATURE) for name in names)
+    keys = m.SumStep("keys", KeyList(offers).to_record())
+    nonces = m.SumStep("nonces", NonceList(reveals).to_record())
+    hello = m.Hello(VERSION, _HASH, dict(study.task.agreement()))
+    for name, offer, reveal in zip(names, offers, reveals):
+        wire.counter.connection(name)
+        wire.up(name, hello)
+        wire.down(name, m.Welcome(_HASH, 0))
+        if settings.secagg:
+            wire.up(name, m.SumStep("offer", offer.to_record()))
+            wire.down(name, keys)
+            wire.up(name, m.SumStep("reveal", reveal.to_record()))
+            wire.down(name, nonces)
+
+
+def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
+    """What a silo's ledger says of one answer, as long as it will be: the figures are blanks, the words are not."""
+    dp = study.settings.dp
+    free = {d.name: why_free(study.method.name, d.name, dp) for d in exchange.disclosures}
+    events: list[tuple[str, Event]] = [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
+    if dp == "silo" and exchange.masked:
+        events = [("noisy sum", RingNoise(1.234, 1e-16))]
+    events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
+    blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
+    return [
+        {
+            "disclosure": name,
+            "exchange": exchange.name,
+            "event": event.words,
+            "epsilon_after": blank,
+            "rdp_epsilon_after": blank,
+            "delta": 1e-5,
+            "unit": "record",
+        }
+        for name, event in events
+    ]
+
+
+def _exchange(wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays], number: int) -> None:
+    """Every message of one exchange in which nobody is lost, in the order of coordinator/gather.py."""
+    exchange, masked, secagg = call.exchange, bool(call.exchange.masked), study.settings.secagg
+    names = tuple(sorted(silo_name(i) for i in call.cohort))
+    encoding = call.encoding() if masked else None
+    header, graph = {}, None
+    if encoding is not None and secagg:
+        made = SumHeader(_HASH, call.round, exchange.name, number, _HASH, names, encoding, float(exchange.weight_cap))
+        header = made.to_record()
+        everybody = [silo_name(i) for i in range(study.settings.silos)]
+        graph = topology(_HASH, everybody, names, policy_for(study.settings.fraction), len(everybody))
+    coded = encoding.to_record() if encoding is not None else {}
+    common, common_bytes = laid_out(call.broadcast.common)
+    ready = m.Ready(number, _charges(study, exchange))
+    proposals = _proposals(graph, names) if graph is not None else {}
+    for i in call.cohort:
+        name = silo_name(i)
+        private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
+        announced = m.Broadcast(number, call.round, call.index, list(call.cohort), common, private, header, coded)
+        wire.down(name, announced)
+        for stream, size in (("common", common_bytes), ("private", private_bytes)):
+            for k, piece in enumerate(_pieces(size)):
+                wire.down(name, m.Chunk(number, stream, k), piece, "broadcast")
+        wire.down(name, m.Go(number))
+        wire.up(name, ready)
+        if sealed[i] or masked:
+            wire.down(name, m.Send(number))
+        if sealed[i]:
+            layout, size = laid_out(sealed[i])
+            wire.up(name, m.SealedStart(number, layout), channel="sealed")
+            for k, piece in enumerate(_pieces(size)):
+                wire.up(name, m.Chunk(number, "sealed", k), piece, "sealed")
+        if encoding is not None:
+            record = _upload(graph, name, names) if graph is not None else {}
+            wire.up(name, m.SumStart(number, record), channel="masked")
+            for k in range(encoding.frames):
+                wire.up(name, m.Chunk(number, "masked", k), 8 * encoding.frame_words(k), "masked")
+        if graph is not None and name in proposals:
+            wire.down(name, m.SumStep("propose", proposals[name].to_record()))
+            wire.up(name, m.SumStep("endorse", Endorsement(_HASH, name, _SIGNATURE).to_record()))
+            wire.down(name, m.SumStep("unmask", _request(graph, names).to_record()))
+            own = tuple((dealer, bytes(SHARE_BYTES)) for dealer in names)
+            wire.up(name, m.SumStep("release", ShareRelease(_HASH, name, own, ()).to_record()))
+        wire.down(name, m.Closed(number, True))
+
+
+def _holders(graph: Topology, names: Sequence[str]) -> list[str]:
+    return sorted(set(graph.holders) & set(names))
+
+
+def _blob(graph: Topology, dealer: str) -> bytes:
+    return bytes(blob_bytes(len(graph.neighbours(dealer)) + 1))
+
+
+def _upload(graph: Topology, name: str, names: Sequence[str]) -> dict[str, Any]:
+    blob = _blob(graph, name)
+    blobs = tuple((holder, blob) for holder in _holders(graph, names) if holder != name)
+    commitments = (_HASH,) * (len(graph.neighbours(name)) + 1)
+    return UploadRecord(_HASH, name, blobs, commitments, _SIGNATURE).to_record()
+
+
+def _proposals(graph: Topology, names: tuple[str, ...]) -> dict[str, Proposal]:
+    blobs = {dealer: _blob(graph, dealer) for dealer in names}
+    holders = _holders(graph, names)
+    return {h: Proposal(_HASH, names, tuple((d, b) for d, b in blobs.items() if d != h)) for h in holders}
+
+
+def _request(graph: Topology, names: tuple[str, ...]) -> UnmaskRequest:
+    signers = _holders(graph, names)[: graph.parameters.threshold]
+    return UnmaskRequest(_HASH, names, tuple(Endorsement(_HASH, n, _SIGNATURE) for n in signers), ())
+
+
+def _answers(study: Study, views: Mapping[int, SiloView], exchange: Exchange, call: Call) -> dict[int, Arrays]:
+    if exchange.rehearsed is not None:
+        return {i: exchange.rehearsed(views[i], call.round) for i in call.cohort}
+    blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
+    return dict.fromkeys(call.cohort, blank)
+
+
+def _folded(call: Call, sealed: Mapping[int, Arrays]) -> Folded:
+    total = {
+        name: _blank(spec, name == "weight").astype(np.float64) * len(call.cohort)
+        for name, spec in call.exchange.masked.items()
+    }
+    return Folded(call.round, tuple(sorted(call.cohort)), total, sealed)
+
+
+def rehearse(study: Study) -> Rehearsal:
+    """The traffic of the whole run, with everybody present to its end."""
+    settings, method = study.settings, study.method
+    counter = ByteCounter()
+    wire, names = _Wire(counter), [silo_name(i) for i in range(settings.silos)]
+    views: dict[int, SiloView] = {}
+    if any(e.rehearsed for e in method.exchanges):
+        secret = shared_secret(settings)
+        views = {
+            i: SiloView(i, study.task, study.task.subset(ix), settings, secret)
+            for i, ix in enumerate(study.partition.indices)
+        }
+    if settings.runner == "processes":
+        _enrol(wire, study, names)
+    traffic = list(counter.drain())
+    first = method.init(0)
+    known: dict[Any, list[dict[str, Any]]] = {}
+    cohorts, busiest, arrays = [], [], {"up": 0, "down": 0}
+    encodings: dict[int, Encoding] = {}
+    for round in range(settings.rounds):
+        cohort = select(settings, round, range(settings.silos))
+        cohorts.append(cohort)
+        state, peaks = first, []
+        for index, exchange in enumerate(method.exchanges):
+            said = exchange.broadcast(state, round, cohort)
+            ranges = call_ranges(settings, method, exchange, len(cohort))
+            call = Call(round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
+            sealed = _answers(study, views, exchange, call)
+            folded = _folded(call, sealed) if index + 1 < len(method.exchanges) else Folded(round, cohort, {}, sealed)
+            for direction, size in message_bytes(call, folded).items():
+                arrays[direction] += size
+            if exchange.masked:
+                encodings[index] = call.encoding()
+            if settings.runner == "processes":
+                key = (index, cohort, _shape(said, sealed))
+                if key not in known:
+                    counter.round = round
+                    _exchange(wire, study, call, sealed, time.time_ns() // 1_000_000)
+                    known[key] = list(counter.drain())
+                lines = [line | {"round": round} for line in known[key]]
+                traffic += lines
+                peaks.append(_busiest(lines))
+            if index + 1 < len(method.exchanges):  # what a last fold makes is a state of the same shapes
+                state = exchange.fold(state, folded)
+        if settings.runner == "processes":
+            counter.round = round
+            for name in names:
+                wire.down(name, m.RoundOver(round))
+            traffic += counter.drain()
+        busiest.append(peaks)
+    if settings.runner == "processes":
+        for name in names:
+            wire.down(name, m.Stop("the run is over"))
+        traffic += counter.drain()
+    return Rehearsal(traffic, cohorts, arrays["up"], arrays["down"], tuple(encodings.values()), busiest)
+
+
+def blank_fold(study: Study, state: State) -> State:
+    """A round's folds over blank answers: what the coordinator computes by itself. A method that distils does so."""
+    settings, cohort = study.settings, select(study.settings, 0, range(study.settings.silos))
+    for index, exchange in enumerate(study.method.exchanges):
+        said = exchange.broadcast(state, 0, cohort)
+        ranges = call_ranges(settings, study.method, exchange, len(cohort))
+        call = Call(0, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
+        blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
+        state = exchange.fold(state, _folded(call, dict.fromkeys(cohort, blank)))
+    return state
+
+
+def _shape(said: Broadcast, sealed: Mapping[int, Arrays]) -> tuple[Any, ...]:
+    """What decides the bytes of an exchange beside its method and cohort."""
+    own = tuple((i, tuple(a.shape for a in arrays.values())) for i, arrays in said.private.items())
+    answers = tuple((i, tuple(a.shape for a in arrays.values())) for i, arrays in sealed.items())
+    return tuple(a.shape for a in said.common.values()), own, answers
+
+
+def _busiest(lines: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    sums: dict[str, dict[str, int]] = {"up": {}, "down": {}}
+    for line in lines:
+        table = sums[line["direction"]]
+        table[line["silo"]] = table.get(line["silo"], 0) + line["wire_bytes"]
+    return max(sums["up"].values(), default=0), max(sums["down"].values(), default=0)

@@ -1,0 +1,213 @@
+"""How long and how much memory a run will take, from a few batches of the real thing on this machine.
+
+One silo's half of a round is computed on two small pieces of its data, in a forked child that shares what the silos of
+a simulation will share; a line through the two times is extended to every silo's size. What the coordinator does by
+itself (folding, scoring) is done once in another child. The children end and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from config.errors import UserError
+from coordinator.rundir import shared_secret
+from methods.base import Folded, Heard, SiloView
+from methods.common.training import load
+from study.prepare import Study
+
+__all__ = ["Calibration", "calibrate"]
+
+_MB = 1 << 20
+_MEMORY = "this machine has not enough free memory for one silo; try a smaller BATCH, or a smaller model."
+
+
+@dataclass(frozen=True)
+class Calibration:
+    seconds: float  #: what the calibration itself took
+    #: Per sampled round and exchange: (seconds for nothing, seconds per training unit) of one silo.
+    answers: Sequence[Sequence[tuple[float, float]]]
+    coordinator_seconds: float  #: folding and scoring, a round
+    shared_mb: float  #: of the warmed process that all others are forked from
+    silo_mb: float  #: a silo's own, at most
+    silo_idle_mb: float  #: a silo's own between its turns
+    coordinator_mb: float  #: the coordinator's own, without upload buffers
+
+    def round_seconds(self, sizes: Sequence[int], slots: int) -> float:
+        """A round over silos of these sizes, so many computing at once: the mean of the sampled rounds."""
+        means = []
+        for exchanges in self.answers:
+            total = 0.0
+            for fixed, each in exchanges:
+                work = [fixed + each * n for n in sizes]
+                total += max(sum(work) / max(1, min(slots, len(work))), max(work, default=0.0))
+            means.append(total)
+        return sum(means) / max(1, len(means)) + self.coordinator_seconds
+
+
+def calibrate(study: Study) -> Calibration:
+    began = time.monotonic()
+    gc.collect()
+    gc.freeze()  # as the launcher does: pages that the collector does not touch stay shared
+    shared = _rollup("Pss:")
+    try:
+        silo = _apart(lambda: _silo(study))
+        coordinator = _apart(lambda: _coordinator(study))
+    finally:
+        gc.unfreeze()
+    return Calibration(
+        seconds=time.monotonic() - began,
+        answers=silo["answers"],
+        coordinator_seconds=coordinator["seconds"],
+        shared_mb=shared / _MB,
+        silo_mb=silo["peak"] / _MB,
+        silo_idle_mb=silo["left"] / _MB,
+        coordinator_mb=coordinator["peak"] / _MB,
+    )
+
+
+def _silo(study: Study) -> dict[str, Any]:
+    """One silo's half of a round near the start and of one at the end, on few examples and on some more."""
+    settings = study.settings
+    if settings.dp == "record" and not settings.noise:  # solving for the noise of a few records would tell nothing
+        settings = replace(settings, noise=1.0)
+    largest = max(range(len(study.partition.indices)), key=lambda i: len(study.partition.indices[i]))
+    indices = study.partition.indices[largest]
+    few = min(len(indices), 2 * settings.batch)
+    some = min(len(indices), 4 * few)
+    samples = []
+    with _Peak() as peak:
+        for round in sorted({min(1, settings.rounds - 1), settings.rounds - 1}):
+            _half_round(study, settings, largest, indices[:few], round)  # whatever is loaded on first use
+            low = _half_round(study, settings, largest, indices[:few], round)
+            high = _half_round(study, settings, largest, indices[:some], round) if some > few else low
+            lines = []
+            for a, b in zip(low, high):
+                each = max(0.0, (b - a) / (some - few)) if some > few else a / max(1, few)
+                lines.append((max(0.0, a - each * few), each))
+            samples.append(lines)
+    return {"answers": samples, "peak": peak.bytes, "left": _own()}
+
+
+def _half_round(study: Study, settings: Any, index: int, indices: np.ndarray, round: int) -> list[float]:
+    view = SiloView(index, study.task, study.task.subset(indices), settings, shared_secret(settings))
+    state, me, times = study.method.init(0), (index,), []
+    for e, exchange in enumerate(study.method.exchanges):
+        said = exchange.broadcast(state, round, me)
+        heard = Heard(round, me, said.common, said.private.get(index, {}))
+        began = time.monotonic()
+        answer = exchange.answer(view, heard)
+        times.append(time.monotonic() - began)
+        view = replace(view, carry={**view.carry, **answer.carry})
+        if e + 1 < len(study.method.exchanges):
+            total = {name: value.astype(np.float64) for name, value in answer.masked.items()}
+            state = exchange.fold(state, Folded(round, me, total, {index: answer.sealed}))
+    return times
+
+
+def _coordinator(study: Study) -> dict[str, Any]:
+    """Folding blank answers of the last exchange, and scoring a new model once."""
+    from bench.planning.bytes import blank_fold
+
+    state = study.method.init(0)
+    with _Peak() as peak:
+        began = time.monotonic()
+        with contextlib.suppress(Exception):  # a fold that cannot take blanks costs the estimate its part, no more
+            blank_fold(study, state)
+        model = state.model
+        if study.method.evaluate is not None:
+            study.method.evaluate(model, "dev")
+        else:
+            network = load(study.task.new_model(0), model)
+            network.eval()
+            with torch.no_grad():
+                study.task.evaluate(network, "dev")
+        took = time.monotonic() - began
+    return {"seconds": took, "peak": peak.bytes}
+
+
+# Children and their memory ---------------------------------------------------------------------------------------
+
+
+def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """What `work` gives in a forked child, as JSON through a pipe."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            with os.fdopen(writer, "wb") as f:
+                f.write(json.dumps(_said(work)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as f:
+        text = f.read()
+    _, status = os.waitpid(pid, 0)
+    if not text:  # killed: what kills a child that only computes is the kernel, short of memory
+        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "no word"
+        raise UserError(f"The calibration ended with {how}: {_MEMORY}")
+    table: dict[str, Any] = json.loads(text)
+    if "mistake" in table:
+        raise UserError(f"The calibration cannot be made: {table['mistake']}")
+    if "bug" in table:
+        raise RuntimeError(f"the calibration failed; in its process:\n{table['bug']}")
+    return table
+
+
+def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The result, or what went wrong: a user's mistake is a sentence, a mistake of ours is a trace."""
+    try:
+        return work()
+    except UserError as e:
+        return {"mistake": str(e)}
+    except MemoryError:
+        return {"mistake": _MEMORY}
+    except BaseException:
+        return {"bug": traceback.format_exc()}
+
+
+def _rollup(*fields: str) -> int:
+    """Bytes of these lines of /proc/self/smaps_rollup, added up."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(fields))
+
+
+def _own() -> int:
+    """Bytes that this process shares with nobody."""
+    return _rollup("Private_Clean:", "Private_Dirty:")
+
+
+class _Peak:
+    """The most that this process has of its own while the block runs, looked at twenty times a second.
+
+    Not from the kernel's high-water mark: that counts pages of libraries, which all processes share.
+    """
+
+    def __enter__(self) -> _Peak:
+        self.bytes, self._over = _own(), threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self.bytes = max(self.bytes, _own())
+
+    def _look(self) -> None:
+        while not self._over.wait(0.05):
+            self.bytes = max(self.bytes, _own())

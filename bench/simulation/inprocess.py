@@ -1,0 +1,150 @@
+"""The same silos and the same rounds in one process, in a plain loop: for tests, debugging, and as the yardstick.
+
+Fixed point is applied here exactly as on the wire, so the model equals that of the multi-process run bit for bit.
+`absent` plays silos that are lost: (round, exchange) -> indices whose answer never arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from coordinator import checkpoint
+from coordinator.exchange import Call, Interrupted, Phases, RoundFailed, sum_assumption
+from coordinator.loop import run_study
+from coordinator.process import INTERRUPTED
+from coordinator.rundir import shared_secret
+from coordinator.runlog import RunLog
+from crypto.errors import Refusal
+from crypto.sum.params import parameters, policy_for
+from crypto.sum.plain import PlainSum
+from methods.base import Arrays, Folded, Heard, SiloView, silo_name
+from silo.gate import Desk, MemoryFile
+from silo.ledger import BudgetSpent, Ledger
+from silo.process import open_ledger, rounding_seed, study_hash
+from study.prepare import Study
+from wire.counter import ByteCounter
+
+__all__ = ["InProcessChorus", "run_inprocess"]
+
+
+class InProcessChorus:
+    def __init__(
+        self,
+        study: Study,
+        runlog: RunLog,
+        absent: Mapping[tuple[int, int], frozenset[int]] | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.counter, self.phases = ByteCounter(), Phases()
+        self._settings, self._runlog, self._absent, self._stop = study.settings, runlog, absent or {}, should_stop
+        self._gone: set[int] = set()
+        self.spent: set[int] = set()
+        self.said: dict[str, str] = {}
+        self.charged: list[dict[str, Any]] = []
+        self._desks: list[Desk] = []
+        self._ledgers: list[Ledger] = []
+        which = study_hash(study.settings, study.task.agreement()).hex()
+        for i, indices in enumerate(study.partition.indices):
+            home = runlog.path / "silos" / silo_name(i)
+            home.mkdir(parents=True, exist_ok=True)
+            view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
+            ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
+            self._ledgers.append(ledger)
+            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger))
+
+    def begin_round(self, round: int) -> tuple[int, ...]:
+        return ()
+
+    def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
+        """Nobody: what an exchange leaves for the next is in memory, and this is another process."""
+        return ()
+
+    def kept(self) -> None:
+        """Nothing else is kept."""
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(i for i in range(self._settings.silos) if i not in self._gone)
+
+    def perform(self, call: Call) -> Folded:
+        began = time.monotonic()
+        self._gone |= self._absent.get((call.round, call.index), frozenset())
+        here = [i for i in call.cohort if i not in self._gone]
+        encoding = call.encoding() if call.exchange.masked else None
+        plain = PlainSum(encoding) if encoding is not None else None
+        if not here:
+            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+        sealed: dict[int, Arrays] = {}
+        for i in here:
+            if self._stop():
+                raise Interrupted
+            self._runlog.event("computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+            since = time.monotonic()
+            heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
+            try:
+                answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode(), encoding)
+            except BudgetSpent as e:
+                who = silo_name(i)
+                self._runlog.event("refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail)
+                self.spent.add(i)
+                continue
+            except Refusal as e:  # real silos drop out of the round one by one; here the first one ends the run
+                raise RoundFailed(f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}.") from None
+            self.phases.add_silo("computing", time.monotonic() - since)
+            self.charged += [{"silo": silo_name(i), **line} for line in self._desks[i].charged()]
+            if plain is not None and encoding is not None:
+                seed = rounding_seed(self._settings, i, call.round, call.index)
+                plain.add(encoding.encode(list(answer.masked.values()), seed))
+            sealed[i] = answer.sealed
+            self._runlog.event("answered", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+        self._gone |= self.spent
+        here = [i for i in here if i not in self._gone]
+        if not here:
+            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+        if self._settings.dp == "silo" and len(here) < self._least(len(call.cohort)):
+            what = f"Round {call.round} ({call.exchange.name})"
+            raise RoundFailed(f"{what} is not opened: {len(here)} silos make less noise than promised.")
+        total = call.total(plain.result(len(here))) if plain is not None else {}
+        self.phases.add("collecting", began)
+        return Folded(call.round, tuple(here), total, sealed)
+
+    def _least(self, cohort: int) -> int:
+        """Survivors below which a secure sum opens nothing. Without DP=silo this loop is laxer, for its tests."""
+        return parameters(cohort, policy_for(self._settings.fraction), self._settings.silos).n_min
+
+    def end_round(self, round: int) -> None:
+        for desk in self._desks:
+            desk.end_round()
+
+    def stop(self, reason: str) -> None:
+        """Nobody to tell."""
+
+    def close(self) -> None:
+        for ledger in self._ledgers:
+            ledger.close()
+
+
+def run_inprocess(
+    run: Path,
+    study: Study,
+    absent: Mapping[tuple[int, int], frozenset[int]] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> int:
+    runlog = RunLog(run)
+    resume = checkpoint.read(run / "checkpoint")
+    if resume is not None:
+        runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
+    chorus = InProcessChorus(study, runlog, absent, should_stop)
+    settings = study.settings
+    runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
+    try:
+        run_study(study.method, study.task, study.settings, chorus, runlog, resume, should_stop)
+    except Interrupted:
+        runlog.event("interrupted")
+        return INTERRUPTED
+    finally:
+        chorus.close()
+    runlog.event("finished")
+    return 0

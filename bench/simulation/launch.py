@@ -1,0 +1,210 @@
+"""Real processes for a simulation: one coordinator and many silos forked from this warmed one, watched until the end.
+
+Every child dies with its parent (PR_SET_PDEATHSIG), so that no way of ending this process, kill -9 included, leaves
+any behind; and the parent ends them all when the coordinator ends, however it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import platform
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.simulation.elsewhere import places
+from bench.simulation.memory import MemoryWatch
+from config.errors import UserError
+from config.logs import log_to
+from coordinator import process as coordinator_process
+from coordinator.rundir import coordinator_home, silo_home
+from methods.base import silo_name
+from report.progress import Follower
+from silo import process as silo_process
+from silo.process import study_hash
+from study.prepare import Study
+from wire.keyring import Keyring
+
+__all__ = ["Outcome", "fork", "run_processes"]
+
+_PR_SET_PDEATHSIG = 1
+_ELSEWHERE = 300.0  #: seconds for silos on other machines to be there: each has to load its corpus first
+_GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
+
+
+class Outcome:
+    def __init__(self, status: int, peak_mb: float, sentence: str = "") -> None:
+        self.status, self.peak_mb, self.sentence = status, peak_mb, sentence
+
+
+def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
+    settings = study.settings
+    study_id = study_hash(settings, study.task.agreement())
+    slots = settings.slots or os.cpu_count() or 1
+    keys = Keyring.load(coordinator_home(run))
+    keys.pinned()  # verified here, once for all that are forked
+    parent = os.getpid()
+    gc.collect()
+    gc.freeze()  # pages that the collector does not touch stay shared between the silos
+    # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed with. Not through
+    # its log: a full disk is one of the things it may have to tell.
+    reader, writer = os.pipe()
+
+    local = settings.launcher == "local"
+
+    def coordinate() -> int:
+        os.close(reader)
+
+        def bound(port: int) -> None:
+            os.write(writer, f"{port}\n".encode())
+
+        return coordinator_process.serve(
+            run,
+            keys,
+            settings,
+            study.task,
+            study.method,
+            study_id,
+            slots,
+            host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
+            bound=bound,
+            enrol_seconds=60.0 if local else _ELSEWHERE,
+        )
+
+    interrupted = {"times": 0}
+
+    def note(*_: object) -> None:
+        interrupted["times"] += 1
+
+    previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    coordinator = fork(parent, coordinator_home(run) / "coordinator.log", coordinate, writer)
+    silos: dict[int, int] = {}
+    memory = MemoryWatch()
+    try:
+        os.close(writer)
+        told = os.fdopen(reader, encoding="utf-8")
+        first = told.readline().strip()
+        if not first.isdigit():
+            _, code = os.waitpid(coordinator, 0)
+            return Outcome(os.waitstatus_to_exitcode(code), 0.0, first or "The coordinator could not start.")
+        address = f"tcp://127.0.0.1:{first}"
+        for k, (name, program) in enumerate([] if local else places(run, settings, int(first))):
+            silos[fork(parent, run / "silos" / f"{name}.log", program)] = k
+        for i in range(settings.silos if local else 0):
+
+            def take_part(i: int = i) -> int:
+                home = silo_process.Home(silo_home(run, i))
+                data = study.task.subset(study.partition.indices[i])
+                return silo_process.serve(
+                    home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
+                )
+
+            silos[fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
+        table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
+        table["silos"] = {silo_name(i): p for p, i in silos.items()}
+        (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
+        follower.started([coordinator, *silos])
+        status = _watch(coordinator, silos, follower, memory, interrupted)
+    finally:
+        _end(silos)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(coordinator, os.WNOHANG)[0] == 0:
+                os.kill(coordinator, signal.SIGKILL)
+                os.waitpid(coordinator, 0)
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+        follower.catch_up()
+    sentence = told.read().strip()
+    if status < 0:
+        sentence = f"The coordinator was ended by signal {-status}."
+    return Outcome(status, memory.peak_mb, sentence)
+
+
+def _watch(
+    coordinator: int, silos: dict[int, int], follower: Follower, memory: MemoryWatch, interrupted: dict[str, int]
+) -> int:
+    """Follow the run until the coordinator has ended; returns how."""
+    told = 0.0
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            pid, code = os.waitpid(coordinator, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(code)
+        for pid in list(silos):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del silos[pid]
+        if interrupted["times"] and not told:
+            told = time.monotonic()
+            os.kill(coordinator, signal.SIGTERM)
+        if told and (time.monotonic() - told > _GRACE or interrupted["times"] > 1):
+            os.kill(coordinator, signal.SIGKILL)
+            os.waitpid(coordinator, 0)
+            return coordinator_process.INTERRUPTED
+        memory.sample([os.getpid(), coordinator, *silos])
+        follower.catch_up()
+        time.sleep(0.05)
+
+
+def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None = None) -> int:
+    """A child that logs to `logfile`, ends with the status that `work` returns, and tells a failure on `tell`."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status, sentence = 70, ""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(status)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        out = os.open(logfile, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        log_to(sys.stderr)
+        status = work()
+    except UserError as e:
+        status, sentence = 2, str(e)
+    except coordinator_process.RoundFailed as e:
+        status, sentence = coordinator_process.FAILED, str(e)
+    except OSError as e:
+        status, sentence = 1, f"Reading or writing failed: {e}."
+    except BaseException as e:
+        status, sentence = 1, f"{type(e).__name__}: {e}; {logfile} has the details."
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            if sentence:
+                logging.error("%s", sentence)
+            if tell is not None:
+                os.write(tell, sentence.replace("\n", " ").encode()[:4000])
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _end(silos: dict[int, int]) -> None:
+    """Silos end by themselves when told to stop; the rest are asked, then killed."""
+    for how, patience in ((None, 1.0), (signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
+        for pid in silos:
+            if how is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+        until = time.monotonic() + patience
+        while silos and time.monotonic() < until:
+            for pid in list(silos):
+                with contextlib.suppress(ChildProcessError):
+                    if not os.waitpid(pid, os.WNOHANG)[0]:
+                        continue
+                del silos[pid]
+            time.sleep(0.005)

@@ -1,0 +1,63 @@
+"""The coordinator's figures for Prometheus, taken from what it writes into the run's log anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wire.prometheus import Metrics
+
+__all__ = ["CoordinatorMetrics"]
+
+
+class CoordinatorMetrics(Metrics):
+    def __init__(self, rounds: int, silos: int) -> None:
+        super().__init__(
+            {
+                "rounds_planned": ("gauge", "Rounds of the whole run."),
+                "rounds_done": ("gauge", "Rounds that are finished."),
+                "silos": ("gauge", "Silos of the study."),
+                "silos_enrolled": ("gauge", "Silos that took part in the last key exchange."),
+                "round_participants": ("gauge", "Silos that were asked in the last finished round."),
+                "round_survivors": ("gauge", "Silos whose answers are in the last finished round."),
+                "round_seconds": ("gauge", "Seconds of the last finished round."),
+                "dev": ("gauge", "The development metric after the last finished round."),
+                "bytes_total": ("counter", "Bytes on the wire in finished rounds, by direction."),
+                "lost_total": ("counter", "Connections of silos that ended during a round."),
+                "refused_total": ("counter", "Refusals, by who refused and under which name."),
+                "failed_sums_total": ("counter", "Secure sums that failed and were tried again."),
+                "finished": ("gauge", "1 once the run is finished."),
+            }
+        )
+        self.set("rounds_planned", rounds)
+        self.set("silos", silos)
+        for name in ("rounds_done", "finished", "silos_enrolled"):
+            self.set(name, 0)
+        for name in ("lost_total", "failed_sums_total"):
+            self.add(name, 0)
+
+    def observe(self, file: str, line: Mapping[str, Any]) -> None:
+        """One line of a file of the run."""
+        if file == "rounds.jsonl":
+            self.set("rounds_done", line["round"] + 1)
+            self.set("round_participants", len(line["participants"]))
+            self.set("round_survivors", len(line["survivors"]))
+            self.set("round_seconds", line["seconds"])
+            self.set("dev", line["dev"], metric=line["metric"])
+            self.add("bytes_total", line["bytes_up"], direction="up")
+            self.add("bytes_total", line["bytes_down"], direction="down")
+        elif file == "events.jsonl":
+            self._event(line)
+
+    def _event(self, e: Mapping[str, Any]) -> None:
+        kind = e["event"]
+        if kind == "enrolled":
+            self.set("silos_enrolled", e["silos"])
+        elif kind == "lost":
+            self.add("lost_total")
+        elif kind in ("refused", "refused-by-silo"):
+            self.add("refused_total", by="coordinator" if kind == "refused" else "silo", attack=e["attack"])
+        elif kind == "sum-failed":
+            self.add("failed_sums_total")
+        elif kind == "finished":
+            self.set("finished", 1)

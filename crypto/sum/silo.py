@@ -1,0 +1,364 @@
+"""The silo's half of the secure sum, as a state machine without I/O.
+
+`silo_states.TRANSITIONS` lists everything that is allowed; everything else is refused by name. A refusal
+changes nothing: the machine stays where it was. Whatever a restart must not forget (the last sum's number and round;
+that shares were released for a payload) goes to the journal before the call returns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding as KeyEncoding
+from cryptography.hazmat.primitives.serialization import PublicFormat
+
+from crypto.derive import Label, derive, digest
+from crypto.errors import Refusal
+from crypto.identity.keys import Identity, verify
+from crypto.numbers.encoding import FRAME_WORDS
+from crypto.numbers.prg import Mask, add_masks
+from crypto.sum.dealing import deal, release_shares
+from crypto.sum.graph import Topology, beacon, draw_cohort, topology
+from crypto.sum.records import (
+    NONCE_BYTES,
+    Endorsement,
+    KeyList,
+    KeyOffer,
+    NonceList,
+    NonceReveal,
+    Proposal,
+    ShareRelease,
+    SumHeader,
+    UnmaskRequest,
+    UploadRecord,
+    agreement,
+    session_id,
+    survivors_digest,
+)
+from crypto.sum.silo_kept import KeptAnswer, begun, check_certificate
+from crypto.sum.silo_limits import Journal, Limits, MemoryJournal
+from crypto.sum.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
+
+__all__ = ["ILLEGAL", "TRANSITIONS", "Call", "Journal", "Limits", "MemoryJournal", "SiloState", "SiloSum"]
+
+
+class SiloSum:
+    """One silo in one session. A restarted silo makes a new one, with the same journal, and joins a new session."""
+
+    def __init__(
+        self,
+        silo: str,
+        identity: Identity,
+        roster: Mapping[str, bytes],
+        run_id: bytes,
+        limits: Limits,
+        journal: Journal,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        if roster.get(silo) != identity.public:
+            raise Refusal("key-substitution", f"the roster does not have this silo's own key under {silo}", silo)
+        if len(set(roster.values())) != len(roster):
+            raise Refusal("sybil-majority", "two silos of the roster have the same identity key")
+        self.silo = silo
+        self.state = SiloState.NEW
+        self.limits = limits
+        self.sid: bytes | None = None
+        self.members: tuple[str, ...] = ()
+        self.complaints: list[str] = []  #: dealers whose blobs for the current sum did not open
+        self._identity, self._roster, self._run_id = identity, dict(roster), run_id
+        self._agreed = agreement(limits.policy.digest, roster)
+        self._journal, self._random = journal, random
+        self._key: X25519PrivateKey | None = None
+        self._nonce = b""
+        self._commitments: dict[str, bytes] = {}
+        self._pairs: dict[str, bytes] = {}
+        self._round = 0
+        self._beacon = b""
+        self._close()
+
+    def _close(self) -> None:
+        self._header: SumHeader | None = None
+        self._topology: Topology | None = None
+        self._own_shares: list[bytes] = []
+        self._uploaded = False
+        self._ready: KeptAnswer | None = None
+
+    def awaits(self, h: bytes) -> bool:
+        """Whether this sum is open here and its shares were not released."""
+        return self._header is not None and self._header.h == h and self.state is not SiloState.RELEASED
+
+    def _may(self, call: Call) -> SiloState:
+        """The state that `call` leads to, or a refusal."""
+        if (after := TRANSITIONS.get((self.state, call))) is None:
+            raise Refusal(ILLEGAL[self.state, call], f"{call.value} while {self.state.value}")
+        return after
+
+    # Once per session
+
+    def offer(self) -> KeyOffer:
+        """Step 1: a fresh X25519 key and a commitment to a nonce."""
+        after = self._may(Call.OFFER)
+        self._key = X25519PrivateKey.from_private_bytes(self._random(32))
+        self._nonce = self._random(NONCE_BYTES)
+        public = self._key.public_key().public_bytes(KeyEncoding.Raw, PublicFormat.Raw)
+        commitment = digest(Label.NONCE, self.silo.encode(), self._nonce)
+        parts = KeyOffer.signed_parts(self._run_id, self._agreed, self.silo, public, commitment)
+        self._offer = KeyOffer(self.silo, public, commitment, self._identity.sign(Label.OFFER, *parts))
+        self.state = after
+        return self._offer
+
+    def receive_keys(self, keys: KeyList) -> NonceReveal:
+        """Step 2: check everybody's key against the roster, derive the pair secrets, show the nonce."""
+        after = self._may(Call.KEYS)
+        offers = {offer.silo: offer for offer in keys.offers}
+        for name, offer in offers.items():
+            if name not in self._roster:
+                raise Refusal("unknown-silo", f"{name} is not in the roster", name)
+            parts = KeyOffer.signed_parts(self._run_id, self._agreed, name, offer.public, offer.commitment)
+            if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
+                raise Refusal("key-substitution", f"the key of {name} is not signed by its identity", name)
+        if offers.get(self.silo) != self._offer:
+            raise Refusal("key-substitution", "the list does not have the key that this silo offered", self.silo)
+        if len(offers) != len(keys.offers) or len({o.public for o in offers.values()}) != len(offers):
+            raise Refusal("sybil-majority", "a silo or a key stands twice in the list")
+        if len(offers) < self.limits.floor:
+            raise Refusal("tiny-sum", f"a session of {len(offers)} silos, below the floor of {self.limits.floor}")
+        if len(offers) < self.limits.min_roster_share * len(self._roster):
+            raise Refusal("sybil-majority", f"only {len(offers)} of the {len(self._roster)} silos of the roster")
+        sid = session_id(self._run_id, keys.offers)
+        assert self._key is not None
+        pairs = {}
+        for name, offer in offers.items():
+            if name == self.silo:
+                continue
+            try:
+                shared = self._key.exchange(X25519PublicKey.from_public_bytes(offer.public))
+            except ValueError:
+                raise Refusal("key-substitution", f"{name} offered a key of low order", name) from None
+            low, high = sorted((self.silo, name))
+            pairs[name] = derive(shared, Label.PAIR, sid, low.encode(), high.encode())
+        self.sid, self._pairs = sid, pairs
+        self._commitments = {name: offer.commitment for name, offer in offers.items()}
+        self._key = None  # a key stolen later must open nothing earlier
+        self.state = after
+        signature = self._identity.sign(Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce))
+        return NonceReveal(self.silo, self._nonce, signature)
+
+    def receive_nonces(self, nonces: NonceList) -> None:
+        """Step 3: everybody agreed on the session id, and nobody chose a nonce after seeing another's."""
+        after = self._may(Call.NONCES)
+        assert self.sid is not None
+        shown = {reveal.silo: reveal for reveal in nonces.reveals}
+        if set(shown) != set(self._commitments) or len(shown) != len(nonces.reveals):
+            raise Refusal("graph-steering", "not exactly one nonce from every member of the session")
+        for name, reveal in shown.items():
+            if digest(Label.NONCE, name.encode(), reveal.nonce) != self._commitments[name]:
+                raise Refusal("graph-steering", f"{name} shows another nonce than it committed to", name)
+            parts = NonceReveal.signed_parts(self.sid, name, reveal.nonce)
+            if not verify(self._roster[name], reveal.signature, Label.REVEAL, *parts):
+                raise Refusal("key-substitution", f"{name} did not sign this session's list of keys", name)
+        sessions = int(self._journal.get(self._named("sessions")) or 0) + 1
+        if sessions > self.limits.max_sessions:
+            raise Refusal("graph-steering", f"more than {self.limits.max_sessions} sessions were set up for one run")
+        self._journal.put(self._named("sessions"), str(sessions))
+        self.members = tuple(sorted(shown))
+        self._beacon = beacon(self.sid, {name: reveal.nonce for name, reveal in shown.items()})
+        self.state = after
+
+    # Each sum
+
+    def begin(
+        self,
+        header: SumHeader,
+        broadcast: bytes,
+        expected: Sequence[int],
+        caps: Sequence[float] | None = None,
+        weight_cap: float = 1.0,
+    ) -> None:
+        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected`, `caps` and `weight_cap`
+        are the tensor sizes, clip caps and cap on weights that the method declares. Abandons a sum that is still open.
+        """
+        after = self._may(Call.BEGIN)
+        last_number, last_round = self._last()
+        if header.sid != self.sid:
+            raise Refusal("replay", "the header is of another session")
+        if header.number <= last_number:
+            raise Refusal("replay", f"sum number {header.number} is not above the last, {last_number}")
+        if header.round < max(last_round, self._round):
+            raise Refusal("round-regression", f"round {header.round} after round {max(last_round, self._round)}")
+        if header.round - self._round > self.limits.max_round_jump:
+            raise Refusal("oversize", f"round {header.round} is too far ahead of {self._round}")
+        self._check_alive(header)
+        if self._journal.get(self.payload(header)) is not None:
+            raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
+        if header.broadcast != broadcast:
+            raise Refusal("model-inconsistency", "the header's broadcast is not the one that arrived here")
+        self.limits.check_header(header, expected, caps, weight_cap)
+        try:
+            made = topology(self._beacon, self.members, header.alive, self.limits.policy, len(self._roster))
+        except ValueError as error:
+            raise Refusal("sybil-majority", str(error)) from None
+        self._journal.put(self._named("last"), f"{header.number} {header.round}")
+        # Before this sum exists here: what was kept for an earlier one over the payload is void from now on.
+        self._journal.put(begun(self.payload(header)), header.h.hex())
+        self._close()
+        self._ratchet(header.round)
+        self._header, self._topology = header, made
+        self.complaints = []
+        self.state = after
+
+    def _check_alive(self, header: SumHeader) -> None:
+        alive = header.alive
+        if tuple(sorted(set(alive))) != alive or not set(alive) <= set(self.members):
+            raise Refusal("unknown-silo", "the header names silos that are not members of this session")
+        if self.silo not in alive:
+            raise Refusal("undeclared-upload", "the header does not name this silo")
+        if len(alive) < self.limits.floor:
+            raise Refusal("tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.limits.floor}")
+        if len(alive) < self.limits.min_alive_share * len(self.members):
+            raise Refusal("graph-steering", f"only {len(alive)} of {len(self.members)} members take part")
+        if self.limits.drawn_cohorts and not self._is_drawn(header):
+            raise Refusal("graph-steering", "the participants are not the ones drawn for this round")
+
+    def _is_drawn(self, header: SumHeader) -> bool:
+        """Whether the participants are the first of the round's drawn order, give or take the allowed dropout."""
+        most = int(len(header.alive) / (1 - self.limits.policy.dropout)) + 1
+        return set(header.alive) <= set(draw_cohort(self._beacon, self.members, header.round, most))
+
+    def upload(
+        self, tensors: Sequence[np.ndarray], rounding_seed: bytes | None = None
+    ) -> tuple[UploadRecord, Iterator[np.ndarray]]:
+        """Step 2: the record, and the masked frames (one reused buffer: send each before taking the next).
+
+        `rounding_seed` decides stochastic rounding; fresh randomness unless a reproducible run gives its own.
+        """
+        after = self._may(Call.UPLOAD)
+        header, made = self._current()
+        seed = self._random(32) if rounding_seed is None else rounding_seed
+        frames = header.encoding.encode(tensors, seed)
+        neighbours = made.neighbours(self.silo)
+        seeds = [self._random(16), *(derive(self._pairs[v], Label.EDGE, header.h, length=16) for v in neighbours)]
+        wanted = {name: self._pairs[name] for name in header.alive if name in made.point and name != self.silo}
+        blobs, commitments, self._own_shares = deal(
+            header.h, self.silo, seeds, made.holders, made.parameters.threshold, wanted, self._random
+        )
+        parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
+        record = UploadRecord(header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts))
+        signs = [1, *(1 if self.silo < v else -1 for v in neighbours)]
+        masks = [Mask(seed, sign) for seed, sign in zip(seeds, signs)]
+        self._uploaded = True
+        self.state = after
+        return record, _masked(frames, masks, self.limits.threads)
+
+    def endorse(self, proposal: Proposal, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> Endorsement:
+        """Step 3: sign one survivor set, once. `keep` gets what this holder will say when it is certified: whoever is
+        killed after it signed can still say this, and nothing else.
+        """
+        after = self._may(Call.ENDORSE)
+        header, _ = self._current()
+        ready = self._answer(proposal.h, proposal.survivors, proposal.blobs)
+        keep(ready)
+        self._ready = ready
+        self.state = after
+        parts = Endorsement.signed_parts(header.h, self.silo, survivors_digest(proposal.survivors))
+        return Endorsement(header.h, self.silo, self._identity.sign(Label.ENDORSE, *parts))
+
+    def release(self, request: UnmaskRequest, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> ShareRelease:
+        """Step 4: with t signatures on one set, this holder's shares of what that set needs, once.
+
+        `keep` is called, before anything else, for a holder that did not sign and so has kept nothing yet.
+        """
+        after = self._may(Call.RELEASE)
+        header, made = self._current()
+        if self._ready is not None and self._ready.survivors != request.survivors:
+            raise Refusal("split-view", "another survivor set than the one this silo signed")
+        self._check_set(request.h, request.survivors, request.blobs)
+        check_certificate(request, made.holders, made.parameters.threshold, self._roster)
+        ready = self._ready or self._answer(request.h, request.survivors, request.blobs)
+        if self._journal.get(ready.payload) is not None:  # since this sum began: an answer from before a restart
+            raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
+        if self._ready is None:
+            keep(ready)
+        # On disk before anything is said: a restart must not release for this payload again.
+        self._journal.put(ready.payload, ready.note)
+        self.state = after
+        return ready.release
+
+    def _answer(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> KeptAnswer:
+        """What this holder has to say when `survivors` are certified."""
+        self._check_set(h, survivors, blobs)
+        header, made = self._current()
+        own, edges, bad = release_shares(
+            h, self.silo, survivors, made.neighbours, dict(blobs), self._pairs, self._own_shares
+        )
+        self.complaints = bad
+        released = ShareRelease(h, self.silo, tuple(own), tuple(edges))
+        holders, threshold = tuple(sorted(made.holders)), made.parameters.threshold
+        return KeptAnswer(header.round, self.payload(header), survivors, holders, threshold, released)
+
+    def _check_set(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> None:
+        header, made = self._current()
+        if h != header.h:
+            raise Refusal("replay", "a message of another sum")
+        if self.silo not in made.point:
+            raise Refusal("graph-steering", "this silo is no holder in this sum")
+        made.check_survivors(survivors, self.limits.floor)
+        if self.silo not in survivors:
+            # Whoever opens a sum is then in it, and joins no second over the payload: two opened sums differ by all of
+            # these. Opened by bystanders, a second sum could be over all members of the first but one.
+            raise Refusal("second-sum", "the survivors are without this silo, which opens only sums that it is in")
+        if not self._uploaded:
+            raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
+        if not {sender for sender, _ in blobs} <= set(survivors):
+            raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")
+
+    def abandon(self) -> None:
+        """The coordinator gave the sum up. Only while nothing was released."""
+        self.state = self._may(Call.ABANDON)
+        self._close()
+
+    def end_round(self, round: int | None = None) -> None:
+        """Move the pair secrets past the round (the last begun one, unless given): what is past cannot be opened."""
+        after = self._may(Call.END_ROUND)
+        if round is not None:
+            self._ratchet(round + 1)
+        elif self._header is not None:
+            self._ratchet(self._header.round + 1)
+        self._close()
+        self.state = after
+
+    def _ratchet(self, round: int) -> None:
+        for name, secret in self._pairs.items():
+            for _ in range(self._round, round):
+                secret = derive(secret, Label.RATCHET)
+            self._pairs[name] = secret
+        self._round = max(self._round, round)
+
+    def _current(self) -> tuple[SumHeader, Topology]:
+        assert self._header is not None and self._topology is not None
+        return self._header, self._topology
+
+    def _named(self, what: str) -> str:
+        return f"{what}/{self._run_id.hex()}"
+
+    def payload(self, header: SumHeader) -> str:
+        """The journal's key of what a sum is over: released for once, whatever the sum's number."""
+        return f"{self._named('released')}/{header.round}/{header.exchange}"
+
+    def _last(self) -> tuple[int, int]:
+        """Number and round of the last sum that was begun in this run, in any session."""
+        kept = self._journal.get(self._named("last"))
+        if kept is None:
+            return -1, 0
+        number, round = kept.split(" ")
+        return int(number), int(round)
+
+
+def _masked(frames: Iterator[np.ndarray], masks: list[Mask], threads: int) -> Iterator[np.ndarray]:
+    """Each frame with its stretch of every mask added, in place."""
+    for index, frame in enumerate(frames):
+        add_masks(frame, masks, index * FRAME_WORDS, threads)
+        yield frame

@@ -1,0 +1,84 @@
+"""What a silo decides for itself: its floors and caps, and what it must remember across restarts.
+
+Nothing here is ever taken from the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from crypto.errors import Refusal
+from crypto.sum.params import Policy
+from crypto.sum.records import SumHeader
+
+__all__ = ["Journal", "Limits", "MemoryJournal"]
+
+
+class Journal(Protocol):
+    """A small durable map. `put` returns only when the value survives a crash of the machine."""
+
+    def get(self, key: str) -> str | None: ...
+
+    def put(self, key: str, value: str) -> None: ...
+
+
+class MemoryJournal:
+    """A journal for tests and for runs within one process. It forgets when the process ends."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        return self.entries.get(key)
+
+    def put(self, key: str, value: str) -> None:
+        self.entries[key] = value
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A silo's own configuration of what it takes part in."""
+
+    min_survivors: int = 3  #: the smallest sum it hides in; never below 3
+    max_range: float = 8.0  #: the widest clip range, where the method declares none of its own
+    lane_bits: frozenset[int] = frozenset({32, 21, 16})
+    max_words: int = 1 << 28  #: 2 GiB
+    min_roster_share: float = 0.5  #: least share of the roster in a session: nobody's friends are left out
+    min_alive_share: float = 0.0  #: least share of the session's members in a sum
+    drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
+    max_sessions: int = 1000  #: setups per run: each lets a coordinator draw the graph once more
+    max_round_jump: int = 10_000
+    policy: Policy = field(default_factory=Policy)
+    threads: int = 1  #: for masking; 2 where cores are free
+
+    @property
+    def floor(self) -> int:
+        return max(3, self.min_survivors)
+
+    def check_header(
+        self, header: SumHeader, expected: Sequence[int], caps: Sequence[float] | None, weight_cap: float = 1.0
+    ) -> None:
+        """Refuse an encoding, range or weight cap that this silo does not agree to."""
+        encoding = header.encoding
+        if tuple(expected) != encoding.sizes:
+            raise Refusal("wrong-shape", "the sum is not over the tensor sizes that the method declares")
+        if encoding.words > self.max_words:
+            raise Refusal("oversize", f"a vector of {encoding.words} words, more than {self.max_words}")
+        if encoding.lane_bits not in self.lane_bits:
+            raise Refusal("range-widening", f"lanes of {encoding.lane_bits} bits are not allowed here")
+        if encoding.parties < len(header.alive):
+            raise Refusal(
+                "range-widening",
+                f"an encoding with headroom for {encoding.parties} vectors in a sum over {len(header.alive)}",
+            )
+        most = tuple(caps) if caps is not None else (self.max_range,) * len(encoding.sizes)
+        if len(most) != len(encoding.ranges):
+            raise Refusal("wrong-shape", "there is not one clip cap per tensor")
+        for index, (asked, allowed) in enumerate(zip(encoding.ranges, most)):
+            if not 0 < asked <= allowed:
+                raise Refusal("range-widening", f"tensor {index} with range {asked:g}, above the cap of {allowed:g}")
+        # Above the one that was agreed, small silos vanish beside a large one; below it, sizes no longer count.
+        if header.weight_cap != weight_cap:
+            raise Refusal("weight-hog", f"a weight cap of {header.weight_cap:g}, where {weight_cap:g} was agreed")

@@ -1,0 +1,112 @@
+"""Local training and the arithmetic of parameters that all methods share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from methods.base import Arrays, ArraySpec, SiloView
+
+if TYPE_CHECKING:
+    from methods.dp.dpsgd import Records
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+
+__all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
+
+
+def parameters(model: nn.Module) -> dict[str, np.ndarray]:
+    """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay home."""
+    return {
+        name: p.detach().numpy().copy()
+        for name, p in model.named_parameters()
+        if p.requires_grad and p.is_floating_point()
+    }
+
+
+def load(model: nn.Module, values: Arrays) -> nn.Module:
+    """Put `values` into the parameters of the same names."""
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, value in values.items():
+            own[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+    return model
+
+
+def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
+    """What training added to `start`."""
+    own = dict(model.named_parameters())
+    return {name: own[name].detach().numpy() - value for name, value in start.items()}
+
+
+def apply_update(start: Arrays, total: Arrays, divisor: float, prefix: str = "update/") -> dict[str, np.ndarray]:
+    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum."""
+    return {
+        name: (value.astype(np.float64) + total[prefix + name] / divisor).astype(np.float32)
+        for name, value in start.items()
+    }
+
+
+def specs(shapes: Arrays, prefix: str = "update/", cap: float = 8.0) -> dict[str, ArraySpec]:
+    """The declaration of one masked array per model parameter."""
+    return {prefix + name: ArraySpec(tuple(a.shape), "float32", cap) for name, a in shapes.items()}
+
+
+def round_lr(lr: float, decay: float, round: int) -> float:
+    """lr_t = lr_0 (1 - decay)^t, as in the released code of FedLCC and FedDS."""
+    return lr * (1.0 - decay) ** round
+
+
+def train(
+    silo: SiloView,
+    model: nn.Module,
+    round: int,
+    data: Any = None,
+    loss: Loss | None = None,
+    batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
+    each: Loss | None = None,
+    drift: Callable[[nn.Module], torch.Tensor] | None = None,
+    records: Records | None = None,
+    mean_gradient: dict[str, np.ndarray] | None = None,
+) -> dict[str, float]:
+    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures for its log.
+
+    Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
+
+    `loss` replaces the task's; `drift` is added to it, and depends on parameters alone. With DP=record gradients are
+    clipped record by record: by `each`, the losses of all records of a batch, where that is given (or the task's own
+    loss is used) and the network allows it; else by `loss` of one record at a time. `records` says what a record is,
+    where it is not the task's training unit; `mean_gradient` is filled with the mean of the noisy gradients.
+    """
+    task, s = silo.task, silo.settings
+    data = silo.data if data is None else data
+    if s.dp == "record":
+        from methods.dp.dpsgd import train_private
+
+        one = task.loss if loss is None else loss
+        if each is None and loss is None and records is None:
+            each = task.record_losses
+        each = each if task.record_rows else None
+        lr = round_lr(s.lr, s.decay, round)
+        return train_private(silo, model, round, data, lr, each, one, drift, records, mean_gradient)
+    objective = task.loss if loss is None else loss
+    epoch = task.batches if batches is None else batches
+    torch.manual_seed(silo.seed(round, "dropout"))
+    optimizer = task.optimizer(model, round_lr(s.lr, s.decay, round))
+    rng = silo.rng(round, "order")
+    model.train()
+    steps, last = 0, 0.0
+    for _ in range(s.epochs):
+        for batch in epoch(data, s.batch, rng):
+            optimizer.zero_grad(set_to_none=True)
+            value = objective(model, batch)
+            if drift is not None:
+                value = value + drift(model)
+            value.backward()
+            optimizer.step()
+            steps, last = steps + 1, float(value.detach())
+    return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}

@@ -1,0 +1,161 @@
+"""report.html and report.md: the run for people, in a browser and in a terminal.
+
+Reads only the files of the run directory; adds up, no more. The page is made in bench/pages.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from report.files import RunFiles, read_run
+from report.pages.bytes import plan_rows, round_bytes, total_words
+from report.pages.privacy import HEAD, disclosure_rows
+from report.pages.protection import protection_rows, sentences, trust
+from report.pages.run import run_page
+from report.pages.silos import division
+from report.pages.words import facts, lead, plain, warnings, why_infinite
+from report.progress import human_bytes
+
+__all__ = ["write_report"]
+
+
+def write_report(run: Path) -> Path:
+    """Both files; returns the page's path."""
+    files = read_run(run)
+    (run / "report.md").write_text(_markdown(files), "utf-8")
+    path = run / "report.html"
+    path.write_text(run_page(files), "utf-8")
+    return path
+
+
+def _markdown(run: RunFiles) -> str:
+    s = run.summary
+    parts = [
+        f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
+        *(f"> **{w}**\n" for w in warnings(s)),
+        f"{lead(run)}\n",
+        "".join(f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more) for name, said, more in plain(run)),
+        _answer(run),
+        _rounds(run),
+        _missed(s),
+        _bytes(run),
+        _privacy(run),
+        _partition(run.partition),
+        _plan(run),
+        _again(run.path, run.config, s),
+    ]
+    return "\n".join(p for p in parts if p)
+
+
+def _answer(run: RunFiles) -> str:
+    s = run.summary
+    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
+    figures = ", ".join(f"{k} {v:.4f}" for k, v in s["figures"].items())
+    rows = [
+        (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
+        *([("the same before the first round", f"{s['before_value']:.4f}")] if "before_value" in s else []),
+        ("other figures", figures or "none"),
+        *_target(s),
+        ("message per silo and round", _message(s)),
+        ("epsilon", epsilon),
+        ("wall time", f"{s['wall_seconds']:.1f} s"),
+        ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages once" if s["peak_rss_mb"] else "not measured"),
+    ]
+    rows += [(name.lower(), html.unescape(re.sub("<[^>]*>", "", words))) for name, words in facts(run)]
+    return _table(("", ""), rows)
+
+
+def _target(s: dict[str, Any]) -> list[tuple[str, str]]:
+    if s["target"] is None:
+        return []
+    reached = s["rounds_to_target"]
+    text = f"round {reached}" if reached else f"not reached in {s['rounds']} rounds"
+    return [(f"first round with dev {s['metric']} of {s['target']:g}", text)]
+
+
+def _message(s: dict[str, Any]) -> str:
+    up, down = human_bytes(s["arrays_up_per_silo_round"]), human_bytes(s["arrays_down_per_silo_round"])
+    return f"{up} up, {down} down (the arrays as coded, without framing and keys)"
+
+
+def _rounds(run: RunFiles) -> str:
+    rows = [
+        (
+            str(r["round"] + 1),
+            f"{len(r['survivors'])} of {len(r['participants'])}",
+            f"{r['dev']:.4f}",
+            f"{r['seconds']:.1f}",
+            human_bytes(up),
+            human_bytes(down),
+        )
+        for r, up, down in zip(run.rounds, round_bytes(run, "up"), round_bytes(run, "down"))
+    ]
+    head = ("round", "survivors", f"dev {run.summary['metric']}", "seconds", "all silos up", "all silos down")
+    return "## Rounds\n\n" + _table(head, rows)
+
+
+def _missed(s: dict[str, Any]) -> str:
+    if not s["missed"]:
+        return "## Who dropped out\n\nNobody.\n"
+    rows = [(silo, ", ".join(str(r + 1) for r in rounds)) for silo, rounds in s["missed"].items()]
+    return "## Who dropped out\n\n" + _table(("silo", "rounds it was asked for and missed"), rows)
+
+
+def _bytes(run: RunFiles) -> str:
+    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for t in run.traffic:
+        entry = sums[t["direction"], t["kind"], t["channel"]]
+        entry[0] += t["messages"]
+        entry[1] += t["payload_bytes"]
+        entry[2] += t["wire_bytes"]
+    rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in sorted(sums.items(), key=_heaviest)]
+    head = ("direction", "message", "channel", "messages", "payload", "on the wire")
+    return f"## What it cost in bytes\n\n{total_words(run)}\n\n" + (_table(head, rows) if rows else "")
+
+
+def _heaviest(item: tuple[Any, list[int]]) -> int:
+    return -item[1][2]
+
+
+def _privacy(run: RunFiles) -> str:
+    s = run.summary
+    text = "## What left each silo\n\n" + _table(HEAD, disclosure_rows(run))
+    if said := trust(run):
+        text += f"\n{said}\n"
+    if s["epsilon"] == "inf":
+        text += (
+            f"\n**Epsilon is infinite** ({why_infinite(s)}): what is released (sums, sealed values, the final model) "
+            "is not differentially private. Secure aggregation hides each silo's part of a sum; it does not hide what "
+            "the sum itself tells.\n"
+        )
+    text += "\n" + _table(("what", "who could read it", "what protects it"), protection_rows(run))
+    text += "\n## What is not protected\n\n" + "".join(f"- {x}\n" for x in sentences(run))
+    return text
+
+
+def _partition(p: dict[str, Any] | None) -> str:
+    return "" if p is None else f"## Partition\n\n{division(p)}\n"
+
+
+def _plan(run: RunFiles) -> str:
+    rows = plan_rows(run)
+    return "## Plan and fact\n\n" + _table(("", "planned", "measured", "difference"), rows) if rows else ""
+
+
+def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
+    about = config.get("run", {})
+    versions = ", ".join(f"{k} {v}" for k, v in about.items() if k != "command")
+    return (
+        f"## Run it again\n\n`{about.get('command', '')}`, or `sottovoce simulate --config {run}/config.toml`.\n\n"
+        f"Model sha256 `{s['model_sha256']}`, corpus sha256 `{s['corpus_sha256']}`. {versions}.\n"
+    )
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(c.replace("|", "\\|") for c in r) + " |" for r in rows]) + "\n"

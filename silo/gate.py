@@ -1,0 +1,181 @@
+"""Where a silo computes: the silo half of a method, on its own data, with its own memory, and the gate on the way out.
+
+Nothing leaves the desk that the method did not declare, in the channel and shape it declared: `_check` refuses it,
+whatever the method's code put into its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from crypto.errors import Refusal
+from crypto.numbers.encoding import Encoding
+from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
+from methods.common.arrays import save_arrays
+from methods.dp.coverage import why_free
+from privacy.events import Event, Free, NonPrivate
+from privacy.sum_noise import Ring
+from silo import noise as ring
+from silo.ledger import Ledger, budget_of
+
+__all__ = ["Desk", "MemoryFile"]
+
+log = logging.getLogger("silo")
+_LARGEST = 1e3  #: of a number received under DP=record
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never half there.
+
+    They are of one study: another may promise privacy to what this one left in the clear.
+    """
+
+    path: Path | None  #: None: kept in memory only (the in-process runner)
+    study: str = ""
+
+    def read(self) -> Arrays:
+        if self.path is None or not self.path.exists():
+            return {}
+        with safe_open(self.path, "numpy") as file:
+            whose = (file.metadata() or {}).get("study", "")
+        return load_file(self.path) if whose == self.study else {}
+
+    def write(self, arrays: Arrays) -> None:
+        if self.path is not None:
+            save_arrays(self.path, arrays, {"study": self.study})
+
+
+class Desk:
+    def __init__(self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None) -> None:
+        self._memory = memory
+        self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
+        self._view = replace(view, memory=dict(memory.read()))
+        self._method = method
+        self._last: tuple[Any, Answer] | None = None
+        self._last_ring: Ring | None = None
+        self._carried: dict[int, Mapping[str, Any]] = {}  # exchange -> what its answer left for later ones
+        self._charged: list[dict[str, Any]] = []
+
+    def exchange(self, index: int) -> Exchange:
+        if not 0 <= index < len(self._method.exchanges):
+            raise Refusal("undeclared-upload", f"{self._method.name} has no exchange number {index}")
+        return self._method.exchanges[index]
+
+    def caps(self, index: int, encoding: Encoding) -> list[float]:
+        """The widest clip ranges that a sum of this exchange may have."""
+        exchange, settings = self.exchange(index), self._view.settings
+        if settings.dp == "silo":
+            return list(ring.agreed_ranges(settings, self._method, exchange, encoding))
+        return [s.cap for s in exchange.masked.values()]
+
+    def answer(self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None) -> Answer:
+        """Compute, check, remember. Asked again for the same payload (a sum that failed), it answers the same.
+
+        `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
+        """
+        key = (heard.round, index, heard_hash)
+        exchange, settings = self.exchange(index), self._view.settings
+        noise = None
+        if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
+            noise = ring.check(settings, self._method, exchange, encoding, len(heard.cohort))
+        if self._last is not None and self._last[0] == key:
+            if noise != self._last_ring:
+                raise Refusal("tiny-sum", f"{exchange.name}: its noise was made for a sum over another number of silos")
+            return self._last[1]
+
+        def spend(what: str, event: Event) -> None:
+            self._ledger.charge(heard.round, exchange.name, what, event)
+
+        if settings.dp == "record":
+            _check_bounded(heard)
+        if noise is not None and encoding is not None:
+            spend("noisy sum", ring.charge_of(noise, exchange, encoding))
+        # An exchange stands on those before it, also when it is asked for again after later ones: a coordinator that
+        # crashed may begin the round anew, and must get the same answer.
+        self._carried = {k: v for k, v in self._carried.items() if k < index}
+        carry = {name: value for k in sorted(self._carried) for name, value in self._carried[k].items()}
+        answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
+        if settings.dp != "off":
+            answer = replace(answer, masked=_finite(answer.masked))
+        _check(exchange, answer)
+        if noise is not None:
+            secret = self._view.noise_key(heard.round, f"ring/{exchange.name}")
+            answer = replace(answer, masked=ring.noised(noise, answer.masked, secret))
+        for disclosure in exchange.disclosures:
+            why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
+            spend(disclosure.name, Free(why) if why else NonPrivate())
+        memory = self._view.memory if answer.memory is None else answer.memory
+        self._carried[index] = answer.carry
+        self._view = replace(self._view, memory=memory)
+        if answer.memory is not None:
+            self._memory.write(answer.memory)
+        if answer.notes:
+            figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
+            log.info("round %d, %s: %s", heard.round, exchange.name, figures)
+        self._last, self._last_ring, self._charged = (key, answer), noise, self._ledger.drain()
+        return answer
+
+    def charged(self) -> list[dict[str, Any]]:
+        """What the ledger was charged for the last answer; the same again when it is asked for again."""
+        return self._charged
+
+    def end_round(self) -> None:
+        self._carried.clear()
+        self._last = None
+
+
+def _check_bounded(heard: Heard) -> None:
+    """Before any record is looked at. A model of numbers near float32's end overflows where other records of a batch
+    have their padding, or rounds as they do, so that one record decides whether others count. None that was trained
+    comes near this.
+    """
+    for name, array in (*heard.common.items(), *heard.private.items()):
+        if array.dtype.kind == "f" and not (np.abs(array) <= _LARGEST).all():
+            raise Refusal(
+                "range-widening",
+                f"{name[:80]!r} as received holds NaN or numbers beyond {_LARGEST:g}: training diverged, lower LR, or "
+                "somebody made them so",
+            )
+
+
+def _finite(arrays: Arrays) -> Arrays:
+    """Nothing in place of what is no number: to refuse then would tell of the data what no noise covers."""
+    if all(np.isfinite(a).all() for a in arrays.values()):
+        return arrays
+    log.warning("what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead")
+    return {k: a if k == "weight" else np.zeros_like(a) for k, a in arrays.items()}
+
+
+def _check(exchange: Exchange, answer: Answer) -> None:
+    covered = {(d.name, d.channel) for d in exchange.disclosures}
+    for channel, arrays, declared in (
+        ("masked", answer.masked, exchange.masked),
+        ("sealed", answer.sealed, exchange.sealed),
+    ):
+        if list(arrays) != list(declared):
+            odd = sorted(set(arrays) ^ set(declared)) or list(arrays)
+            raise Refusal("undeclared-upload", f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}")
+        for name, array in arrays.items():
+            if (name.split("/")[0], channel) not in covered:
+                raise Refusal("undeclared-upload", f"{exchange.name}: no disclosure covers {channel} {name}")
+            spec = declared[name]
+            fits = len(array.shape) == len(spec.shape) and all(
+                want is None or want == got for want, got in zip(spec.shape, array.shape)
+            )
+            if not fits or array.dtype != np.dtype(spec.dtype):
+                got, want = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
+                raise Refusal("wrong-shape", f"{exchange.name}: {name} is {got}, declared {want}")
+            if channel == "masked" and not np.isfinite(array).all():
+                what = "holds NaN or infinity: training diverged, lower LR"
+                raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
+            if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
+                raise Refusal("weight-hog", f"{exchange.name}: a weight that is not between nothing and the agreed cap")

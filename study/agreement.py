@@ -1,0 +1,99 @@
+"""What a consortium agrees on before a run, as one hash; and the words in which a silo's operator is asked for consent.
+
+The hash is over the study's settings, the roster, what every machine must have alike (encoder, classes, the model
+before the first round) and the disclosures themselves, word for word. It is the one that coordinator and silo compare
+when a silo enrols, so what was agreed to is what runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from config.study import StudyFile
+from coordinator.checkpoint import model_sha256
+from coordinator.exchange import sum_assumption
+from crypto.identity.roster import Roster
+from methods import describe
+from methods.base import Method, derived_seed
+from silo.process import study_hash
+from study.prepare import Study
+
+__all__ = ["Agreed", "agreed", "page"]
+
+
+@dataclass(frozen=True)
+class Agreed:
+    study: StudyFile
+    roster: Roster
+    prepared: Study
+    content: Mapping[str, str]  #: beside the task's own: what else must be the same everywhere, by name
+
+    @property
+    def everything(self) -> dict[str, str]:
+        return {**self.prepared.task.agreement(), **self.content}
+
+    @property
+    def hash(self) -> bytes:
+        return study_hash(self.prepared.settings, self.everything)
+
+
+def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
+    settings = prepared.settings
+    model = model_sha256(prepared.method.init(derived_seed(settings.seed, "init")).model)
+    study.compare({**prepared.task.agreement(), "model": model})
+    content = {
+        "study file": study.digest,
+        "roster": roster.digest.hex(),
+        "common secret": roster.group.digest(roster.digest).hex() if roster.group is not None else "",
+        "model": model,
+        "disclosures": hashlib.sha256(json.dumps(_disclosures(prepared.method)).encode()).hexdigest(),
+    }
+    return Agreed(study, roster, prepared, content)
+
+
+def _disclosures(method: Method) -> list[dict[str, str]]:
+    return [
+        {"exchange": e.name, **vars(d), "readable_by": d.readable_by} for e in method.exchanges for d in e.disclosures
+    ]
+
+
+def page(of: Agreed) -> str:
+    """For whoever has to decide: who takes part, what leaves, who can read it, what it costs."""
+    s, about = of.prepared.settings, describe(of.prepared.method.name)
+    budget = f"epsilon {s.epsilon:g} at delta {s.delta:g}" if s.epsilon else f"noise {s.noise:g}"
+    privacy = (
+        "no noise is added: epsilon is infinite, and whoever has the model can ask it what it remembers"
+        if s.dp == "off"
+        else f"DP={s.dp}, {budget}, clip {s.clip:g}"
+    )
+    lines = [
+        f"Study        {of.study.title}",
+        f"Consortium   {of.roster.consortium}, roster version {of.roster.version} ({of.roster.fingerprint})",
+        f"Coordinator  {of.roster.coordinator.name}",
+        f"Silos        {', '.join(c.name for c in of.roster.silos)}",
+        f"Method       {s.method}: {about.summary}",
+        f"             {about.citation}",
+        f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
+        f"at least {max(3, s.minimum)} in every sum",
+        f"Privacy      {privacy}",
+        "",
+        "What a silo may send when it takes part in a round:",
+    ]
+    for i, d in enumerate(_disclosures(of.prepared.method), 1):
+        lines += [
+            f"  {i}. {d['name']} ({d['exchange']}, {d['channel']}): {d['shape']}",
+            f"     readable by: {d['readable_by']}",
+            f"     reveals:     {d['reveals']}",
+            f"     charged:     {d['privacy']}",
+        ]
+    lines += [
+        "",
+        f"Masks hide a silo's part of a sum as long as {sum_assumption(s)}.",
+        "Sentences, words and labels do not leave the silo.",
+        "",
+        f"Study hash   {of.hash.hex()}",
+    ]
+    return "\n".join(lines)

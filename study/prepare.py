@@ -1,0 +1,109 @@
+"""From settings to what both runners need: task, method, partition, each checked before anything starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from config.errors import UserError
+from config.load import with_task_defaults
+from config.settings import Settings
+from corpora.partition import Partition, cut
+from crypto.numbers.encoding import steps_of
+from crypto.sum.params import least_honest, policy_for
+from methods import adjusted, build
+from methods.base import Method, derived_seed
+from methods.dp.coverage import records_in
+from methods.dp.dpsgd import plan
+from methods.dp.sum_noise import ring_of
+from methods.tasks import load_task, task_name
+from methods.tasks.base import Task
+from privacy.discrete import table
+from privacy.sum_noise import Ring
+
+__all__ = ["Study", "planned_ring", "prepare", "warm", "write_partition"]
+
+
+_BINS = 20  #: of the histogram by silo
+
+
+@dataclass(frozen=True)
+class Study:
+    settings: Settings
+    task: Task
+    method: Method
+    partition: Partition
+
+
+def prepare(settings: Settings, holder: int | None = None) -> Study:
+    """`holder`: None where one corpus is cut among the silos; else the number of the silo that has all of it, or -1
+    for a coordinator, which needs no training data.
+    """
+    settings = adjusted(settings)
+    if holder is not None and task_name(settings) == "ner":  # its own corpus has the types that it has
+        settings = replace(settings, options={"tags": "all", **settings.options})
+    if holder is not None and task_name(settings) == "sentence":
+        # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's public.jsonl or empty.
+        settings = replace(settings, options={**settings.options, "public": 0.0})
+    task = load_task(settings)
+    settings = with_task_defaults(settings, task.name, task.natural_silos())
+    seed = derived_seed(settings.seed, "partition")
+    if holder is None:
+        partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+    else:
+        nothing = np.arange(0)
+        held = tuple(np.arange(task.train_size()) if i == holder else nothing for i in range(settings.silos))
+        partition = Partition(held, "own", seed)
+    task.divided(partition.indices)
+    method = build(settings.method, task, settings)
+    if not settings.secagg and not any(e.masked for e in method.exchanges):
+        raise UserError(f"SECAGG=off means nothing for {settings.method}: it sends nothing masked.")
+    return Study(settings, task, method, partition)
+
+
+def warm(study: Study) -> None:
+    """One tiny training step, so that forked silos find torch's optimizers and kernels already loaded."""
+    task = study.task
+    if study.settings.dp == "record":  # seconds, once here and not once in every silo: the noise that meets epsilon
+        held = (task.subset(ix) for ix in study.partition.indices)
+        for records in {records_in(study.settings, task, data) for data in held} - {0}:
+            plan(study.settings, records)
+    if study.settings.dp == "silo":
+        table(planned_ring(study).deviation)
+    some = task.subset(np.arange(min(2, task.train_size())))
+    model = task.new_model(0)
+    optimizer = task.optimizer(model, 0.1)
+    for batch in task.batches(some, 2, np.random.default_rng(0)):
+        task.loss(model, batch).backward()
+        optimizer.step()
+
+
+def planned_ring(study: Study) -> Ring:
+    """DP=silo: the noise of every sum in which nobody is missing from the start."""
+    s = study.settings
+    cohort = max(int(s.fraction * s.silos), 1)
+    honest = least_honest(cohort, policy_for(s.fraction), s.silos)
+    return ring_of(s, study.method, honest, steps_of(s.bits, cohort))
+
+
+def write_partition(run: Path, study: Study) -> None:
+    """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's coordinator does not."""
+    counts = [study.task.label_counts(indices).tolist() for indices in study.partition.indices]
+    content: dict[str, Any] = {
+        "spec": study.partition.spec,
+        "seed": study.partition.seed,
+        "note": study.partition.note,
+        "labels": list(study.task.labels),
+        "sizes": [len(ix) for ix in study.partition.indices],
+        "label_counts": counts,
+    }
+    measure = study.task.unit_measure()
+    if measure is not None:
+        edges = np.histogram_bin_edges(measure[1], bins=_BINS)
+        bars = [np.histogram(measure[1][ix], bins=edges)[0].tolist() for ix in study.partition.indices]
+        content["histogram"] = {"of": measure[0], "edges": edges.round(4).tolist(), "counts": bars}
+    (run / "partition.json").write_text(json.dumps(content) + "\n", "utf-8")

@@ -1,0 +1,329 @@
+"""Readers of documents: files made for the purpose, odd ones, broken ones, and CDR where it is to be had."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.errors import UserError
+from config.settings import Settings
+from corpora.document import read as documents
+from corpora.document.entropy import released
+from corpora.document.table import UNLINKED, Document, DocumentCorpus
+from corpora.splitting import sentence_spans
+from methods.tasks import task_name
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+TITLE, ABSTRACT = "Ünda and coughs.", "Ünda eased dry coughs. Later, wet coughs and fever came."
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def pubtator(*annotations: str, name: str = "1") -> str:
+    rows = [f"{name}|t|{TITLE}", f"{name}|a|{ABSTRACT}", *(f"{name}\t{a}" for a in annotations)]
+    return "\n".join(rows).replace(" / ", "\t") + "\n"
+
+
+USUAL = (
+    "0 / 4 / Ünda / Chemical / C1",
+    "9 / 15 / coughs / Disease / D0001",
+    "17 / 21 / Ünda / Chemical / C1",
+    "28 / 38 / dry coughs / Disease / D0002",
+    "47 / 57 / wet coughs / Disease / D0003|D0002",
+    "62 / 67 / fever / Disease / -1",
+    "CID / C1 / D0002",
+)
+
+
+def folder_of(tmp_path: Path, train: str, test: str = "", **more: str) -> Path:
+    folder = tmp_path / "corpus"
+    folder.mkdir(exist_ok=True)
+    (folder / "train.txt").write_text(train)
+    with gzip.open(folder / "test.txt.gz", "wt") as f:
+        f.write(test or train)
+    for name, text in more.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def said(d: Document) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(d.entities[p.head].id, d.entities[p.tail].id): p.relations for p in d.pairs}
+
+
+def only(corpus: DocumentCorpus, split: str = "test") -> Document:
+    (d,) = corpus.documents(split)
+    return d
+
+
+def pubtator_corpus(tmp_path: Path, *annotations: str, **more: str) -> DocumentCorpus:
+    train = "\n".join(pubtator(*annotations, name=str(n)) for n in range(1, 12))
+    return documents.load(str(folder_of(tmp_path, train, pubtator(*annotations), **more)))
+
+
+def test_pubtator_pairs_mentions_and_what_a_report_must_say(tmp_path: Path) -> None:
+    corpus = pubtator_corpus(tmp_path, *USUAL)
+    d = only(corpus)
+    assert said(d) == {("C1", "D0001"): (), ("C1", "D0002"): ("CID",), ("C1", "D0003"): ()}
+    texts = {e.id: [d.text[a:b] for a, b in e.mentions] for e in d.entities}
+    assert texts == {
+        "C1": ["Ünda", "Ünda"],
+        "D0001": ["coughs"],
+        "D0002": ["dry coughs", "wet coughs"],  # a mention of two concepts belongs to both
+        "D0003": ["wet coughs"],
+        UNLINKED: ["fever"],
+    }
+    sentences = [TITLE, "Ünda eased dry coughs.", "Later, wet coughs and fever came."]
+    assert [d.text[a:b].strip() for a, b in d.sentences] == sentences
+    assert [d.crosses(p) for p in d.pairs] == [False, False, True]
+    assert "unfiltered" in corpus.note and "12 mentions have no concept" in corpus.note
+    assert [corpus.counts(s).documents for s in ("train", "dev", "test")] == [9, 2, 1]
+    assert corpus.counts("test").mentions == 6 and corpus.counts("test").entities == 4
+
+
+def test_the_hypernym_filter_leaves_the_general_negative_out(tmp_path: Path) -> None:
+    places = ("C08.618\tD0001\tCough", "C08.618.010\tD0002\tDry cough", "C09.618\tD0003\tx", "C08\tD0009\ty")
+    tree = "\n".join(["Tree\tID\tName", *places])
+    corpus = pubtator_corpus(tmp_path, *USUAL, MeshTree_txt=tree)
+    d = only(corpus)
+    # D0001 stands above D0002, which is related; D0003 does not.
+    assert {d.entities[p.tail].id: p.counted for p in d.pairs} == {"D0001": False, "D0002": True, "D0003": True}
+    assert "hypernym-filtered with MeshTree.txt: 12 negative pairs" in corpus.note and "unfiltered" not in corpus.note
+    assert (corpus.counts("test").negative, corpus.counts("test").left_out) == (1, 1)
+    given = tmp_path / "tree.tsv"
+    given.write_text("\n".join("\t".join(reversed(row.split("\t")[:2])) for row in tree.splitlines()[1:]))
+    (tmp_path / "corpus" / "MeshTree.txt").unlink()
+    assert documents.load(str(tmp_path / "corpus"), str(given)).counts("test").left_out == 1  # columns the other way
+    given.write_text("nothing of the kind\n")
+    with pytest.raises(UserError, match="tree.tsv is no MeSH tree"):
+        documents.load(str(tmp_path / "corpus"), str(given))
+    with pytest.raises(UserError, match='"mesh".*nowhere'):
+        documents.load(str(tmp_path / "corpus"), "nowhere")
+
+
+def test_offsets_that_disagree_with_the_text_are_mended_and_told(tmp_path: Path) -> None:
+    wrong = ("8 / 14 / coughs / Disease / D0001", "30 / 40 / dry coughs / Disease / D0002")
+    corpus = pubtator_corpus(tmp_path, USUAL[0], *wrong, "CID / C1 / D0002")
+    d = only(corpus)
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["Ünda"], ["coughs"], ["dry coughs"]]
+    assert d.entities[1].mentions == ((9, 15),)  # the nearest of three
+    assert "24 mentions stood elsewhere" in corpus.note
+    with pytest.raises(UserError, match=r'train.txt, line 4: .*"headache" at 5-13 is nowhere in document 1'):
+        pubtator_corpus(tmp_path, USUAL[0], "5 / 13 / headache / Disease / D0001", "CID / C1 / D0001")
+
+
+def test_a_mistyped_concept_is_read_as_the_one_that_its_words_have_elsewhere(tmp_path: Path) -> None:
+    rows = ("0 / 4 / Ünda / Chemical / D003000", "17 / 21 / Ünda / Chemical / D003000f", USUAL[1])
+    corpus = pubtator_corpus(tmp_path, *rows, "28 / 38 / dry coughs / Disease / D007022x", "CID / D003000 / D0001")
+    d = only(corpus)
+    assert {e.id: len(e.mentions) for e in d.entities} == {"D003000": 2, "D0001": 1, "D007022x": 1}  # x: no other says
+    assert said(d) == {("D003000", "D0001"): ("CID",), ("D003000", "D007022x"): ()}
+    assert "12 mentions had stray letters behind their concept" in corpus.note
+
+
+def test_nested_and_overlapping_mentions_stay(tmp_path: Path) -> None:
+    nested = ("28 / 38 / dry coughs / Disease / D0002", "32 / 38 / coughs / Disease / D0001")
+    d = only(pubtator_corpus(tmp_path, USUAL[0], *nested, "CID / C1 / D0001"))
+    assert [e.mentions for e in d.entities] == [((0, 4),), ((28, 38),), ((32, 38),)]
+
+
+def test_relations_that_form_no_pair_are_counted(tmp_path: Path) -> None:
+    corpus = pubtator_corpus(tmp_path, *USUAL, "CID / C1 / D0777")
+    assert "12 relations are of concepts that form no candidate pair" in corpus.note
+
+
+def test_biored_relations_have_a_fifth_column_and_no_direction(tmp_path: Path) -> None:
+    rows = (
+        "0 / 4 / Ünda / ChemicalEntity / C1",
+        "9 / 15 / coughs / Variant / p|SUB|V|600|E",  # one identifier, though it has bars
+        "28 / 38 / dry coughs / ChemicalEntity / C2,C3",
+        "Association / C2 / C1 / Novel",
+        "Cotreatment / C1 / C2 / No",
+        "Association / C1 / p|SUB|V|600|E / No",
+    )
+    corpus = pubtator_corpus(tmp_path, *rows)
+    assert corpus.relations == ("Association", "Cotreatment")
+    assert said(only(corpus)) == {
+        ("C1", "p|SUB|V|600|E"): ("Association",),
+        ("C2", "p|SUB|V|600|E"): (),
+        ("C3", "p|SUB|V|600|E"): (),
+        ("C1", "C2"): ("Association", "Cotreatment"),
+        ("C1", "C3"): (),
+        ("C2", "C3"): (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("2\t0\t4\tÜnda\tChemical\tC1", 'document "2", of which'), ("1\tCID", "neither text"), ("no tabs", "document")],
+)
+def test_broken_lines_are_named(tmp_path: Path, line: str, says: str) -> None:
+    folder = folder_of(tmp_path, pubtator(*USUAL) + line + "\n")
+    with pytest.raises(UserError, match=rf"train.txt, line 10: .*{says}"):
+        documents.load(f"pubtator:{folder}")
+
+
+# DocRED
+
+
+def docred_row(labels: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    vertices = [
+        [
+            {"name": "Ann Lee", "sent_id": 0, "pos": [0, 2], "type": "PER"},
+            {"name": "Lee", "sent_id": 1, "pos": [0, 1], "type": "PER"},
+        ],
+        [{"name": "Rome", "sent_id": 1, "pos": [3, 4], "type": "LOC"}],
+        [{"name": "May", "sent_id": 0, "pos": [3, 4], "type": "TIME"}],
+    ]
+    return {
+        "title": "Ann",
+        "sents": [["Ann", "Lee", "in", "May", "."], ["Lee", "lives", "in", "Rome", "."]],
+        "vertexSet": vertices,
+        **({} if labels is None else {"labels": labels}),
+    }
+
+
+LABELS = [{"h": 0, "t": 1, "r": "P551", "evidence": [1]}, {"h": 0, "t": 1, "r": "P937", "evidence": []}]
+
+
+def docred_folder(tmp_path: Path, test_labels: list[dict[str, Any]] | None) -> Path:
+    folder = tmp_path / "docred"
+    folder.mkdir()
+    (folder / "train_annotated.json").write_text(json.dumps([docred_row(LABELS)] * 10))
+    (folder / "train_distant.json").write_text("[]")
+    (folder / "dev.json").write_text(json.dumps([docred_row(LABELS[:1])]))
+    (folder / "test.json").write_text(json.dumps([docred_row(test_labels)]))
+    (folder / "rel_info.json").write_text(json.dumps({"P551": "residence"}))
+    return folder
+
+
+def test_docred(tmp_path: Path) -> None:
+    corpus = documents.load(str(docred_folder(tmp_path, LABELS)))  # Re-DocRED: test has labels
+    d = only(corpus)
+    assert corpus.relations == ("P937", "residence")
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["Ann Lee", "Lee"], ["Rome"], ["May"]]
+    assert said(d)[("0", "1")] == ("residence", "P937") and len(d.pairs) == 6
+    assert {(p.head, p.tail): d.crosses(p) for p in d.pairs}[1, 2] is True
+    assert [corpus.counts(s).documents for s in ("train", "dev", "test")] == [10, 1, 1]
+
+
+def test_docred_without_test_labels_tests_on_dev_and_says_so(tmp_path: Path) -> None:
+    corpus = documents.load(str(docred_folder(tmp_path, None)))
+    assert "the dev split is the test here" in corpus.note
+    assert [corpus.counts(s).documents for s in ("train", "dev", "test")] == [9, 1, 1]
+    assert corpus.counts("test").relations == 1 and corpus.counts("dev").relations == 2
+
+
+def test_a_list_of_relations_fixes_them_and_their_order(tmp_path: Path) -> None:
+    folder = docred_folder(tmp_path, LABELS)
+    (folder / "relations.txt").write_text("residence\ncapital\nP937\n")
+    assert documents.load(str(folder)).relations == ("residence", "capital", "P937")
+    (folder / "relations.txt").write_text("residence\n")
+    with pytest.raises(UserError, match='"P937" is not listed'):
+        documents.load(str(folder))
+
+
+def test_docred_mentions_outside_their_sentence_are_refused(tmp_path: Path) -> None:
+    folder = docred_folder(tmp_path, LABELS)
+    row = docred_row(LABELS)
+    row["vertexSet"][1][0]["pos"] = [3, 9]
+    (folder / "test.json").write_text(json.dumps([docred_row(LABELS), row]))
+    with pytest.raises(UserError, match="test.json, document 1: .*entity 1 at words 3-9 of a sentence of 5"):
+        documents.load(str(folder))
+
+
+# One document a line: CHR as it is passed on
+
+
+def pairs_line(*labels: str) -> str:
+    entity = {
+        "a": ("water", "Chemical", "0:5", "1:6", "0:1"),
+        "b": ("salt", "Chemical", "2", "3", "0"),
+        "c": ("brine x", "Chemical", "6", "8", "1"),
+    }
+    ends = {0: ("a", "b"), 1: ("a", "c"), 2: ("b", "c")}
+    columns = ["77", "water and salt .|then water brine x ."]
+    for k, label in enumerate(labels):
+        columns += [label, "L2R", "CROSS", "0-1", "2-3"]
+        for e in ends[k]:
+            columns += [e, *entity[e]]
+    return "\t".join(columns)
+
+
+def test_pairs_by_line(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "\n".join([pairs_line("1:React:2", "1:NR:2", "not_include")] * 10))
+    assert documents.recognise(folder) == "pairs"
+    corpus = documents.load(str(folder))
+    d = next(corpus.documents("test"))
+    assert said(d) == {("a", "b"): ("React",), ("a", "c"): (), ("b", "c"): ()}
+    assert [p.counted for p in d.pairs] == [True, True, False]
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["water", "water"], ["salt"], ["brine x"]]
+    assert [d.crosses(p) for p in d.pairs] == [False, False, True]
+    assert "filtered by whoever made the files" in corpus.note
+    (folder / "train.txt").write_text(pairs_line("1:React:2") + "\tone more column\n")
+    with pytest.raises(UserError, match="train.txt, line 1: .*20 columns"):
+        documents.load(f"pairs:{folder}")
+
+
+def test_which_folders_are_documents(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, pubtator(*USUAL))
+    for method in ("fedlcc", "fedavg", "fedatt", "centralised"):
+        assert task_name(Settings(method=method, corpus=str(folder))) == "document"
+        assert task_name(Settings(method=method, corpus=f"pubtator:{folder}")) == "document"
+        assert task_name(Settings(method=method, corpus="document:documents=20")) == "document"
+    assert task_name(Settings(method="fedlcc")) == "document"
+    with pytest.raises(UserError, match='The method "lazymil" is for distant'):
+        task_name(Settings(method="lazymil", corpus="document"))
+    (folder / "train.txt").write_text("something else")
+    with pytest.raises(UserError, match="no document-relation format"):
+        documents.load(str(folder))
+    with pytest.raises(UserError, match="is not a folder"):
+        documents.load(str(tmp_path / "nowhere"))
+    (folder / "train.txt").unlink()
+    with pytest.raises(UserError, match="has no train file"):
+        documents.load(f"pubtator:{folder}")
+
+
+def test_sentences_end_where_no_mention_does() -> None:
+    text = "In E. Coli it grew. Then it died. 5 mg."
+    found = [text[a:b] for a, b in sentence_spans(text, [(3, 10)])]
+    assert found == ["In E. Coli it grew. ", "Then it died. ", "5 mg."]
+    assert [text[a:b] for a, b in sentence_spans(text)][0] == "In E. "
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not (SHARED / "cdr").is_dir(), reason="the real corpora are not here")
+def test_cdr_counts_are_the_published_ones() -> None:
+    """Documents, mentions, relations as the corpus' paper has them (Li et al. 2016, Table 2: 5203 + 4182 …).
+
+    Candidate pairs: all chemicals with all diseases of a document; what the hypernym filter leaves of them is the next
+    test's.
+    """
+    corpus = documents.load(str(SHARED / "cdr"))
+    counts = [corpus.counts(s) for s in ("train", "dev", "test")]
+    assert [c.documents for c in counts] == [500, 500, 500]
+    assert [c.mentions for c in counts] == [5203 + 4182, 5347 + 4244, 5385 + 4424]
+    assert [c.relations for c in counts] == [c.positive for c in counts] == [1038, 1012, 1066]
+    assert [c.negative for c in counts] == [4394, 4249, 4339]
+    # One clonidine of document 227508 is "D003000f"; as an entity of its own it would make two more negatives.
+    assert "1 mentions had stray letters" in corpus.note and "226 mentions have no concept" in corpus.note
+    assert "stood elsewhere" not in corpus.note
+    # The authors' code notes 4.3177 to 24.289 for CDR, with another splitter of sentences.
+    values = [released(d) for d in corpus.documents("train")]
+    assert min(values) == pytest.approx(4.317657676193542)
+    assert max(values) == pytest.approx(24.289, abs=0.05)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif("SOTTOVOCE_MESH_2017" not in os.environ, reason="SOTTOVOCE_MESH_2017 names no MeSH tree of 2017")
+def test_cdr_filtered_with_the_tree_of_2017_has_the_published_negatives() -> None:
+    """Published: 4202/4075/4138 (Christopoulou et al. 2019)."""
+    corpus = documents.load(str(SHARED / "cdr"), mesh=os.environ["SOTTOVOCE_MESH_2017"])
+    assert [corpus.counts(s).negative for s in ("train", "dev", "test")] == [4202, 4075, 4138]

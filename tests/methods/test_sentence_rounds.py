@@ -1,0 +1,402 @@
+"""Whole rounds: against references that read every silo's parameters, and with silos of every odd kind."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import load_file
+
+from bench.simulation.inprocess import InProcessChorus
+from config.errors import UserError
+from coordinator.exchange import Call, first_ranges, message_bytes
+from coordinator.loop import run_study
+from coordinator.runlog import RunLog, read_lines
+from crypto.sum.plain import PlainSum
+from methods import METHODS, adjusted, build, feded, module
+from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
+from methods.common.training import load, parameters, train
+from study.prepare import Study
+from tests.methods.small_sentence import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
+
+SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
+SIZES = [24, 12, 9]
+#: Fixed point loses up to 1e-8 a number; a round of training on top of it a little more.
+CLOSE = {"rtol": 0, "atol": 2e-6}
+
+
+def trained(study: Study, k: int, start: Arrays, round: int, loss: Callable[[Any, Any], torch.Tensor] | None) -> Arrays:
+    """Silo k's own parameters after local training: what the papers' servers read."""
+    task = study.task
+    view = SiloView(k, task, task.subset(study.partition.indices[k]), study.settings, b"")
+    model = load(task.new_model(0), start)
+    train(view, model, round, loss=loss)
+    return parameters(model)
+
+
+def initial(study: Study) -> Arrays:
+    return parameters(study.task.new_model(derived_seed(study.settings.seed, "init")))
+
+
+def assert_same(got: Arrays, expected: Arrays, **close: float) -> None:
+    assert sorted(got) == sorted(expected)
+    for name in expected:
+        np.testing.assert_allclose(got[name], expected[name], err_msg=name, **(close or CLOSE))
+
+
+def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
+    mu = 0.7
+    study = tiny_study("fedcmc", SILOS, rounds=2, options={"mu": mu, "weight_cap": 24})
+    theta = initial(study)
+    major = theta["classifier.weight"]
+    rows = []
+    for t in range(2):
+        m = torch.from_numpy(major.copy())
+
+        def loss(model: Any, batch: Any, m: torch.Tensor = m) -> torch.Tensor:
+            h = model.dropout(model.encode(*batch.inputs))
+            return F.cross_entropy(model.classifier(h), batch.relation) + mu * F.cross_entropy(h @ m.T, batch.relation)
+
+        each = [trained(study, k, theta, t, loss) for k in range(3)]
+        theta = {n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta}
+        theta = {n: v.astype(np.float32) for n, v in theta.items()}
+        rows = [e["classifier.weight"].astype(np.float64) for e in each]
+        classes = len(major)
+        chosen = []
+        for c in range(classes):
+            d = [
+                np.mean([r[c] @ r[i] / np.linalg.norm(r[c]) / np.linalg.norm(r[i]) for i in range(classes) if i != c])
+                for r in rows
+            ]
+            chosen.append(rows[int(np.argmin(d))][c])
+        major = np.stack(chosen).astype(np.float32)
+    got, folder = run(study)
+    # The first round's fixed-point rounding enters the second's training, where Adam may turn a gradient of nearly zero
+    # into a step: a few numbers then differ by a part of a step (5e-4), all others by next to nothing.
+    assert_same(got, theta, rtol=0, atol=1e-4)
+    assert np.mean(np.concatenate([np.abs(got[n] - theta[n]).ravel() for n in theta])) < 1e-6
+    np.testing.assert_allclose(memory_of(folder)["major"], major, rtol=0, atol=1e-4)
+    assert any(not np.allclose(major, r, atol=1e-3) for r in rows)  # not simply one silo's whole classifier
+
+
+@pytest.mark.parametrize("lost", [None, 1])
+def test_fedatt_equals_a_server_that_reads_every_model(lost: int | None) -> None:
+    """Also when a silo is lost between its norms and its update: then the softmax is over those who are left."""
+    study = tiny_study("fedatt", SILOS, options={"eps": 0.8})
+    start = initial(study)
+    here = [k for k in range(3) if k != lost]
+    each = [trained(study, k, start, 0, None) for k in here]
+    expected = {}
+    for name, w in start.items():
+        s = np.array([math.sqrt(float(((w - e[name]).astype(np.float64) ** 2).sum())) for e in each])
+        a = np.exp(s) / np.exp(s).sum()
+        step = sum(a_k * (w.astype(np.float64) - e[name]) for a_k, e in zip(a, each))
+        expected[name] = (w - 0.8 * step).astype(np.float32)
+    absent = {(0, 1): frozenset({lost})} if lost is not None else None
+    assert_same(run(study, absent)[0], expected)
+
+
+def test_fedatt_with_equal_distances_is_the_uniform_mean() -> None:
+    """Three silos with the same one batch and no dropout move equally far: eps = 1 gives FedAvg's model."""
+    still = copy.deepcopy(tiny_checkpoint().backbone)
+    for part in still.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    task = tiny_task(dropout=0.0)
+    task.checkpoint = replace(task.checkpoint, backbone=still)
+    same = [[0, 1, 2, 3]] * 3
+    got = run(tiny_study("fedatt", same, task))[0]
+    assert_same(got, run(tiny_study("fedavg", same, task, options={"weight_cap": 4}))[0])
+
+
+@pytest.mark.parametrize("channel", ["sealed", "masked"])
+def test_feded_is_one_pass_of_distillation_on_the_mean_of_predictions(channel: str) -> None:
+    task = tiny_task("feded")
+    options = {"logits": channel, "logit_bits": 32, "tau": 2.0}
+    study = tiny_study("feded", SILOS, task, options=options)
+    start, s = initial(study), study.settings
+    z = np.zeros((task.size(task.public), len(task.labels)))
+    for k in range(3):
+        model = load(task.new_model(0), trained(study, k, start, 0, None)).eval()
+        rows = task.batch(task.public, np.arange(task.size(task.public)))
+        with torch.no_grad():
+            z += np.clip(F.log_softmax(model(*rows.inputs), -1).numpy(), -20, 0) / 3
+    q = torch.softmax(torch.from_numpy(z) / 2.0, -1).float()
+    student = load(task.new_model(0), start)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=s.lr, weight_decay=0.01)
+    torch.manual_seed(derived_seed(s.seed, "distil dropout", 0))
+    student.train()
+    seen: list[int] = []
+    for rows_ in task.batch_rows(task.public, s.batch, np.random.default_rng(derived_seed(s.seed, "distil", 0))):
+        batch = task.batch(task.public, rows_)
+        log_p = F.log_softmax(student(*batch.inputs), -1)
+        kl = (q[rows_] * (q[rows_].log() - log_p)).sum(-1)
+        loss = (kl - log_p[torch.arange(len(rows_)), batch.relation]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen += rows_.tolist()
+    assert sorted(seen) == list(range(task.size(task.public)))  # one pass, every sentence once
+    assert_same(run(study)[0], parameters(student), rtol=0, atol=2e-4)  # Adam magnifies rounding of near-zero gradients
+
+
+def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
+    study = tiny_study("feded", SILOS, tiny_task("feded"))
+    (exchange,) = study.method.exchanges
+    assert not exchange.masked
+    spec = exchange.sealed["predictions"]
+    assert list(exchange.sealed) == ["predictions"]
+    assert (spec.shape, spec.dtype) == ((15, len(study.task.labels)), "uint8")
+
+
+def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step() -> None:
+    """Twenty silos: few value bits are left of a lane, and yet no rotation carries predictions out of their range."""
+    silos, task = [[i] for i in range(20)], tiny_task("feded")
+    asked = tiny_study("feded", silos, task, options={"logits": "masked"}).settings
+    settings = adjusted(asked)
+    assert settings.bits == 16
+    assert adjusted(replace(asked, options={"logits": "masked", "logit_bits": 32})).bits == 32
+    exchange = build("feded", task, settings).exchanges[0]
+    call = Call(0, 0, exchange, Broadcast({}), tuple(range(20)), first_ranges(settings, exchange), settings.bits)
+    rng = np.random.default_rng(3)
+    log_p = F.log_softmax(torch.from_numpy(rng.normal(0, 8, (20, 15, len(task.labels)))), -1).numpy()
+    plain = PlainSum(call.encoding())
+    for each in log_p:
+        plain.add(call.encoding().encode([feded.encode(each, feded.Options(logits="masked"))], b""))
+    folded = Folded(0, tuple(range(20)), call.total(plain.result(20)))
+    got = feded.ensemble(folded, feded.Options(logits="masked"))
+    step = 10 / (65535 // 40)
+    assert np.abs(got - np.clip(log_p, -20, 0).mean(axis=0)).max() <= step / 2 + 1e-6
+    assert message_bytes(call, folded)["up"] == 20 * 2 * (-(-15 * len(task.labels) // 4) * 4)
+
+
+@pytest.mark.parametrize("method", ["fedcmc", "fedatt"])
+def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
+    """It tells one silo alone that everything is its own, and the others nothing: the sum is that silo's."""
+    study = tiny_study(method, SILOS)
+    first, second = study.method.exchanges
+    told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
+    key = "won" if method == "fedcmc" else "attention"
+    total: dict[str, np.ndarray] = {}
+    carried = []
+    for k, indices in enumerate(study.partition.indices):
+        view = SiloView(k, study.task, study.task.subset(indices), study.settings, b"")
+        carry = first.answer(view, told).carry
+        carried.append(carry)
+        size = len(study.task.labels) if method == "fedcmc" else len(carry["update"])
+        lie = np.full(size, k == 1, np.uint8 if method == "fedcmc" else np.float32)
+        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, {key: lie})).masked
+        total = {n: total.get(n, 0) + v for n, v in sent.items()}
+    own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
+    for name, value in own.items():
+        np.testing.assert_array_equal(total[name if method == "fedcmc" else f"update/{name}"], value)
+    assert "unless the coordinator lies" in second.disclosures[0].readable_by
+
+
+def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    _, second = study.method.exchanges
+    state = study.method.init(0)
+    winner = np.array([0, 2, 0] + [1] * (len(study.task.labels) - 3))
+    state = replace(state, memory={**state.memory, "winner": winner})
+    said = second.broadcast(state, 0, (0, 1, 2))
+    assert said.common == {}
+    assert said.private[0]["won"].tolist()[:3] == [1, 0, 1]
+    assert said.private[2]["won"].tolist() == [0, 1] + [0] * (len(study.task.labels) - 2)
+    rows = np.ones((len(study.task.labels), 16), np.float32)
+    view = SiloView(2, study.task, None, study.settings, b"", carry={"classifier": rows})
+    sent = second.answer(view, Heard(0, (0, 1, 2), {}, said.private[2])).masked["rows"]
+    assert sent[1].tolist() == [1.0] * 16
+    assert np.count_nonzero(sent) == 16
+
+
+def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    before = study.method.init(derived_seed(0, "init")).memory["major"]
+    _, whole = run(study)
+    major = memory_of(whole)["major"]
+    owners = [
+        int(np.argmin([np.abs(trained_rows[c] - major[c]).max() for trained_rows in _classifiers(study)]))
+        for c in range(len(major))
+    ]
+    lost = owners[0]
+    _, folder = run(tiny_study("fedcmc", SILOS), absent={(0, 1): frozenset({lost})})
+    after = memory_of(folder)["major"]
+    for c, owner in enumerate(owners):
+        np.testing.assert_allclose(after[c], before[c] if owner == lost else major[c], atol=1e-6)
+
+
+def _classifiers(study: Study) -> list[np.ndarray]:
+    start = initial(study)
+    m = torch.from_numpy(start["classifier.weight"].copy())
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        h = model.dropout(model.encode(*batch.inputs))
+        return F.cross_entropy(model.classifier(h), batch.relation) + F.cross_entropy(h @ m.T, batch.relation)
+
+    return [trained(study, k, start, 0, loss)["classifier.weight"] for k in range(3)]
+
+
+def test_moon_skips_its_term_the_first_time_and_remembers_its_own_model() -> None:
+    study = tiny_study("moon", SILOS, options={"weight_cap": 24})
+    plain = tiny_study("fedavg", SILOS, options={"weight_cap": 24})
+    got, folder = run(study)
+    assert_same(got, run(plain)[0])  # first participation: FedAvg
+    kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
+    kept = {k.removeprefix("last/"): v for k, v in kept.items() if k.startswith("last/")}
+    assert_same(kept, trained(study, 1, initial(study), 0, None), rtol=0, atol=0)
+    twice = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24}))[0]
+    without = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24, "mu": 0.0}))[0]
+    assert not np.allclose(twice["classifier.weight"], without["classifier.weight"], atol=1e-6)
+
+
+def test_scaffold_variate_is_the_gradient_at_the_received_model() -> None:
+    study = tiny_study("scaffold", SILOS)
+    _, folder = run(study)
+    task, start = study.task, initial(study)
+    model = load(task.new_model(0), start).eval()
+    mean: dict[str, np.ndarray] = {}
+    for k in range(3):
+        data = task.subset(study.partition.indices[k])
+        model.zero_grad()
+        task.loss(model, task.batch(data, np.arange(len(SILOS[k])))).backward()
+        for n, p in model.named_parameters():
+            mean[n] = mean.get(n, 0) + p.grad.numpy() / 3
+    got = memory_of(folder)
+    for n, g in mean.items():
+        np.testing.assert_allclose(got[f"c/{n}"], g, atol=1e-5, err_msg=n)
+
+
+def test_public_only_hears_nothing_from_the_silos() -> None:
+    study = tiny_study("public_only", SILOS, tiny_task("feded"))
+    a = run(study)[0]
+    b = run(tiny_study("public_only", [[0], [1], [2]], tiny_task("feded")))[0]
+    assert_same(a, b, rtol=0, atol=0)
+    assert not np.allclose(a["classifier.weight"], initial(study)["classifier.weight"])
+
+
+# Silos of every odd kind
+
+SENTENCE_METHODS = [m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")]
+
+
+def odd_silos() -> list[list[int]]:
+    """Ordinary, empty, one example, one class; and together they lack a class that the labels have."""
+    train = tiny_content().splits["train"]
+    label = [e.relation for e in train]
+    missing = min(set(label), key=label.count)
+    one_class = [i for i, r in enumerate(label) if r == "reveals"]
+    ordinary = [i for i in range(30) if label[i] not in (missing, "reveals")]
+    alone = next(i for i in range(30, 60) if label[i] not in (missing, "reveals"))
+    return [ordinary, [], [alone], one_class]
+
+
+@pytest.mark.parametrize("method", SENTENCE_METHODS)
+def test_odd_silos(method: str) -> None:
+    silos = odd_silos()
+    study = tiny_study(method, silos, rounds=2, batch=8)
+    present = {int(x) for ix in study.partition.indices for x in study.task.partition_keys()["label"][ix]}
+    assert len(present) < len(study.task.labels)  # a class that nobody has
+    got, _ = run(study)
+    start = initial(study)
+    assert all(np.isfinite(v).all() for v in got.values())
+    assert any(not np.array_equal(got[k], start[k]) for k in start)
+
+
+class _LateSilo(InProcessChorus):
+    """Silo 3 is not there before round `first`."""
+
+    first = 1
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(i for i in super().present() if i != 3 or self.counter.round >= self.first)
+
+
+def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[dict[str, Any]]]:
+    study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
+    chorus = _LateSilo(study, RunLog(folder))
+    chorus.first = first
+    run_study(study.method, study.task, study.settings, chorus, RunLog(folder))
+    state = load_file(folder / "checkpoint" / "state.safetensors")
+    return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(folder / "rounds.jsonl")
+
+
+@pytest.mark.parametrize("method", SENTENCE_METHODS)
+def test_a_silo_that_joins_late(method: str, tmp_path: Path) -> None:
+    """It comes in the second round, without the memory that others have of the first, and counts from then on."""
+    (tmp_path / "late").mkdir()
+    (tmp_path / "never").mkdir()
+    got, rounds = _joined_late(method, tmp_path / "late", first=1)
+    assert ["silo-003" in r["survivors"] for r in rounds] == [False, True, True]
+    assert all(np.isfinite(v).all() for v in got.values())
+    without, _ = _joined_late(method, tmp_path / "never", first=99)
+    assert any(not np.array_equal(got[k], without[k]) for k in got)
+
+
+@pytest.mark.parametrize("method", ["local", "centralised", "public_only"])
+def test_references_with_odd_silos(method: str) -> None:
+    silos = odd_silos() if method != "centralised" else [sum(odd_silos(), [])]
+    _, folder = run(tiny_study(method, silos, rounds=2, batch=8, secagg=False))
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert 0.0 <= summary["value"] <= 1.0
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedcmc", "moon", "fedrs", "fedlc", "fedprox", "scaffold"])
+def test_all_silos_empty_changes_nothing(method: str) -> None:
+    study = tiny_study(method, [[], [], []])
+    assert_same(run(study)[0], initial(study), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "moon", "fedrs", "fedlc", "fedcmc"])
+def test_an_empty_silo_has_no_weight(method: str) -> None:
+    with_empty = run(tiny_study(method, [*SILOS, []], options={"weight_cap": 24}))[0]
+    without = run(tiny_study(method, SILOS, options={"weight_cap": 24}))[0]
+    assert_same(with_empty, without)
+
+
+@pytest.mark.parametrize("method", ["centralised", "local"])
+def test_the_references_run_on_sentences(method: str) -> None:
+    silos = [list(range(30))] if method == "centralised" else SILOS
+    study = tiny_study(method, silos, secagg=False, options={"of": "fedrs"} if method == "local" else {})
+    _, folder = run(study)
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    assert summary["method"] == method
+    assert set(summary["per_class"]) <= set(study.task.labels) - {"None"}
+
+
+def test_local_refuses_a_method_that_keeps_more_than_a_model() -> None:
+    with pytest.raises(UserError, match="fedcmc"):
+        tiny_study("local", SILOS, options={"of": "fedcmc"})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        ("feded", {"logits": "plain"}, "sealed or masked"),
+        ("feded", {"logit_bits": 12}, "32, 16 or 8"),
+        ("feded", {"tau": 0.0}, "above 0"),
+        ("fedcmc", {"vectors": "best"}, "major, minor or random"),
+        ("fedatt", {"norm": "nuclear"}, "frobenius or spectral"),
+        ("scaffold", {"variate": "both"}, "gradient or drift"),
+    ],
+)
+def test_options_are_checked(method: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        tiny_study(method, SILOS, options=options)
+
+
+def test_feded_needs_a_public_set() -> None:
+    content = tiny_content()
+    splits = {**content.splits, "public": []}
+    task = tiny_task("feded", type(content)(content.name, content.note, content.relations, content.none, splits))
+    with pytest.raises(UserError, match="public set"):
+        build("feded", task, tiny_study("fedavg", SILOS, task).settings)
