@@ -1,7 +1,7 @@
 """`sottovoce compare RUN RUN…` and `make compare METHODS="…" SEEDS=3`: one page over many runs.
 
-`make compare` keeps the runs it makes in COMPARE/<hash of their settings>, so that started again it runs only what is
-missing, and another TARGET or BANDWIDTH costs nothing.
+`make compare` keeps the runs it makes in COMPARE/<hash of their settings>, so that started again it
+runs only what is missing, and another TARGET or BANDWIDTH costs nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from report.pages.compare import compare_page, grouped
 __all__ = ["compare_runs", "main"]
 
 
-def compare_runs(runs: Sequence[Path], output: Path, target: float = 0.0, bandwidth: float = 1e6) -> Path:
+def compare_runs(
+    runs: Sequence[Path], output: Path, target: float = 0.0, bandwidth: float = 1e6
+) -> Path:
     """The page over these run folders; those of one method are its seeds."""
     if bandwidth <= 0:
         raise UserError("The bandwidth must be above 0 bytes per second.")
@@ -36,7 +38,9 @@ def compare_runs(runs: Sequence[Path], output: Path, target: float = 0.0, bandwi
     metrics = {(f.summary["task"], f.summary["metric"]) for f in files}
     if len(metrics) > 1:
         found = ", ".join(sorted(f"{task}: {metric}" for task, metric in metrics))
-        raise UserError(f"These runs were not measured alike ({found}); compare runs of one task and metric.")
+        raise UserError(
+            f"These runs were not measured alike ({found}); compare runs of one task and metric."
+        )
     try:
         output.write_text(compare_page(grouped(files), target, bandwidth), "utf-8")
     except OSError as e:
@@ -51,7 +55,9 @@ def _ensured(folder: Path, words: tuple[str, ...]) -> Path:
         command = [sys.executable, "-m", "cli.main", "simulate", *words, f"OUT={out}"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if done.returncode:
-            raise UserError(f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}")
+            raise UserError(
+                f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}"
+            )
     return out / "latest"
 
 
@@ -71,7 +77,13 @@ def run_missing(
 
 def main(words: list[str]) -> None:
     say = Console()
-    table = {"METHODS": "", "SEEDS": "3", "TARGET": "0", "BANDWIDTH": "1e6", "COMPARE": "runs/compare"}
+    table = {
+        "METHODS": "",
+        "SEEDS": "3",
+        "TARGET": "0",
+        "BANDWIDTH": "1e6",
+        "COMPARE": "runs/compare",
+    }
     extra = [w for w in words if w.partition("=")[0] not in table]
     table |= {n: v for n, _, v in (w.partition("=") for w in words) if n in table}
     try:
@@ -81,7 +93,9 @@ def main(words: list[str]) -> None:
         try:
             target, bandwidth = float(table["TARGET"]), float(table["BANDWIDTH"])
         except ValueError:
-            raise UserError("TARGET and BANDWIDTH must be numbers (a dev metric; bytes per second).") from None
+            raise UserError(
+                "TARGET and BANDWIDTH must be numbers (a dev metric; bytes per second)."
+            ) from None
         folder = Path(table["COMPARE"])
         folder.mkdir(parents=True, exist_ok=True)
         runs = run_missing(methods, seed_list(table["SEEDS"]), tuple(extra), folder, say)

@@ -1,4 +1,6 @@
-"""Coordinator and silo as programs of their own, on one machine or on many: the same code that `simulate` forks."""
+"""Coordinator and silo as programs of their own, on one machine or on many: the same code that
+`simulate` forks.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,15 @@ from study.prepare import prepare
 from wire.keyring import Keyring
 from wire.passphrase import open_keys, passphrase_for
 
-__all__ = ["Machine", "coordinator_study", "rules_of", "run_coordinator", "run_silo", "show_study", "silo_study"]
+__all__ = [
+    "Machine",
+    "coordinator_study",
+    "rules_of",
+    "run_coordinator",
+    "run_silo",
+    "show_study",
+    "silo_study",
+]
 
 log = logging.getLogger("silo")
 _GRACE = 30.0  #: seconds for a silo whose connection ended to come back into the exchange it was in
@@ -67,14 +77,20 @@ def _built_in(corpus: str) -> bool:
 
 
 def _local(study: StudyFile, roster: Roster, own: dict[str, str]) -> tuple[Settings, bool]:
-    """The study's settings with what is this machine's, and whether the corpus is one that all silos cut alike."""
+    """The study's settings with what is this machine's, and whether the corpus is one that all
+    silos cut alike.
+    """
     if not _built_in(study.settings.corpus):
-        raise UserError(f"{study.path}: corpus may only be a built-in one, for a trial; folders are a machine's own.")
+        raise UserError(
+            f"{study.path}: corpus may only be a built-in one, for a trial; folders are a machine's own."
+        )
     given: dict[str, Any] = {k: v for k, v in own.items() if v}
     settings = replace(study.with_silos(len(roster.silos)), **given)
     check(settings)
     if given.get("corpus") and _built_in(given["corpus"]):
-        raise UserError("A machine's own corpus is a folder; a built-in one is named in the study file, for a trial.")
+        raise UserError(
+            "A machine's own corpus is a folder; a built-in one is named in the study file, for a trial."
+        )
     return settings, "corpus" not in given
 
 
@@ -86,12 +102,18 @@ def coordinator_study(study: StudyFile, roster: Roster, machine: Machine) -> Agr
 def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
     """The study as this silo would run it; a sentence where one of its own rules forbids it."""
     study = read_study(site.study)
-    own = {"corpus": site.corpus, "encoder": site.encoder, "seq2seq": site.seq2seq, "vectors": site.vectors}
+    own = {
+        "corpus": site.corpus,
+        "encoder": site.encoder,
+        "seq2seq": site.seq2seq,
+        "vectors": site.vectors,
+    }
     own["metrics"] = site.metrics
     settings, cut_alike = _local(study, home.roster, own)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read
     prepared = prepare(rules.applied(settings), None if cut_alike else home.index)
-    rules.check(prepared.settings, len(home.roster.silos))  # again: now what the study left open is known
+    # again: now what the study left open is known
+    rules.check(prepared.settings, len(home.roster.silos))
     return agreed(study, home.roster, prepared)
 
 
@@ -101,7 +123,9 @@ def rules_of(limits: OwnLimits) -> Rules:
     return Rules(**values, hours=hours)
 
 
-def run_coordinator(study: Path, machine: Machine, listen: str, wait: float, console: Console) -> int:
+def run_coordinator(
+    study: Path, machine: Machine, listen: str, wait: float, console: Console
+) -> int:
     _one_thread()
     log_to(sys.stderr)
     host, _, port = listen.rpartition(":")
@@ -109,13 +133,20 @@ def run_coordinator(study: Path, machine: Machine, listen: str, wait: float, con
         raise UserError(f'--listen must be HOST:PORT, not "{listen}".')
     keys = open_keys(machine.home)
     if keys.card.role != "coordinator":
-        raise UserError(f"{machine.home} has the keys of a {keys.card.role}; a coordinator needs keys of its own.")
+        raise UserError(
+            f"{machine.home} has the keys of a {keys.card.role}; a coordinator needs keys of its own."
+        )
     of = coordinator_study(read_study(study), _pinned(keys), machine)
-    # A study is run once, so its hash names its run: whoever starts the program again goes on with that one.
+    # A study is run once, so its hash names its run: whoever starts the program again goes on with
+    # that one.
     settings, name = replace(of.prepared.settings, port=int(port)), f"study-{of.hash.hex()[:12]}"
     run = Path(settings.out) / name
     if (run / "summary.json").is_file():
-        console.print(f"this study is finished; its report: {run / 'report.html'}", soft_wrap=True, highlight=False)
+        console.print(
+            f"this study is finished; its report: {run / 'report.html'}",
+            soft_wrap=True,
+            highlight=False,
+        )
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command(), name)
@@ -180,7 +211,9 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
 
 
 def _guarded(program: Callable[..., int]) -> Callable[..., int]:
-    """An error of our own ends in the log without its message, which may have somebody's data in it."""
+    """An error of our own ends in the log without its message, which may have somebody's data in
+    it.
+    """
 
     @functools.wraps(program)
     def guarded(*arguments: Any, **named: Any) -> int:
@@ -198,10 +231,14 @@ def _guarded(program: Callable[..., int]) -> Callable[..., int]:
 
 
 def _consent(home: Home, of: Agreed, accept: str, console: Console) -> None:
-    """Nothing is sent before the operator has agreed to this very study; what was agreed to is kept."""
+    """Nothing is sent before the operator has agreed to this very study; what was agreed to is
+    kept.
+    """
     wanted = of.hash.hex()
     if accept and accept != wanted:
-        raise UserError(f"--accept names another study than this one, whose hash is {wanted}; nothing was sent.")
+        raise UserError(
+            f"--accept names another study than this one, whose hash is {wanted}; nothing was sent."
+        )
     if home.agreed_to(wanted):
         console.print("this silo agreed to it before (consents.jsonl)", highlight=False)
     elif accept:
@@ -217,7 +254,9 @@ def _consent(home: Home, of: Agreed, accept: str, console: Console) -> None:
 def _wait_for_hours(rules: Rules, console: Console) -> None:
     if rules.hours is None or not (seconds := rules.hours.seconds_until(time.localtime())):
         return
-    console.print(f"outside this silo's hours ({rules.hours}); it dials when they begin", highlight=False)
+    console.print(
+        f"outside this silo's hours ({rules.hours}); it dials when they begin", highlight=False
+    )
     log.info("waits %d s for its hours (%s)", seconds, rules.hours)
     while rules.hours.seconds_until(time.localtime()):
         time.sleep(min(30.0, rules.hours.seconds_until(time.localtime()) or 1.0))

@@ -1,4 +1,5 @@
-"""`sottovoce doctor`: is this machine fit to take part? One line per check: ok, warn or fail, and what to do.
+"""`sottovoce doctor`: is this machine fit to take part? One line per check: ok, warn or fail, and
+what to do.
 
 Everything is looked at that can be without taking part: nothing is enrolled, charged or written.
 """
@@ -47,7 +48,9 @@ class Line:
     todo: str = ""
 
     def __str__(self) -> str:
-        return f"{self.status:<5} {self.check:<11} {self.text}" + (f" -> {self.todo}" if self.todo else "")
+        return f"{self.status:<5} {self.check:<11} {self.text}" + (
+            f" -> {self.todo}" if self.todo else ""
+        )
 
 
 def examine(config: Path, machine: Machine, listen: str, console: Console) -> int:
@@ -109,9 +112,22 @@ def _keys(home: Path, role: str) -> tuple[Keyring | None, list[Line]]:
     except UserError as e:
         todo = f"sottovoce keys new {home} --name NAME --role {role}, or restore it"
         return None, [Line("fail", "keys", str(e), todo)]
-    lines = [Line("ok", "keys", f"{keys.card.name} ({keys.card.role}), fingerprint {keys.card.fingerprint}")]
+    lines = [
+        Line(
+            "ok",
+            "keys",
+            f"{keys.card.name} ({keys.card.role}), fingerprint {keys.card.fingerprint}",
+        )
+    ]
     if keys.card.role != role:
-        lines = [Line("fail", "keys", f"{home} has the keys of a {keys.card.role}", f"give the folder of a {role}")]
+        lines = [
+            Line(
+                "fail",
+                "keys",
+                f"{home} has the keys of a {keys.card.role}",
+                f"give the folder of a {role}",
+            )
+        ]
     for folder in (home, home / "keys"):
         mode = folder.stat().st_mode & 0o777
         if mode & 0o077:
@@ -128,10 +144,17 @@ def _roster(keys: Keyring | None) -> tuple[Roster | None, Line]:
     try:
         roster = keys.pinned()
     except (RosterRefused, KeyFileError) as e:
-        return None, Line("fail", "roster", str(e), "get the version in force, compare it, sottovoce roster pin")
+        return None, Line(
+            "fail", "roster", str(e), "get the version in force, compare it, sottovoce roster pin"
+        )
     text = f"version {roster.version} ({roster.fingerprint}), {len(roster.silos)} silos"
     if (keys.path / "next").exists():
-        return roster, Line("warn", "roster", text + "; new keys wait in next/", "put their card into the next version")
+        return roster, Line(
+            "warn",
+            "roster",
+            text + "; new keys wait in next/",
+            "put their card into the next version",
+        )
     return roster, Line("ok", "roster", text)
 
 
@@ -141,7 +164,9 @@ def _study(read: Callable[[], Agreed]) -> tuple[Agreed | None, Line]:
         of = read()
     except UserError as e:
         return None, Line("fail", "study", str(e), "correct the file that it names")
-    return of, Line("ok", "study", f"{of.study.title}: {of.prepared.settings.method}, hash {of.hash.hex()}")
+    return of, Line(
+        "ok", "study", f"{of.study.title}: {of.prepared.settings.method}, hash {of.hash.hex()}"
+    )
 
 
 def _content(of: Agreed, index: int | None) -> Iterator[Line]:
@@ -150,16 +175,23 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
     if index is None:
         yield Line("ok", "corpus", f"{study.task.corpus_name} can be read")
     elif units:
-        yield Line("ok", "corpus", f"{study.task.corpus_name} can be read: {units} training examples are this silo's")
+        yield Line(
+            "ok",
+            "corpus",
+            f"{study.task.corpus_name} can be read: {units} training examples are this silo's",
+        )
     else:
         text = f"{study.task.corpus_name} has no training example"
         yield Line("warn", "corpus", text, "check corpus in the silo's file")
     for name, value in {**study.task.agreement(), "model": of.content["model"]}.items():
-        pinned = "as the study file says" if name in of.study.hashes else "compared when the silo enrols"
+        pinned = (
+            "as the study file says" if name in of.study.hashes else "compared when the silo enrols"
+        )
         yield Line("ok", "checkpoint", f"{name} {value[:16]}…, {pinned}")
     model = study.task.new_model(0)
     size = sum(p.numel() * 4 for p in model.parameters())
-    yield _memory(_BASE_BYTES + 8 * size)  # weights, gradients, two moments; the model heard, the update, its coding
+    # weights, gradients, two moments; the model heard, the update, its coding
+    yield _memory(_BASE_BYTES + 8 * size)
 
 
 def _memory(needed: int) -> Line:
@@ -176,7 +208,9 @@ def _memory(needed: int) -> Line:
 def _consent(home: Home, of: Agreed) -> Line:
     if home.agreed_to(of.hash.hex()):
         return Line("ok", "consent", "this silo agreed to the study")
-    return Line("warn", "consent", "this silo has not agreed to the study yet", f"--accept {of.hash.hex()}")
+    return Line(
+        "warn", "consent", "this silo has not agreed to the study yet", f"--accept {of.hash.hex()}"
+    )
 
 
 def _disk(place: Path) -> Line:
@@ -184,8 +218,17 @@ def _disk(place: Path) -> Line:
     free = shutil.disk_usage(there).free
     text = f"{free >> 20} MB are free where {place} is"
     if free < _DISK_BYTES:
-        return Line("fail", "disk", text, f"free at least {_DISK_BYTES >> 20} MB: a silo that cannot write stops")
-    return Line("warn", "disk", text, "watch it") if free < 5 * _DISK_BYTES else Line("ok", "disk", text)
+        return Line(
+            "fail",
+            "disk",
+            text,
+            f"free at least {_DISK_BYTES >> 20} MB: a silo that cannot write stops",
+        )
+    return (
+        Line("warn", "disk", text, "watch it")
+        if free < 5 * _DISK_BYTES
+        else Line("ok", "disk", text)
+    )
 
 
 def _port(listen: str) -> Line:
@@ -195,7 +238,12 @@ def _port(listen: str) -> Line:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind((host, int(port)))
     except (OSError, ValueError) as e:
-        return Line("fail", "port", f"cannot listen on {listen} ({e})", "give another --listen, or end what is there")
+        return Line(
+            "fail",
+            "port",
+            f"cannot listen on {listen} ({e})",
+            "give another --listen, or end what is there",
+        )
     return Line("ok", "port", f"{listen} is free; the silos' firewalls must let them dial it")
 
 
@@ -222,10 +270,20 @@ def _reach(site: Site, keys: Keyring | None, roster: Roster | None) -> Iterator[
     said, offset = answer
     yield Line("ok", "reach", f"the coordinator of this roster answers at {found}")
     if said.version != VERSION:
-        yield Line("warn", "version", f"the coordinator has sottovoce {said.version}", "install the same on both sides")
+        yield Line(
+            "warn",
+            "version",
+            f"the coordinator has sottovoce {said.version}",
+            "install the same on both sides",
+        )
     text = f"{abs(offset):.1f} s {'behind' if offset > 0 else 'ahead of'} the coordinator's"
     if abs(offset) > site.clock_tolerance:
-        yield Line("fail", "clock", text, f"set the clock (tolerance {site.clock_tolerance:g} s); hours depend on it")
+        yield Line(
+            "fail",
+            "clock",
+            text,
+            f"set the clock (tolerance {site.clock_tolerance:g} s); hours depend on it",
+        )
     else:
         yield Line("ok", "clock", text + f", within {site.clock_tolerance:g} s")
 
@@ -244,7 +302,9 @@ def _listener(addresses: Sequence[str]) -> tuple[str, str]:
 
 
 def _ask(place: str, keys: Keyring, roster: Roster) -> tuple[Probed, float] | Cut | None:
-    """The coordinator's answer, and by how many seconds its clock is ahead of ours; or how the connection ended."""
+    """The coordinator's answer, and by how many seconds its clock is ahead of ours; or how the
+    connection ended.
+    """
     dealer = Dealer(f"tcp://{place}", keys.curve, roster.coordinator.curve.encode())
     try:
         sent = time.time()

@@ -1,4 +1,6 @@
-"""`sottovoce keys` and `sottovoce roster`: how strangers become a consortium, by files that travel out of band."""
+"""`sottovoce keys` and `sottovoce roster`: how strangers become a consortium, by files that travel
+out of band.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ from wire.passphrase import new_passphrase, open_keys, passphrase_for
 __all__ = ["keys_app", "roster_app"]
 
 keys_app = typer.Typer(help="A party's own keys.", no_args_is_help=True)
-roster_app = typer.Typer(help="Who belongs to the consortium, signed by every one of them.", no_args_is_help=True)
+roster_app = typer.Typer(
+    help="Who belongs to the consortium, signed by every one of them.", no_args_is_help=True
+)
 console = Console()
 
 Home = Annotated[str, typer.Option(help="The party's own folder.")]
 File = Annotated[str, typer.Argument(help="The roster's file.")]
 CardFile = Annotated[str, typer.Argument(help="A party's card.json.")]
-Sealed = Annotated[bool, typer.Option("--passphrase", help="Seal the key files with a passphrase, which is asked for.")]
+Sealed = Annotated[
+    bool,
+    typer.Option("--passphrase", help="Seal the key files with a passphrase, which is asked for."),
+]
 
 
 @contextmanager
@@ -51,21 +58,29 @@ def _show_card(card: Card) -> None:
 @keys_app.command("new")
 def keys_new(
     home: Annotated[str, typer.Argument(help="The folder to make; it stays on this machine.")],
-    name: Annotated[str, typer.Option(help="The party's name in the consortium, as in north-hospital.")],
+    name: Annotated[
+        str, typer.Option(help="The party's name in the consortium, as in north-hospital.")
+    ],
     role: Annotated[str, typer.Option(help="silo or coordinator.")] = "silo",
     passphrase: Sealed = False,
 ) -> None:
-    """Make an identity (Ed25519) and a transport key (CURVE), mode 0600, and the card with their public halves."""
+    """Make an identity (Ed25519) and a transport key (CURVE), mode 0600, and the card with their
+    public halves.
+    """
     if role not in ROLES:
         raise UserError(f'--role must be silo or coordinator, not "{role}".')
     with _sentences():
         ring = Keyring.create(Path(home), name, role, new_passphrase() if passphrase else "")
     _show_card(ring.card)
-    _say(f"card to give away: {Path(home) / 'keys' / 'card.json'}; nothing else in {home} leaves this machine")
+    _say(
+        f"card to give away: {Path(home) / 'keys' / 'card.json'}; nothing else in {home} leaves this machine"
+    )
 
 
 @keys_app.command("show")
-def keys_show(card: Annotated[str, typer.Argument(help="A card.json, or a party's own folder.")]) -> None:
+def keys_show(
+    card: Annotated[str, typer.Argument(help="A card.json, or a party's own folder.")],
+) -> None:
     """Show a card's fingerprint, to be compared over the telephone."""
     path = Path(card)
     with _sentences(card):
@@ -76,7 +91,9 @@ def keys_show(card: Annotated[str, typer.Argument(help="A card.json, or a party'
 def keys_rotate(
     home: Annotated[str, typer.Argument(help="The party's own folder.")], passphrase: Sealed = False
 ) -> None:
-    """Make new keys, signed with the old ones. They are used once a roster that has them is pinned here."""
+    """Make new keys, signed with the old ones. They are used once a roster that has them is pinned
+    here.
+    """
     ring = open_keys(Path(home))
     with _sentences():
         coming = ring.rotate(new_passphrase() if passphrase else "")
@@ -93,7 +110,11 @@ def _write(path: Path, roster: Roster) -> None:
 
 def _changed(path: Path, roster: Roster) -> None:
     _write(path, roster)
-    missing = f"to be signed by {', '.join(roster.unsigned)}" if roster.unsigned else "signed by everybody"
+    missing = (
+        f"to be signed by {', '.join(roster.unsigned)}"
+        if roster.unsigned
+        else "signed by everybody"
+    )
     _say(f"{path}: version {roster.version} ({roster.fingerprint}), {missing}")
 
 
@@ -165,7 +186,11 @@ def _show(roster: Roster, earlier: Roster | None = None) -> None:
     known = {card.digest for card in (earlier or roster).cards}
     for card in roster.cards:
         signed = "signed" if card.name in roster.signatures else "not signed"
-        new = "" if card.digest in known or earlier is None else f", NEW since version {earlier.version}: compare it"
+        new = (
+            ""
+            if card.digest in known or earlier is None
+            else f", NEW since version {earlier.version}: compare it"
+        )
         _say(f"  {card.fingerprint}  {card.name} ({card.role}), {signed}{new}")
     for gone in roster.revoked:
         _say(f"  revoked: {gone.name}, with version {gone.since}: {gone.why}")
@@ -173,7 +198,9 @@ def _show(roster: Roster, earlier: Roster | None = None) -> None:
 
 @roster_app.command("show")
 def roster_show(file: File) -> None:
-    """Show every party's fingerprint, who has signed, and who was revoked. Verifies what signatures there are."""
+    """Show every party's fingerprint, who has signed, and who was revoked. Verifies what signatures
+    there are.
+    """
     with _sentences(file):
         roster = read_roster(Path(file))
         roster.check()
@@ -186,12 +213,16 @@ def roster_verify(file: File) -> None:
     with _sentences(file):
         roster = read_roster(Path(file))
         roster.verify()
-    _say(f"{file}: version {roster.version} ({roster.fingerprint}) is in force: all {len(roster.cards)} signed it")
+    _say(
+        f"{file}: version {roster.version} ({roster.fingerprint}) is in force: all {len(roster.cards)} signed it"
+    )
 
 
 @roster_app.command("pin")
 def roster_pin(file: File, home: Home) -> None:
-    """Make this version the one in force here. It must be signed by everybody, and not older than the last one."""
+    """Make this version the one in force here. It must be signed by everybody, and not older than
+    the last one.
+    """
     phrase = passphrase_for(Path(home))
     ring = open_keys(Path(home), phrase)
     with _sentences(file):

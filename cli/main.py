@@ -1,4 +1,6 @@
-"""The `sottovoce` command. Parses words, starts programs, turns a user's mistake into one sentence and status 2."""
+"""The `sottovoce` command. Parses words, starts programs, turns a user's mistake into one sentence
+and status 2.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-# One thread per process, decided before torch is imported: silos share the machine by slots, not by threads.
+# One thread per process, decided before torch is imported: silos share the machine by slots, not by
+# threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is fetched from a hub unless the user names one
+# nothing is fetched from a hub unless the user names one
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
 from rich.console import Console
@@ -29,7 +33,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # with "rich", every "[default: …]" would be taken for a style and vanish
+    # with "rich", every "[default: …]" would be taken for a style and vanish
+    rich_markup_mode="markdown",
 )
 console = Console()
 
@@ -38,10 +43,16 @@ app.add_typer(roster_app, name="roster")
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10", show_default=False),
+    typer.Argument(
+        metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10", show_default=False
+    ),
 ]
-Config = Annotated[str | None, typer.Option(help="A TOML file with settings; flags and NAME=VALUE win over it.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A knob of the method, as NAME=VALUE. Repeatable.")]
+Config = Annotated[
+    str | None, typer.Option(help="A TOML file with settings; flags and NAME=VALUE win over it.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="A knob of the method, as NAME=VALUE. Repeatable.")
+]
 
 
 def _flag(help: str) -> object:
@@ -51,9 +62,15 @@ def _flag(help: str) -> object:
 @app.command()
 def simulate(
     words: Words = None,
-    method: Annotated[str | None, _flag("Which method; `sottovoce methods` lists them. [default: lazymil]")] = None,
-    corpus: Annotated[str | None, _flag("Built-in corpus, or a folder. [default: what fits the method]")] = None,
-    partition: Annotated[str | None, _flag("iid, pair, dirichlet:ALPHA, entropy. [default: iid]")] = None,
+    method: Annotated[
+        str | None, _flag("Which method; `sottovoce methods` lists them. [default: lazymil]")
+    ] = None,
+    corpus: Annotated[
+        str | None, _flag("Built-in corpus, or a folder. [default: what fits the method]")
+    ] = None,
+    partition: Annotated[
+        str | None, _flag("iid, pair, dirichlet:ALPHA, entropy. [default: iid]")
+    ] = None,
     silos: Annotated[str | None, _flag("How many silos. [default: 10]")] = None,
     rounds: Annotated[str | None, _flag("How many rounds. [default: the task's]")] = None,
     fraction: Annotated[str | None, _flag("Share of the silos in a round. [default: 1.0]")] = None,
@@ -62,17 +79,30 @@ def simulate(
     lr: Annotated[str | None, _flag("Learning rate. [default: the task's]")] = None,
     seed: Annotated[str | None, _flag("Decides the whole run. [default: 0]")] = None,
     runner: Annotated[str | None, _flag("processes or inprocess. [default: processes]")] = None,
-    secagg: Annotated[str | None, _flag("on or off; off masks nothing and says so. [default: on]")] = None,
-    bits: Annotated[str | None, _flag("Bits per number in the secure sum: 32, 21, 16. [default: 32]")] = None,
+    secagg: Annotated[
+        str | None, _flag("on or off; off masks nothing and says so. [default: on]")
+    ] = None,
+    bits: Annotated[
+        str | None, _flag("Bits per number in the secure sum: 32, 21, 16. [default: 32]")
+    ] = None,
     out: Annotated[str | None, _flag("Where run folders are made. [default: runs]")] = None,
     set_: Set = None,
     config: Config = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with this unfinished run folder.")] = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this unfinished run folder.")
+    ] = None,
 ) -> None:
-    """Run a whole federation on this machine: real processes, real secure sums, and a report at the end."""
-    flags = {k: v for k, v in locals().items() if v is not None and k not in ("words", "set_", "config", "resume")}
+    """Run a whole federation on this machine: real processes, real secure sums, and a report at the
+    end.
+    """
+    flags = {
+        k: v
+        for k, v in locals().items()
+        if v is not None and k not in ("words", "set_", "config", "resume")
+    }
     overrides, config = _settle(words, flags, set_, config)
-    settings = _settings(config, overrides)  # a mistake is told before torch takes its seconds to load
+    # a mistake is told before torch takes its seconds to load
+    settings = _settings(config, overrides)
     from bench.simulation import run as program
 
     if resume is not None:
@@ -83,7 +113,9 @@ def simulate(
 
 
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
-OwnCorpus = Annotated[str, typer.Option(help="The folder to score on; nothing: the study's built-in corpus.")]
+OwnCorpus = Annotated[
+    str, typer.Option(help="The folder to score on; nothing: the study's built-in corpus.")
+]
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
 
@@ -92,9 +124,13 @@ def plan(
     words: Words = None,
     set_: Set = None,
     config: Config = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table.")
+    ] = False,
 ) -> None:
-    """What a run would cost: bytes, memory, epsilon, time. Settings as for simulate, and BANDWIDTH=bytes per second."""
+    """What a run would cost: bytes, memory, epsilon, time. Settings as for simulate, and
+    BANDWIDTH=bytes per second.
+    """
     overrides, config = _settle(words, {}, set_, config)
     line = overrides.pop("bandwidth", "0")
     try:
@@ -118,9 +154,13 @@ def coordinator(
     vectors: Checkpoint = "",
     out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
     wait: Annotated[float, typer.Option(help="Seconds to wait for all silos to enrol.")] = 600.0,
-    metrics: Annotated[str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")] = "",
+    metrics: Annotated[
+        str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")
+    ] = "",
 ) -> None:
-    """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the same run."""
+    """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the
+    same run.
+    """
     from cli.consortium import Machine, run_coordinator
 
     own = {"corpus": corpus, "encoder": encoder, "seq2seq": seq2seq, "vectors": vectors, "out": out}
@@ -131,9 +171,13 @@ def coordinator(
 @app.command()
 def silo(
     config: Annotated[str, typer.Option(help="This silo's own file: study, folders, limits.")],
-    accept: Annotated[str, typer.Option(metavar="HASH", help="Agree to the study with this hash, unasked.")] = "",
+    accept: Annotated[
+        str, typer.Option(metavar="HASH", help="Agree to the study with this hash, unasked.")
+    ] = "",
 ) -> None:
-    """Run one silo of a study: it shows what would leave, asks, then dials out to the coordinator; it opens no port."""
+    """Run one silo of a study: it shows what would leave, asks, then dials out to the coordinator;
+    it opens no port.
+    """
     from cli.consortium import run_silo
 
     raise typer.Exit(run_silo(Path(config), accept, console))
@@ -157,20 +201,30 @@ def study(
 
 @app.command()
 def doctor(
-    config: Annotated[str, typer.Option(help="A silo's own file, or, for a coordinator, the study file.")],
-    home: Annotated[str, typer.Option(help="The coordinator's folder; a silo's file names its own.")] = "",
-    listen: Annotated[str, typer.Option(help="Where the coordinator will listen.")] = "127.0.0.1:5555",
+    config: Annotated[
+        str, typer.Option(help="A silo's own file, or, for a coordinator, the study file.")
+    ],
+    home: Annotated[
+        str, typer.Option(help="The coordinator's folder; a silo's file names its own.")
+    ] = "",
+    listen: Annotated[
+        str, typer.Option(help="Where the coordinator will listen.")
+    ] = "127.0.0.1:5555",
     corpus: OwnCorpus = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
     out: Annotated[str, typer.Option(help="Where a coordinator's run folders are made.")] = "runs",
 ) -> None:
-    """Check this machine: version, keys, roster, clock, reachability, corpus, checkpoint, disk, memory."""
+    """Check this machine: version, keys, roster, clock, reachability, corpus, checkpoint, disk,
+    memory.
+    """
     from cli.consortium import Machine
     from cli.doctor import examine
 
-    machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out)
+    machine = Machine(
+        Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+    )
     raise typer.Exit(examine(Path(config), machine, listen, console))
 
 
@@ -203,8 +257,12 @@ def export(
     run: Annotated[str, typer.Argument(help="A finished run's folder.")] = "runs/latest",
     csv: Annotated[str, typer.Option(help="Write a CSV table per log into this folder.")] = "",
     parquet: Annotated[str, typer.Option(help="The same as Parquet.")] = "",
-    tensorboard: Annotated[str, typer.Option(help="Write a TensorBoard log into this folder (optional extra).")] = "",
-    mlflow: Annotated[str, typer.Option(help="Add a run to this MLflow store: a URI (optional extra).")] = "",
+    tensorboard: Annotated[
+        str, typer.Option(help="Write a TensorBoard log into this folder (optional extra).")
+    ] = "",
+    mlflow: Annotated[
+        str, typer.Option(help="Add a run to this MLflow store: a URI (optional extra).")
+    ] = "",
 ) -> None:
     """Hand a run's logs to other tools."""
     from report.export import run_export
@@ -215,8 +273,12 @@ def export(
 @app.command()
 def watch(
     run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest",
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="As a page on this machine, for a browser.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The dashboard's port; 0: any free one.")] = 0,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="As a page on this machine, for a browser.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The dashboard's port; 0: any free one.")
+    ] = 0,
 ) -> None:
     """Follow a run as it goes: rounds, silos and what they do, bytes, metric. Changes nothing."""
     if dashboard:
@@ -230,12 +292,18 @@ def watch(
 
 @app.command()
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run folders; those of one method are its seeds.")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Run folders; those of one method are its seeds.")
+    ],
     output: Annotated[str, typer.Option(help="The page to write.")] = "compare.html",
-    target: Annotated[float, typer.Option(help="A dev metric: rounds and bytes until it is reached.")] = 0.0,
+    target: Annotated[
+        float, typer.Option(help="A dev metric: rounds and bytes until it is reached.")
+    ] = 0.0,
     bandwidth: Annotated[float, typer.Option(help="Bytes per second of a silo's upload.")] = 1e6,
 ) -> None:
-    """Put finished runs beside each other on one page. `make compare METHODS="…" SEEDS=3` also runs what is missing."""
+    """Put finished runs beside each other on one page. `make compare METHODS="…" SEEDS=3` also runs
+    what is missing.
+    """
     from bench.compare import compare_runs
 
     page = compare_runs([Path(r) for r in runs], Path(output), target, bandwidth)
@@ -245,16 +313,24 @@ def compare(
 @app.command()
 def extract(
     model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
-    sources: Annotated[list[str] | None, typer.Argument(help="Files or folders; - or nothing: standard input.")] = None,
-    output: Annotated[str, typer.Option(help="Write JSON lines to this file, or BRAT into this folder.")] = "",
-    format: Annotated[str, typer.Option(help="jsonl, brat or terminal; auto: terminal where there is one.")] = "auto",
+    sources: Annotated[
+        list[str] | None, typer.Argument(help="Files or folders; - or nothing: standard input.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option(help="Write JSON lines to this file, or BRAT into this folder.")
+    ] = "",
+    format: Annotated[
+        str, typer.Option(help="jsonl, brat or terminal; auto: terminal where there is one.")
+    ] = "auto",
     least: Annotated[float, typer.Option(help="Leave out what scores below this.")] = 0.0,
-    none: Annotated[bool, typer.Option("--none", help="Also pairs that the model says have no relation.")] = False,
+    none: Annotated[
+        bool, typer.Option("--none", help="Also pairs that the model says have no relation.")
+    ] = False,
 ) -> None:
     """Find relations or entities in new text with a trained model.
 
-    Sentences: a line each, `<e1:drug>A</e1> treats <e2:illness>B</e2>`. Documents: PubTator, BRAT or JSON lines, their
-    entities given. Named entities: plain text.
+    Sentences: a line each, `<e1:drug>A</e1> treats <e2:illness>B</e2>`. Documents: PubTator, BRAT
+    or JSON lines, their entities given. Named entities: plain text.
     """
     from extract.command import run_extract
 
@@ -264,9 +340,13 @@ def extract(
 @app.command()
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
-    corpus: Annotated[str, typer.Argument(help="A built-in corpus or a folder; nothing: the run's own.")] = "",
+    corpus: Annotated[
+        str, typer.Argument(help="A built-in corpus or a folder; nothing: the run's own.")
+    ] = "",
     split: Annotated[str, typer.Option(help="dev or test.")] = "test",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table.")
+    ] = False,
 ) -> None:
     """Score a trained model on a corpus with the same classes."""
     from extract.evaluate import run_evaluate
@@ -283,13 +363,21 @@ def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
 
 @app.command()
 def pretrain(
-    kind: Annotated[str, typer.Argument(help="Which: bert (for sentences), document or bart.")] = "bert",
-    check: Annotated[bool, typer.Option("--check", help="Make it again elsewhere and compare hashes.")] = False,
+    kind: Annotated[
+        str, typer.Argument(help="Which: bert (for sentences), document or bart.")
+    ] = "bert",
+    check: Annotated[
+        bool, typer.Option("--check", help="Make it again elsewhere and compare hashes.")
+    ] = False,
 ) -> None:
-    """Make the small built-in encoder again, from nothing but the generators' text. Takes minutes."""
+    """Make the small built-in encoder again, from nothing but the generators' text. Takes
+    minutes.
+    """
     from bench.pretrain.make import run
 
-    raise typer.Exit(run(kind, check, lambda line: console.print(line, highlight=False, soft_wrap=True)))
+    raise typer.Exit(
+        run(kind, check, lambda line: console.print(line, highlight=False, soft_wrap=True))
+    )
 
 
 def _settle(
@@ -300,7 +388,9 @@ def _settle(
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UserError(f'"{word}" is not NAME=VALUE; settings are given as SILOS=10 or --silos 10.')
+            raise UserError(
+                f'"{word}" is not NAME=VALUE; settings are given as SILOS=10 or --silos 10.'
+            )
         if name.lower() == "config":
             config = config or value
         elif name.lower() == "set":

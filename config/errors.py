@@ -1,4 +1,6 @@
-"""A user's mistake, said in one sentence that names the key, file or silo and what to do. Never a stack trace."""
+"""A user's mistake, said in one sentence that names the key, file or silo and what to do. Never a
+stack trace.
+"""
 
 from __future__ import annotations
 

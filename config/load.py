@@ -1,4 +1,6 @@
-"""From defaults, a TOML file and overrides to one checked `Settings`, and back to a file that runs it again."""
+"""From defaults, a TOML file and overrides to one checked `Settings`, and back to a file that runs
+it again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
-_TYPES = {f.name: type(getattr(Settings(), f.name)) for f in fields(Settings) if f.name != "options"}
+_TYPES = {
+    f.name: type(getattr(Settings(), f.name)) for f in fields(Settings) if f.name != "options"
+}
 _KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "text"}
 _LANES = (32, 21, 16)
 
@@ -64,16 +68,24 @@ def typed(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
         if want is float and type(value) is int:
             value = float(value)
         if type(value) is not want:
-            raise UserError(f"{path}: {key} must be {_KINDS[want]}, not {json.dumps(value, default=str)}.")
+            raise UserError(
+                f"{path}: {key} must be {_KINDS[want]}, not {json.dumps(value, default=str)}."
+            )
         out[key] = value
     return out
 
 
 def with_task_defaults(settings: Settings, task: str, silos: int = 10) -> Settings:
-    """Fill what the user left open with what the task wants; `silos`: how many its corpus suggests."""
+    """Fill what the user left open with what the task wants; `silos`: how many its corpus
+    suggests.
+    """
     private = RECORD_DEFAULTS.get(task, {}) if settings.dp == "record" else {}
     wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {}), **private}
-    fill = {key: value for key, value in wanted.items() if getattr(settings, key) == getattr(Settings(), key)}
+    fill = {
+        key: value
+        for key, value in wanted.items()
+        if getattr(settings, key) == getattr(Settings(), key)
+    }
     filled = replace(settings, **fill)
     _check_cohort(filled)
     return filled
@@ -103,7 +115,9 @@ def _parse(key: str, text: str) -> Any:
     want, word = _TYPES[key], text.strip()
     try:
         if want is bool:
-            return {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}[word.lower()]
+            return {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}[
+                word.lower()
+            ]
         return want(word)
     except (KeyError, ValueError):
         raise UserError(f'{key.upper()} must be {_KINDS[want]}, not "{text}".') from None
@@ -120,13 +134,27 @@ def _guess(text: str) -> Any:
 
 
 def check(s: Settings) -> None:
-    """What can be said without knowing the method. One sentence each, naming the key and what to do."""
+    """What can be said without knowing the method. One sentence each, naming the key and what to
+    do.
+    """
 
     def need(ok: bool, sentence: str) -> None:
         if not ok:
             raise UserError(sentence)
 
-    figures = ("fraction", "lr", "decay", "range", "deadline", "quorum", "target", "epsilon", "delta", "clip", "noise")
+    figures = (
+        "fraction",
+        "lr",
+        "decay",
+        "range",
+        "deadline",
+        "quorum",
+        "target",
+        "epsilon",
+        "delta",
+        "clip",
+        "noise",
+    )
     for key in figures:
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
     need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
@@ -144,16 +172,24 @@ def check(s: Settings) -> None:
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")
-    good = not s.metrics or (port.isascii() and port.isdigit() and int(port) < 65536 and (host or ":" not in s.metrics))
+    good = not s.metrics or (
+        port.isascii() and port.isdigit() and int(port) < 65536 and (host or ":" not in s.metrics)
+    )
     need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
     need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
     runners = ("processes", "inprocess")
-    need(s.runner in runners, f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}')
+    need(
+        s.runner in runners,
+        f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}',
+    )
     launchers = ("local", "ssh", "ray")
     what = f'LAUNCHER must be local, ssh or ray, not "{s.launcher}".'
     need(s.launcher in launchers, what + nearest(s.launcher, launchers))
-    need(s.launcher != "ssh" or bool(s.hosts.split()), 'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.')
+    need(
+        s.launcher != "ssh" or bool(s.hosts.split()),
+        'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
+    )
     _check_privacy(s, need)
     if s.silos:
         _check_cohort(s)
@@ -165,19 +201,33 @@ def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
     need(s.epsilon >= 0, f"EPSILON must be above 0, or 0 for no budget, not {s.epsilon:g}.")
     need(0 < s.delta < 1, f"DELTA must be above 0 and below 1, not {s.delta:g}.")
     need(s.clip > 0, f"CLIP must be above 0, not {s.clip:g}.")
-    need(s.noise >= 0, f"NOISE must be above 0, or 0 to have it solved from EPSILON, not {s.noise:g}.")
+    need(
+        s.noise >= 0,
+        f"NOISE must be above 0, or 0 to have it solved from EPSILON, not {s.noise:g}.",
+    )
     need(s.physical >= 1, f"PHYSICAL must be 1 or more, not {s.physical}.")
     if s.dp == "off":
-        need(not s.epsilon and not s.noise, "EPSILON and NOISE need DP=record or DP=silo: without noise, no budget.")
+        need(
+            not s.epsilon and not s.noise,
+            "EPSILON and NOISE need DP=record or DP=silo: without noise, no budget.",
+        )
     else:
-        need(bool(s.epsilon or s.noise), f"DP={s.dp} needs EPSILON (and solves the noise) or NOISE, or both.")
-    need(s.dp != "silo" or s.secagg, "DP=silo needs SECAGG=on: a silo's share of the noise hides only in a sum.")
+        need(
+            bool(s.epsilon or s.noise),
+            f"DP={s.dp} needs EPSILON (and solves the noise) or NOISE, or both.",
+        )
+    need(
+        s.dp != "silo" or s.secagg,
+        "DP=silo needs SECAGG=on: a silo's share of the noise hides only in a sum.",
+    )
 
 
 def _check_cohort(s: Settings) -> None:
     cohort = max(int(s.fraction * s.silos), 1)
     if s.minimum > cohort:
-        raise UserError(f"MINIMUM={s.minimum} silos in a sum cannot be had of {cohort} participants in a round.")
+        raise UserError(
+            f"MINIMUM={s.minimum} silos in a sum cannot be had of {cohort} participants in a round."
+        )
     if s.secagg and cohort < 3:
         raise UserError(
             f"A secure sum needs at least three participants in a round, and SILOS={s.silos} with "

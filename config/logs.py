@@ -1,8 +1,9 @@
-"""Logs as JSON lines: when, how grave, which part of the program, what; and for a refusal, its name.
+"""Logs as JSON lines: when, how grave, which part of the program, what; and for a refusal, its
+name.
 
-A log line must not hold a word of anybody's text. Messages are written by us, with numbers and names of silos in them;
-what could carry data is an exception's own message (a KeyError is the key that was looked up), so of an exception only
-its kind and where it came from are kept.
+A log line must not hold a word of anybody's text. Messages are written by us, with numbers and
+names of silos in them; what could carry data is an exception's own message (a KeyError is the key
+that was looked up), so of an exception only its kind and where it came from are kept.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ _REFUSED = re.compile(r"(refused|declined) \(([a-z-]+)\)")
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        line: dict[str, Any] = {"time": stamp, "level": record.levelname.lower(), "part": record.name}
+        stamp = (
+            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z"
+        )
+        line: dict[str, Any] = {
+            "time": stamp,
+            "level": record.levelname.lower(),
+            "part": record.name,
+        }
         line |= {"message": message, **getattr(record, "fields", {})}
         if match := _REFUSED.search(message):
             line[match[1]] = match[2]
@@ -36,7 +44,9 @@ class JsonLines(logging.Formatter):
 
 
 def log_to(stream: TextIO) -> None:
-    """All logging of this process, one JSON line each, and nothing from libraries below a warning."""
+    """All logging of this process, one JSON line each, and nothing from libraries below a
+    warning.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)

@@ -1,8 +1,8 @@
 """Every setting, its type, its default and one line of why. The only place where defaults live.
 
-Order of authority: these defaults, the task's defaults below, a TOML file, then flags and make variables.
-A method's own knobs (a temperature, a contrast weight) stand in its file as `Options` and are set in the
-`[options]` table or with `--set name=value`.
+Order of authority: these defaults, the task's defaults below, a TOML file, then flags and make
+variables. A method's own knobs (a temperature, a contrast weight) stand in its file as `Options`
+and are set in the `[options]` table or with `--set name=value`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ __all__ = ["RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
 class Settings:
     # What is trained, on what
     method: str = "lazymil"
-    corpus: str = ""  # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
-    partition: str = ""  # iid, pair, dirichlet:ALPHA, entropy[:released], domain; empty: the task's own, mostly iid
+    # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
+    corpus: str = ""
+    # iid, pair, dirichlet:ALPHA, entropy[:released], domain; empty: the task's own, mostly iid
+    partition: str = ""
     silos: int = 0  # 0: ten, or as many as the corpus has domains where it has any
     seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
 
@@ -32,27 +34,35 @@ class Settings:
     decay: float = -1.0  # learning-rate decay per round; -1 means the task's own
 
     # Privacy
-    dp: str = "off"  # off, record (DP-SGD: one record hides) or silo (noisy sums: one whole silo hides)
+    # off, record (DP-SGD: one record hides) or silo (noisy sums: one whole silo hides)
+    dp: str = "off"
     epsilon: float = 0.0  # a silo's budget, over all it ever sent about its data; 0 means none
     delta: float = 1e-5
-    clip: float = 1.0  # the most that one record's gradient, or one silo's update, may weigh (L2 norm)
+    # the most that one record's gradient, or one silo's update, may weigh (L2 norm)
+    clip: float = 1.0
     noise: float = 0.0  # standard deviation in clips; 0 means solved from epsilon
     physical: int = 64  # DP=record: records whose gradients are in memory at once
-    ledger: str = ""  # folder of the silos' privacy ledgers, to go on with; empty: in each silo's own folder
+    # folder of the silos' privacy ledgers, to go on with; empty: in each silo's own folder
+    ledger: str = ""
 
     # How it runs
     runner: str = "processes"  # processes (real ones, over ZeroMQ) or inprocess (a plain loop)
-    minimum: int = 0  # least silos in a run, and least survivors of a sum; 0 means what the protocol needs
+    # least silos in a run, and least survivors of a sum; 0 means what the protocol needs
+    minimum: int = 0
     launcher: str = "local"  # where a simulation's silos run: local, ssh (on HOSTS) or ray
-    hosts: str = ""  # for ssh: names of machines, with spaces between; for ray: the cluster's address
+    # for ssh: names of machines, with spaces between; for ray: the cluster's address
+    hosts: str = ""
     secagg: bool = True  # off exists for studies a sum cannot protect; the run then says so, loudly
     bits: int = 32  # lane width of the secure sum: 32, 21 or 16
-    range: float = 0.0  # clip range of an update's coordinates; 0 means adapted from the last aggregate
+    # clip range of an update's coordinates; 0 means adapted from the last aggregate
+    range: float = 0.0
     slots: int = 0  # silos computing at once in a simulation; 0 means one per core
     deadline: float = 600.0  # seconds an exchange may take before it closes without the stragglers
-    quorum: float = 1.0  # share of the cohort whose answers close an exchange without waiting for the rest
+    # share of the cohort whose answers close an exchange without waiting for the rest
+    quorum: float = 1.0
     out: str = "runs"  # where run folders are made
-    target: float = 0.0  # a value of the dev metric: the report names the first round that reaches it; 0 means none
+    # a value of the dev metric: the report names the first round that reaches it; 0 means none
+    target: float = 0.0
     port: int = 0  # the coordinator's port; 0 means any free one
     metrics: str = ""  # PORT (on the loopback address) or HOST:PORT for Prometheus; empty: off
 
@@ -75,8 +85,9 @@ TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "document": {"rounds": 16, "epochs": 4, "batch": 3, "lr": 6e-4, "decay": 0.01},
 }
 
-#: The same with DP=record, where it differs. Noise is added once a step, whatever the batch: so batches are large,
-#: rates high (gradients are clipped) and steps few. Found on the built-in corpora at epsilon 8, seed 10.
+#: The same with DP=record, where it differs. Noise is added once a step, whatever the batch: so
+#: batches are large, rates high (gradients are clipped) and steps few. Found on the built-in
+#: corpora at epsilon 8, seed 10.
 RECORD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "distant": {"rounds": 12, "epochs": 2, "batch": 300, "lr": 3.0},
     "ner": {"rounds": 8, "epochs": 1, "batch": 128, "lr": 1e-2},

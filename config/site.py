@@ -1,4 +1,6 @@
-"""A silo's own file: where its data and keys are, which study it is asked to join, and its own limits, which win."""
+"""A silo's own file: where its data and keys are, which study it is asked to join, and its own
+limits, which win.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ class Site:
     path: Path
     study: Path  # the study file
     home: Path  # the silo's folder: keys, pinned roster, journal, ledger
-    coordinator: str  # HOST:PORT, or several with commas between: where it is, or may be started again
-    corpus: str = ""  # its own folder; empty: this silo's part of the built-in corpus that the study names
+    # HOST:PORT, or several with commas between: where it is, or may be started again
+    coordinator: str
+    # its own folder; empty: this silo's part of the built-in corpus that the study names
+    corpus: str = ""
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
     vectors: str = ""
@@ -53,7 +57,8 @@ def read_site(path: Path) -> Site:
         raise UserError(f"{path}: [limits] must be a table.")
     given = _typed(path, "", Site, table, ("path", "limits"))
     for key in ("study", "home"):
-        given[key] = path.parent / given[key]  # where a relative path begins must not hang on who starts the program
+        # where a relative path begins must not hang on who starts the program
+        given[key] = path.parent / given[key]
     for key in ("corpus", "encoder", "seq2seq", "vectors"):
         beside = path.parent / given.get(key, "")
         if given.get(key) and beside.exists():
@@ -64,11 +69,15 @@ def read_site(path: Path) -> Site:
             raise UserError(f'{path}: coordinator must be HOST:PORT, not "{place}".')
     own = OwnLimits(**_typed(path, "limits.", OwnLimits, limits, ()))
     if own.minimum_survivors < 3 or own.maximum_rounds < 0 or not own.maximum_epsilon > 0:
-        raise UserError(f"{path}: [limits] need minimum_survivors of 3 or more, and no negative number.")
+        raise UserError(
+            f"{path}: [limits] need minimum_survivors of 3 or more, and no negative number."
+        )
     return Site(path=path, limits=own, **given)
 
 
-def _typed(path: Path, prefix: str, kind: type, table: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:
+def _typed(
+    path: Path, prefix: str, kind: type, table: dict[str, Any], without: tuple[str, ...]
+) -> dict[str, Any]:
     known = {f.name: f for f in fields(kind) if f.name not in without}
     out: dict[str, Any] = {}
     for key, value in table.items():
@@ -83,7 +92,11 @@ def _typed(path: Path, prefix: str, kind: type, table: dict[str, Any], without: 
         else:
             good = type(value).__name__ == {"Path": "str"}.get(want, want)
         if not good:
-            words = {"int": "a whole number", "float": "a number", "tuple[str, ...]": "a list of texts"}
+            words = {
+                "int": "a whole number",
+                "float": "a number",
+                "tuple[str, ...]": "a list of texts",
+            }
             raise UserError(f"{path}: {prefix}{key} must be {words.get(want, 'text')}.")
         out[key] = value
     for name, f in known.items():

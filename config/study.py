@@ -1,8 +1,9 @@
 """The study file: what a consortium agreed on, the same for everybody, word for word.
 
-It has the settings that decide a run (method, rounds, seed, privacy …), a title, and in `[hashes]` what must be the
-same on every machine (the model before the first round, the encoder …). What belongs to one machine (folders, ports)
-is not in it and is refused there; how many silos there are is the roster's business.
+It has the settings that decide a run (method, rounds, seed, privacy …), a title, and in `[hashes]`
+what must be the same on every machine (the model before the first round, the encoder …). What
+belongs to one machine (folders, ports) is not in it and is refused there; how many silos there are
+is the roster's business.
 """
 
 from __future__ import annotations
@@ -22,7 +23,19 @@ from config.settings import Settings
 __all__ = ["MACHINE", "StudyFile", "read_study"]
 
 #: Settings of one machine, not of a study.
-MACHINE = ("out", "port", "slots", "runner", "vectors", "encoder", "seq2seq", "ledger", "physical", "target", "metrics")
+MACHINE = (
+    "out",
+    "port",
+    "slots",
+    "runner",
+    "vectors",
+    "encoder",
+    "seq2seq",
+    "ledger",
+    "physical",
+    "target",
+    "metrics",
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,9 @@ class StudyFile:
         """That what is on this machine is what `[hashes]` says."""
         for name, value in self.hashes.items():
             if name not in content:
-                raise UserError(f'{self.path}: [hashes] names "{name}", and this study has only {", ".join(content)}.')
+                raise UserError(
+                    f'{self.path}: [hashes] names "{name}", and this study has only {", ".join(content)}.'
+                )
             if content[name] != value:
                 raise UserError(
                     f"The {name} on this machine ({content[name][:12]}…) is not the one that {self.path} names "
@@ -60,7 +75,9 @@ def read_study(path: Path) -> StudyFile:
     title, hashes = table.pop("title", ""), table.pop("hashes", {})
     if not isinstance(title, str) or not title or not title.isprintable():
         raise UserError(f"{path}: a study has a title, one line of text.")
-    if not isinstance(hashes, dict) or not all(re.fullmatch("[0-9a-f]{64}", str(v)) for v in hashes.values()):
+    if not isinstance(hashes, dict) or not all(
+        re.fullmatch("[0-9a-f]{64}", str(v)) for v in hashes.values()
+    ):
         raise UserError(f"{path}: [hashes] must have SHA-256 hashes, 64 hexadecimal digits each.")
     for key in (*MACHINE, "silos"):
         if key in table:
@@ -71,7 +88,9 @@ def read_study(path: Path) -> StudyFile:
     settings = replace(Settings(), **values, options=options)
     check(settings)
     if not settings.secagg:
-        raise UserError(f"{path}: secagg = false is for simulations; between machines every sum is masked.")
+        raise UserError(
+            f"{path}: secagg = false is for simulations; between machines every sum is masked."
+        )
     said = {**values, "options": options, "title": title, "hashes": hashes}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return StudyFile(path, title, settings, hashes, digest)

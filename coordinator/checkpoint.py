@@ -1,4 +1,6 @@
-"""What the coordinator needs to go on after a crash, in one file that is always whole; and the model it leaves."""
+"""What the coordinator needs to go on after a crash, in one file that is always whole; and the
+model it leaves.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from safetensors import safe_open
 from methods.base import Arrays, State
 from methods.common.arrays import save_arrays
 
-__all__ = ["Checkpoint", "Midway", "forget_midway", "model_sha256", "read", "read_midway", "save_model", "write"]
+__all__ = [
+    "Checkpoint",
+    "Midway",
+    "forget_midway",
+    "model_sha256",
+    "read",
+    "read_midway",
+    "save_model",
+    "write",
+]
 __all__ += ["write_midway"]
 
 
@@ -29,7 +40,9 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Midway:
-    """A round between two of its exchanges. The checkpoint of the round's beginning stands beside it."""
+    """A round between two of its exchanges. The checkpoint of the round's beginning stands beside
+    it.
+    """
 
     round: int
     state: State
@@ -70,7 +83,8 @@ def read(folder: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     meta, parts = _parts(path, "checkpoint")
-    # safetensors sorts by name; the order of parameters is the method's, restored by whoever built the model.
+    # safetensors sorts by name; the order of parameters is the method's, restored by whoever built
+    # the model.
     state = State(parts["model"], parts["memory"])
     return Checkpoint(meta["finished"], state, parts["best"], meta["figures"])
 
@@ -86,7 +100,9 @@ def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, n
 
 
 def model_sha256(model: Arrays) -> str:
-    """Over names, shapes and values, in order of name: the same model has the same hash in any runner."""
+    """Over names, shapes and values, in order of name: the same model has the same hash in any
+    runner.
+    """
     h = hashlib.sha256()
     for name in sorted(model):
         a = np.ascontiguousarray(model[name])

@@ -1,5 +1,6 @@
-"""What a round is made of, whoever carries it: an exchange to perform, who takes part, how answers are coded, how it
-can end. The rounds themselves are in coordinator.loop; real processes and the in-process runner differ in the `Chorus`.
+"""What a round is made of, whoever carries it: an exchange to perform, who takes part, how answers
+are coded, how it can end. The rounds themselves are in coordinator.loop; real processes and the
+in-process runner differ in the `Chorus`.
 """
 
 from __future__ import annotations
@@ -37,19 +38,23 @@ __all__ = [
 
 
 class RoundFailed(Exception):
-    """A round that cannot be completed with the silos that are left. The run ends and can be resumed."""
+    """A round that cannot be completed with the silos that are left. The run ends and can be
+    resumed.
+    """
 
 
 class RoundSpent(Exception):
     """A round whose sum was opened by a coordinator that then died before it kept the result.
 
-    Silos release shares for a payload once: two sums over it that differ by one silo would reveal that silo. So the
-    round is given up, and the run goes on with the model it has.
+    Silos release shares for a payload once: two sums over it that differ by one silo would reveal
+    that silo. So the round is given up, and the run goes on with the model it has.
     """
 
 
 class BudgetsSpent(Exception):
-    """So few silos have privacy budget left that no round is possible. The run ends here, in good order."""
+    """So few silos have privacy budget left that no round is possible. The run ends here, in good
+    order.
+    """
 
 
 class Interrupted(Exception):
@@ -67,10 +72,13 @@ class Call:
     cohort: tuple[int, ...]
     ranges: tuple[float, ...]
     lane_bits: int
-    exact: bool = False  #: the arrays are on the encoding's grid already (DP=silo): neither dice nor rotation
+    #: the arrays are on the encoding's grid already (DP=silo): neither dice nor rotation
+    exact: bool = False
 
     def encoding(self) -> Encoding:
-        """With room for everybody who was asked: whoever is lost on the way does not change how the rest is coded."""
+        """With room for everybody who was asked: whoever is lost on the way does not change how the
+        rest is coded.
+        """
         parties, sizes = len(self.cohort), tuple(s.size for s in self.exchange.masked.values())
         rounding, rotate = default_rounding(self.lane_bits, parties)
         if self.exact or all(s.bounded for s in self.exchange.masked.values()):
@@ -83,7 +91,9 @@ class Call:
 
 @dataclass
 class Phases:
-    """Seconds of one round by what they were spent on: the coordinator's own, and all silos' added up."""
+    """Seconds of one round by what they were spent on: the coordinator's own, and all silos' added
+    up.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     silo_seconds: dict[str, float] = field(default_factory=dict)
@@ -101,7 +111,9 @@ class Phases:
 
 
 class Chorus(Protocol):
-    """Carries exchanges. `present` are the silos that can be asked; `perform` returns what the survivors gave."""
+    """Carries exchanges. `present` are the silos that can be asked; `perform` returns what the
+    survivors gave.
+    """
 
     counter: ByteCounter
     phases: Phases
@@ -115,11 +127,15 @@ class Chorus(Protocol):
 
     def present(self) -> tuple[int, ...]: ...
     def begin_round(self, round: int) -> tuple[int, ...]:
-        """Let in whoever came. Returns who was asked, where a sum of the first exchange survived a crash."""
+        """Let in whoever came. Returns who was asked, where a sum of the first exchange survived a
+        crash.
+        """
         ...
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
-        """After a crash between two exchanges: the silos that can go on with this exchange of this round."""
+        """After a crash between two exchanges: the silos that can go on with this exchange of this
+        round.
+        """
         ...
 
     def perform(self, call: Call) -> Folded: ...
@@ -136,19 +152,25 @@ def _cohort_size(settings: Settings) -> int:
 
 
 def sum_assumption(settings: Settings) -> str:
-    """What has to be true for this run's sums to hide their parts, in words: the one home of that sentence."""
+    """What has to be true for this run's sums to hide their parts, in words: the one home of that
+    sentence.
+    """
     return assumption(_cohort_size(settings), policy_for(settings.fraction), settings.silos)
 
 
 def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
-    """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those that are gone."""
+    """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those
+    that are gone.
+    """
     m = _cohort_size(settings)
     rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
     order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
     return tuple(sorted(order[:m]))
 
 
-def call_ranges(settings: Settings, method: Method, exchange: Exchange, parties: int) -> tuple[float, ...]:
+def call_ranges(
+    settings: Settings, method: Method, exchange: Exchange, parties: int
+) -> tuple[float, ...]:
     """The first round's; with DP=silo every round's: the grid on which the silos' noise is made."""
     if settings.dp == "silo" and exchange.masked:
         return _ring_ranges(settings, method, exchange, parties)
@@ -156,12 +178,16 @@ def call_ranges(settings: Settings, method: Method, exchange: Exchange, parties:
 
 
 def first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
-    """Before there is an aggregate: the cap itself where 32-bit lanes make resolution free, else a guess of 1."""
+    """Before there is an aggregate: the cap itself where 32-bit lanes make resolution free, else a
+    guess of 1.
+    """
     guess = settings.range or (float("inf") if settings.bits == 32 else 1.0)
     return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
 
 
-def _ring_ranges(settings: Settings, method: Method, exchange: Exchange, parties: int) -> tuple[float, ...]:
+def _ring_ranges(
+    settings: Settings, method: Method, exchange: Exchange, parties: int
+) -> tuple[float, ...]:
     """DP=silo: the grid on which the silos' noise is made; they check it."""
     try:
         honest = least_honest(parties, policy_for(settings.fraction), settings.silos)
@@ -172,23 +198,28 @@ def _ring_ranges(settings: Settings, method: Method, exchange: Exchange, parties
 
 
 def next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float, ...]:
-    """Eight times the largest coordinate of the last mean: public, since the mean is. Fixed where the user fixed it."""
+    """Eight times the largest coordinate of the last mean: public, since the mean is. Fixed where
+    the user fixed it.
+    """
     if settings.range or settings.bits == 32:
         return call.ranges
     n = len(folded.survivors)
     return tuple(
         spec.cap
         if spec.bounded
-        else float(np.clip(8 * np.abs(folded.total[name]).max(initial=0.0) / n, spec.cap / 4096, spec.cap))
+        else float(
+            np.clip(8 * np.abs(folded.total[name]).max(initial=0.0) / n, spec.cap / 4096, spec.cap)
+        )
         for name, spec in call.exchange.masked.items()
     )
 
 
 def message_bytes(call: Call, folded: Folded) -> dict[str, int]:
-    """The arrays of one exchange as they are coded, over all who took part: what a paper calls the message size.
+    """The arrays of one exchange as they are coded, over all who took part: what a paper calls the
+    message size.
 
-    The same in both runners. Framing, encryption and the secure sum's own protocol are not in it; the byte counter has
-    them, where there is a wire.
+    The same in both runners. Framing, encryption and the secure sum's own protocol are not in it;
+    the byte counter has them, where there is a wire.
     """
     down = len(call.cohort) * sum(a.nbytes for a in call.broadcast.common.values())
     down += sum(a.nbytes for arrays in call.broadcast.private.values() for a in arrays.values())
@@ -198,7 +229,9 @@ def message_bytes(call: Call, folded: Folded) -> dict[str, int]:
 
 
 def numbers_sent(call: Call, folded: Folded) -> dict[str, int]:
-    """Per disclosure of one exchange, how many numbers the survivors sent. An exchange can pass and carry nothing."""
+    """Per disclosure of one exchange, how many numbers the survivors sent. An exchange can pass and
+    carry nothing.
+    """
     found = {d.name: 0 for d in call.exchange.disclosures}
 
     def add(array: str, numbers: int) -> None:

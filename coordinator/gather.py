@@ -1,10 +1,12 @@
-"""One exchange over the network: tell the cohort, hand out cores and buffers, take the answers in, open the sum.
+"""One exchange over the network: tell the cohort, hand out cores and buffers, take the answers in,
+open the sum.
 
-A silo is in one of the stages below; a message that does not fit its stage costs the silo this exchange and nobody
-else anything. A silo whose connection ends has `grace` seconds to greet again, and then goes on where it was, unless it
-was uploading: an upload that is cut is not resumed, since nothing of it may be repeated under the same masks. Cores
-(`slots`) limit how many compute at once, which a simulation needs and a consortium does not; buffers (in `OpenSum`)
-limit how many upload at once, so that memory does not grow with the number of silos.
+A silo is in one of the stages below; a message that does not fit its stage costs the silo this
+exchange and nobody else anything. A silo whose connection ends has `grace` seconds to greet again,
+and then goes on where it was, unless it was uploading: an upload that is cut is not resumed, since
+nothing of it may be repeated under the same masks. Cores (`slots`) limit how many compute at once,
+which a simulation needs and a consortium does not; buffers (in `OpenSum`) limit how many upload at
+once, so that memory does not grow with the number of silos.
 """
 
 from __future__ import annotations
@@ -64,9 +66,13 @@ class Gather:
         quorum: float,
         grace: float,
         should_stop: Callable[[], bool],
-        keep: Callable[[OpenSum, dict[str, dict[str, np.ndarray]]], None] = lambda opened, sealed: None,
+        keep: Callable[[OpenSum, dict[str, dict[str, np.ndarray]]], None] = lambda opened, sealed: (
+            None
+        ),
     ) -> None:
-        """`keep` is called before shares are asked for, with all that is needed to open the sum after a crash."""
+        """`keep` is called before shares are asked for, with all that is needed to open the sum
+        after a crash.
+        """
         self._router, self._call, self._number, self._runlog = router, call, number, runlog
         self._phases, self._slots, self._stop, self._keep = phases, slots, should_stop, keep
         self._members, self._quorum, self._grace = members, quorum, grace
@@ -77,8 +83,10 @@ class Gather:
         self._stage = dict.fromkeys(self._index, Stage.WAITING)
         self._since = dict.fromkeys(self._index, time.monotonic())
         self._spent: set[str] = set()
-        self._anew: set[str] = set()  # restarted after they uploaded, and asked for their shares once more
-        self.exhausted: set[str] = set()  #: silos whose privacy budget does not allow another answer
+        # restarted after they uploaded, and asked for their shares once more
+        self._anew: set[str] = set()
+        #: silos whose privacy budget does not allow another answer
+        self.exhausted: set[str] = set()
         self.charged: list[dict[str, Any]] = []  #: what silos say their ledgers were charged
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
         self.blamed: tuple[str, Refusal] | None = None
@@ -101,7 +109,9 @@ class Gather:
         elif self._encoding is not None:
             self._sum = ClearSum(self._encoding)
         self._intake = Intake(call.exchange, self._sum, self._encoding)
-        self._unmasking = Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
+        self._unmasking = (
+            Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
+        )
 
     def run(self) -> Folded:
         began = time.monotonic()
@@ -125,7 +135,9 @@ class Gather:
         except SumFailed:
             # Not before: one silo's word that it already released must not spend everybody's round.
             if self._spent:
-                raise RoundSpent(f"{len(self._spent)} silos released shares for it, and do so only once") from None
+                raise RoundSpent(
+                    f"{len(self._spent)} silos released shares for it, and do so only once"
+                ) from None
             raise
         self._phases.add("unmasking", began)
         order = sorted(self._index[s] for s in survivors)
@@ -134,10 +146,12 @@ class Gather:
         return Folded(self._call.round, tuple(order), total, sealed)
 
     def close(self, ok: bool) -> None:
-        for silo in sorted(self._index.keys() & self._members.connected):  # not to one that began anew
+        # not to one that began anew
+        for silo in sorted(self._index.keys() & self._members.connected):
             self._router.send(silo, m.Closed(self._number, ok))
 
-    # Telling ---------------------------------------------------------------------------------------------------
+    # Telling
+    # ---------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         call, empty = self._call, Bundle([], np.empty(0, np.uint8))
@@ -156,13 +170,19 @@ class Gather:
                 have=digest,
             )
             self._router.send(silo, announced)
-            for stream, bundle in (("common", empty if digest else self._common), ("private", private)):
+            for stream, bundle in (
+                ("common", empty if digest else self._common),
+                ("private", private),
+            ):
                 for k, piece in enumerate(pieces(bundle.buffer)):
-                    self._router.send(silo, m.Chunk(self._number, stream, k), piece, channel="broadcast")
+                    self._router.send(
+                        silo, m.Chunk(self._number, stream, k), piece, channel="broadcast"
+                    )
             if len(self._common.buffer):
                 self._members.has[silo].add(self._digest)
 
-    # Collecting ------------------------------------------------------------------------------------------------
+    # Collecting
+    # ------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
         while any(s not in (Stage.DONE, Stage.OUT) for s in self._stage.values()):
@@ -177,7 +197,9 @@ class Gather:
             self._next(min(left, 1.0))
 
     def _enough(self) -> bool:
-        """Whether so many are in that the rest need not be waited for; a sum has its own least number."""
+        """Whether so many are in that the rest need not be waited for; a sum has its own least
+        number.
+        """
         if self._quorum >= 1 or self._in(Stage.UPLOADING):
             return False
         need = math.ceil(self._quorum * len(self._stage))
@@ -186,13 +208,17 @@ class Gather:
         return len(self._in(Stage.DONE)) >= need
 
     def _to(self, silo: str, stage: Stage) -> Stage:
-        """Into the next stage; the time spent in the last one is added up over the silos. Returns the last one."""
+        """Into the next stage; the time spent in the last one is added up over the silos. Returns
+        the last one.
+        """
         was, now = self._stage[silo], time.monotonic()
         if was is not Stage.DONE:
             self._phases.add_silo(was.value, now - self._since[silo])
         self._stage[silo], self._since[silo] = stage, now
         if stage is Stage.DONE:
-            self._runlog.event("answered", silo=silo, round=self._call.round, exchange=self._call.exchange.name)
+            self._runlog.event(
+                "answered", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+            )
         return was
 
     def _in(self, *stages: Stage) -> list[str]:
@@ -215,14 +241,18 @@ class Gather:
             if len(self._in(Stage.COMPUTING, Stage.READY, Stage.UPLOADING)) >= self._slots:
                 break
             self._to(silo, Stage.COMPUTING)
-            self._runlog.event("computing", silo=silo, round=self._call.round, exchange=self._call.exchange.name)
+            self._runlog.event(
+                "computing", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+            )
             self._router.send(silo, m.Go(self._number))
 
     def _next(self, timeout: float) -> None:
         """One event from the network, whatever it is."""
         if self._stop():
             raise Interrupted
-        event = self._router.receive(min(timeout, *(t - time.monotonic() for t in self._away.values()), timeout))
+        event = self._router.receive(
+            min(timeout, *(t - time.monotonic() for t in self._away.values()), timeout)
+        )
         for silo in [silo for silo, until in self._away.items() if time.monotonic() >= until]:
             del self._away[silo]
             self._out(silo, "its connection closed")
@@ -262,7 +292,11 @@ class Gather:
         stage = self._stage[silo]
         if not self._members.greeted(silo, hello):
             let_in = stage is Stage.DONE and silo in self._members.newcomers
-            if let_in and self._unmasking is not None and self._unmasking.again(silo, restarted=True):
+            if (
+                let_in
+                and self._unmasking is not None
+                and self._unmasking.again(silo, restarted=True)
+            ):
                 self._anew.add(silo)  # what it was about to release may be on its disk
             else:
                 self._out(silo, "it began anew")
@@ -271,7 +305,11 @@ class Gather:
         elif stage is Stage.DONE:
             if self._unmasking is not None:
                 self._unmasking.again(silo)
-        elif hello.number == self._number and stage is not Stage.UPLOADING and hello.state in ("told", "ready"):
+        elif (
+            hello.number == self._number
+            and stage is not Stage.UPLOADING
+            and hello.state in ("told", "ready")
+        ):
             # Told: it never heard that it may compute. Ready: it says so again, next.
             self._to(silo, Stage.WAITING if hello.state == "told" else Stage.COMPUTING)
         else:
@@ -282,7 +320,9 @@ class Gather:
             if self._unmasking is not None:
                 self._unmasking.hear(silo, message)
             else:
-                log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
+                log.debug(
+                    "refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo
+                )
             return
         if isinstance(message, m.Hello):
             self._greets(silo, message)
@@ -303,7 +343,9 @@ class Gather:
                 self._spent.add(silo)
             if message.attack == "budget-spent":
                 self.exhausted.add(silo)
-            self._runlog.event("refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300])
+            self._runlog.event(
+                "refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300]
+            )
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
             self.charged += [{"silo": silo, **line} for line in checked_charges(message.charged)]
@@ -321,19 +363,25 @@ class Gather:
         if self._stage.get(silo) in (None, Stage.OUT):
             return
         was = self._to(silo, Stage.OUT)
-        log.warning("round %d, %s: %s is out: %s", self._call.round, self._call.exchange.name, silo, why)
+        log.warning(
+            "round %d, %s: %s is out: %s", self._call.round, self._call.exchange.name, silo, why
+        )
         self._runlog.event("out", silo=silo, round=self._call.round, why=why, stage=was.value)
         if self._sum is not None:
             self._sum.lost(silo)
 
-    # Opening the sum -------------------------------------------------------------------------------------------
+    # Opening the sum
+    # -------------------------------------------------------------------------------------------
 
-    def _open(self, unmasking: Unmasking, opened: OpenSum) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    def _open(
+        self, unmasking: Unmasking, opened: OpenSum
+    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
         def keep() -> None:
             self._keep(opened, self._intake.sealed(opened.survivors))
 
         def asked() -> None:
-            # From here a stop would lose the round: shares are out, for this question only. It takes milliseconds.
+            # From here a stop would lose the round: shares are out, for this question only. It
+            # takes milliseconds.
             self._stop = lambda: False
 
         try:

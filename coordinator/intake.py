@@ -1,7 +1,8 @@
-"""What silos upload in one exchange: sealed arrays, then words for the sum, each piece checked before it is kept.
+"""What silos upload in one exchange: sealed arrays, then words for the sum, each piece checked
+before it is kept.
 
-Nothing here counts before it is complete: of a silo that was cut off halfway, or that sent what was not declared,
-neither its sealed arrays are handed out nor its words folded.
+Nothing here counts before it is complete: of a silo that was cut off halfway, or that sent what was
+not declared, neither its sealed arrays are handed out nor its words folded.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ _SEALED_LIMIT = 1 << 30
 
 
 class Intake:
-    def __init__(self, exchange: Exchange, total: OpenSum | ClearSum | None, encoding: Encoding | None) -> None:
+    def __init__(
+        self, exchange: Exchange, total: OpenSum | ClearSum | None, encoding: Encoding | None
+    ) -> None:
         self._exchange, self._sum, self._encoding = exchange, total, encoding
         self._sealed: dict[str, Inbox] = {}
 
     def take(self, silo: str, message: m.Message, payload: Any) -> bool:
-        """A message of a silo that may upload now; False where it is not one of an upload. Raises what is refused."""
+        """A message of a silo that may upload now; False where it is not one of an upload. Raises
+        what is refused.
+        """
         if isinstance(message, m.SealedStart) and silo not in self._sealed:
             self._sealed[silo] = self._inbox(message.arrays)
         elif isinstance(message, m.SumStart):
@@ -55,20 +60,27 @@ class Intake:
         if [entry[0] for entry in layout] != list(declared):
             raise Refusal("undeclared-upload", "sealed arrays other than the declared ones")
         for (_, dtype, shape), spec in zip(layout, declared.values()):
-            fits = len(shape) == len(spec.shape) and all(w is None or w == g for w, g in zip(spec.shape, shape))
+            fits = len(shape) == len(spec.shape) and all(
+                w is None or w == g for w, g in zip(spec.shape, shape)
+            )
             if not fits or np.dtype(dtype) != np.dtype(spec.dtype):
-                raise Refusal("wrong-shape", "a sealed array of another shape or type than declared")
+                raise Refusal(
+                    "wrong-shape", "a sealed array of another shape or type than declared"
+                )
         return inbox
 
     def _begin_words(self, silo: str, message: m.SumStart) -> None:
         if self._sum is None:
             raise Refusal("undeclared-upload", "words for a sum in an exchange without one")
-        if not self._has_sealed(silo):  # once its words are in the sum, what else it owes could stay out
+        # once its words are in the sum, what else it owes could stay out
+        if not self._has_sealed(silo):
             raise Refusal("wrong-shape", "words for the sum before the sealed arrays")
         if isinstance(self._sum, OpenSum):
             record = UploadRecord.from_record(message.record)
             if record.silo != silo:
-                raise Refusal("key-substitution", f"{silo} sent an upload in the name of {record.silo}")
+                raise Refusal(
+                    "key-substitution", f"{silo} sent an upload in the name of {record.silo}"
+                )
             self._sum.begin_upload(record)
         else:
             self._sum.begin(silo)
@@ -85,7 +97,9 @@ class Intake:
             if message.index == self._encoding.frames - 1:
                 self._sum.finish_upload(silo)
         else:
-            raise Refusal("wrong-shape", f"a piece of {message.stream[:20]!r} that was not announced")
+            raise Refusal(
+                "wrong-shape", f"a piece of {message.stream[:20]!r} that was not announced"
+            )
 
     def _has_sealed(self, silo: str) -> bool:
         return not self._exchange.sealed or (silo in self._sealed and self._sealed[silo].complete)

@@ -1,9 +1,10 @@
 """The rounds: who takes part, what becomes of their answers, how good it is, and where it is kept.
 
-This loop is the same for real processes and for the in-process runner; the two differ in the `Chorus` that carries
-an exchange. Everything random here comes from the run's seed, so the two give the same model, bit for bit. Whatever a
-crash interrupts is gone on with from the disk: between rounds, between the exchanges of a round (`midway`), and, where
-shares of a sum were already asked for, from that sum itself (coordinator.reopen).
+This loop is the same for real processes and for the in-process runner; the two differ in the
+`Chorus` that carries an exchange. Everything random here comes from the run's seed, so the two give
+the same model, bit for bit. Whatever a crash interrupts is gone on with from the disk: between
+rounds, between the exchanges of a round (`midway`), and, where shares of a sum were already asked
+for, from that sum itself (coordinator.reopen).
 """
 
 from __future__ import annotations
@@ -52,9 +53,11 @@ class Progress:
     best_round: int = -1
     wall: float = 0.0
     ranges: dict[str, list[float]] = field(default_factory=dict)
-    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who sent what.
+    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who
+    #: sent what.
     pending: dict[str, Any] | None = None
-    members: list[str] = field(default_factory=list)  #: who was in the last round: after a crash, they are waited for
+    #: who was in the last round: after a crash, they are waited for
+    members: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -64,11 +67,13 @@ class _Round:
     asked: list[int]
     cohort: list[int]
     next: int = 0  #: the exchange to come
-    opened: bool = False  #: whether a sum of this round is folded: then its exchange cannot be asked for again
+    #: whether a sum of this round is folded: then its exchange cannot be asked for again
+    opened: bool = False
     sent: list[list[str]] = field(default_factory=list)
     by_exchange: list[list[int]] = field(default_factory=list)  #: who survived each exchange
     arrays: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
-    numbers: dict[str, int] = field(default_factory=dict)  #: how many numbers of each disclosure were sent
+    #: how many numbers of each disclosure were sent
+    numbers: dict[str, int] = field(default_factory=dict)
     charged: list[dict[str, Any]] = field(default_factory=list)
     ranges: dict[str, list[float]] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -78,8 +83,16 @@ class _Round:
 class _Loop:
     """One run: its state and progress, a round at a time."""
 
-    def __init__(self, method: Method, task: Task, settings: Settings, chorus: Chorus, runlog: RunLog) -> None:
-        self.method, self.task, self.settings, self.chorus, self.runlog = method, task, settings, chorus, runlog
+    def __init__(
+        self, method: Method, task: Task, settings: Settings, chorus: Chorus, runlog: RunLog
+    ) -> None:
+        self.method, self.task, self.settings, self.chorus, self.runlog = (
+            method,
+            task,
+            settings,
+            chorus,
+            runlog,
+        )
         seed = self._seed = derived_seed(settings.seed, "init")
         self.state = method.init(seed)
         self.progress, self.best, self.finished = Progress(), self.state.model, 0
@@ -90,7 +103,11 @@ class _Loop:
     def resume(self, kept: Checkpoint | None, midway: Midway | None) -> None:
         if kept is not None:
             self.state = self._ordered(kept.state)
-            self.best, self.finished, self.progress = kept.best, kept.finished, Progress(**kept.figures)
+            self.best, self.finished, self.progress = (
+                kept.best,
+                kept.finished,
+                Progress(**kept.figures),
+            )
             self._earlier = self.progress.wall
         if self.progress.pending is not None:
             self.chorus.counter.restore(self.progress.pending["traffic"])
@@ -117,13 +134,17 @@ class _Loop:
                 break
             except RoundFailed as e:
                 if self.chorus.spent:
-                    # Too few silos can still pay for a round. What they paid for is whole; it is the run's result.
+                    # Too few silos can still pay for a round. What they paid for is whole; it is
+                    # the run's result.
                     self.state = before
                     silos = sorted(map(silo_name, self.chorus.spent))
                     self.runlog.event("budgets-spent", round=round, silos=silos, why=str(e))
-                    self.runlog.privacy(self.method, round, now.sent, now.charged + self.chorus.charged)
+                    self.runlog.privacy(
+                        self.method, round, now.sent, now.charged + self.chorus.charged
+                    )
                     raise BudgetsSpent from None
-                if now.opened:  # what was opened cannot be asked for again, and what was to follow cannot be had
+                # what was opened cannot be asked for again, and what was to follow cannot be had
+                if now.opened:
                     self._give_up(round, now, e)
                     break
                 if now.next == 0 or beginning == _BEGINNINGS - 1:
@@ -143,7 +164,8 @@ class _Loop:
             "traffic": now.traffic,
         }
         self.progress.members = [silo_name(i) for i in now.asked]
-        self._keep(round + 1)  # before it is scored: once shares are out, this sum can never be had again
+        # before it is scored: once shares are out, this sum can never be had again
+        self._keep(round + 1)
         checkpoint.forget_midway(self._folder)
         self.chorus.kept()
         self.chorus.end_round(round)
@@ -154,13 +176,18 @@ class _Loop:
         now.cohort = []
 
     def _begin(self, round: int) -> _Round:
-        asked = self.chorus.begin_round(round) or select(self.settings, round, self.chorus.present())
-        self.runlog.event("round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked])
+        asked = self.chorus.begin_round(round) or select(
+            self.settings, round, self.chorus.present()
+        )
+        self.runlog.event(
+            "round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked]
+        )
         return _Round(list(asked), list(asked))
 
     def _go_on(self, round: int) -> _Round | None:
-        """The round that a crash interrupted between two exchanges, if silos can go on with it or it must not be begun
-        again."""
+        """The round that a crash interrupted between two exchanges, if silos can go on with it or
+        it must not be begun again.
+        """
         midway, self._midway = self._midway, None
         if midway is None or midway.round != round:
             return None
@@ -170,7 +197,12 @@ class _Loop:
             return None  # from the beginning, nobody need be left out
         self.state, self.progress.ranges = self._ordered(midway.state), dict(now.ranges)
         self.chorus.counter.restore(now.traffic)
-        self.runlog.event("round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in now.asked])
+        self.runlog.event(
+            "round",
+            round=round,
+            rounds=self.settings.rounds,
+            cohort=[silo_name(i) for i in now.asked],
+        )
         return now
 
     def _exchanges(self, round: int, now: _Round) -> None:
@@ -204,7 +236,11 @@ class _Loop:
             now.numbers[name] = now.numbers.get(name, 0) + count
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(next_ranges(self.settings, call, folded))
-        now.cohort, now.next, now.opened = list(folded.survivors), index + 1, now.opened or bool(exchange.masked)
+        now.cohort, now.next, now.opened = (
+            list(folded.survivors),
+            index + 1,
+            now.opened or bool(exchange.masked),
+        )
         now.by_exchange.append(list(folded.survivors))
         now.sent += [[silo_name(i), exchange.name] for i in folded.survivors]
 
@@ -219,12 +255,16 @@ class _Loop:
             self.best = self.state.model
         up, down = self.runlog.traffic(self.chorus.counter)
         self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
-        wanted = set(select(self.settings, round, range(self.settings.silos))) | set(pending["asked"])
+        wanted = set(select(self.settings, round, range(self.settings.silos))) | set(
+            pending["asked"]
+        )
         line = {
             "round": round,
             "participants": [silo_name(i) for i in pending["asked"]],
             "survivors": [silo_name(i) for i in pending["survivors"]],
-            "survivors_by_exchange": [[silo_name(i) for i in who] for who in pending["by_exchange"]],
+            "survivors_by_exchange": [
+                [silo_name(i) for i in who] for who in pending["by_exchange"]
+            ],
             "missed": [silo_name(i) for i in sorted(wanted - set(pending["survivors"]))],
             "metric": self.task.metric,
             "dev": evaluation.value,
@@ -241,7 +281,9 @@ class _Loop:
         self.runlog.append("rounds.jsonl", line)
         self.progress.pending = None
         self._keep(round + 1)
-        self.runlog.event("round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")})
+        self.runlog.event(
+            "round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")}
+        )
 
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began
@@ -274,7 +316,9 @@ class _Loop:
         whole = {**self.task.frozen(), **self.best}
         checkpoint.save_model(self.runlog.path / "model", whole, self.task.model_files())
         scored = Scored(self.best, test, before.value, self._network)
-        return write_summary(self.runlog, self.method, self.task, self.settings, vars(self.progress), scored)
+        return write_summary(
+            self.runlog, self.method, self.task, self.settings, vars(self.progress), scored
+        )
 
 
 def run_study(
@@ -297,6 +341,8 @@ def run_study(
             loop.round(round)
         except BudgetsSpent:
             if not loop.finished_any:
-                raise RoundFailed("No round could be made: the silos' privacy budgets are spent.") from None
+                raise RoundFailed(
+                    "No round could be made: the silos' privacy budgets are spent."
+                ) from None
             break
     return loop.finish()

@@ -1,8 +1,10 @@
-"""Who is here: greetings at any time, who may take part in the next round, and the keys that all agree on.
+"""Who is here: greetings at any time, who may take part in the next round, and the keys that all
+agree on.
 
-A silo whose connection was cut greets again and goes on where it was, if it has forgotten nothing (the same `life`, the
-same session). One that was restarted, or that comes late, is a newcomer: it is let in when the next round begins, and
-everybody agrees on keys anew. One that is too slow is not asked again until it has said something.
+A silo whose connection was cut greets again and goes on where it was, if it has forgotten nothing
+(the same `life`, the same session). One that was restarted, or that comes late, is a newcomer: it
+is let in when the next round begins, and everybody agrees on keys anew. One that is too slow is not
+asked again until it has said something.
 """
 
 from __future__ import annotations
@@ -41,19 +43,31 @@ class Membership:
         should_stop: Callable[[], bool],
         content: Mapping[str, str],
     ) -> None:
-        self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
-        self._study, self._runlog, self._should_stop, self._content = study, runlog, should_stop, content
+        self._router, self._settings, self._identities, self._run_id = (
+            router,
+            settings,
+            identities,
+            run_id,
+        )
+        self._study, self._runlog, self._should_stop, self._content = (
+            study,
+            runlog,
+            should_stop,
+            content,
+        )
         self.names = {silo_name(i): i for i in range(settings.silos)}
         self.setup: CoordinatorSetup | None = None
         self.highest = 0  #: of the numbers that silos have heard of: the next must be above
-        self.has: dict[str, set[bytes]] = defaultdict(set)  #: silo -> digests of the broadcasts it holds
+        #: silo -> digests of the broadcasts it holds
+        self.has: dict[str, set[bytes]] = defaultdict(set)
         self._members: dict[str, bytes] = {}  # silo -> its life
         self._newcomers: dict[str, bytes] = {}
         self._behind: set[str] = set()
         self._banned: set[str] = set()
         self._answered: dict[str, set[tuple[int, int]]] = {}
 
-    # Who is here -----------------------------------------------------------------------------------------------
+    # Who is here
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def present(self) -> set[str]:
@@ -72,7 +86,9 @@ class Membership:
 
     @property
     def session(self) -> set[str]:
-        """Members, also those who are cut off or slow and may come back into the exchange that they were in."""
+        """Members, also those who are cut off or slow and may come back into the exchange that they
+        were in.
+        """
         return set(self._members)
 
     @property
@@ -85,7 +101,9 @@ class Membership:
         return (self._newcomers.keys() & self._router.connected) - self._behind
 
     def carrying(self, round: int, exchanges: int) -> set[str]:
-        """Those who, by their greeting, have answered these exchanges of this round and remember it."""
+        """Those who, by their greeting, have answered these exchanges of this round and remember
+        it.
+        """
         wanted = {(round, k) for k in range(exchanges)}
         return {silo for silo in self.here if wanted <= self._answered.get(silo, set())}
 
@@ -102,7 +120,9 @@ class Membership:
             self._behind.discard(event.silo)
 
     def greeted(self, silo: str, hello: m.Hello) -> bool:
-        """Take a greeting; True when the silo is a member that was cut off and has forgotten nothing."""
+        """Take a greeting; True when the silo is a member that was cut off and has forgotten
+        nothing.
+        """
         if silo in self._banned:
             self._turn_away(silo, "it spoiled a sum of this run")
             return False
@@ -133,7 +153,9 @@ class Membership:
         self._router.forget(silo)
 
     def _difference(self, hello: m.Hello) -> str:
-        """What of a silo's study is not this one's, for its operator. Our own hashes are public: all have the same."""
+        """What of a silo's study is not this one's, for its operator. Our own hashes are public:
+        all have the same.
+        """
         other = [name for name, value in self._content.items() if hello.content.get(name) != value]
         if not other:
             return "settings other than this study's; compare the two configurations"
@@ -157,30 +179,45 @@ class Membership:
         while (event := self._router.receive(0)) is not None:
             self.take(event)
 
-    # Keys ------------------------------------------------------------------------------------------------------
+    # Keys
+    # ------------------------------------------------------------------------------------------------------
 
     def agree(self, round: int) -> None:
-        """Keys, then nonces, with everybody here. A silo lost on the way means: again, without it."""
+        """Keys, then nonces, with everybody here. A silo lost on the way means: again, without
+        it.
+        """
         skipped: set[str] = set()
         while True:
             silos = self.here - skipped
             need = max(3 if self._settings.secagg else 1, self._settings.minimum)
             if len(silos) < need:
-                raise RoundFailed(f"Only {len(silos)} silos are here and a run needs at least {need}.")
-            setup = CoordinatorSetup(self._identities, self._run_id, policy_for(self._settings.fraction))
+                raise RoundFailed(
+                    f"Only {len(silos)} silos are here and a run needs at least {need}."
+                )
+            setup = CoordinatorSetup(
+                self._identities, self._run_id, policy_for(self._settings.fraction)
+            )
             if not self._settings.secagg:
-                lost = {silo for silo in silos if not self._router.send(silo, m.Welcome(self._run_id, round))}
+                lost = {
+                    silo
+                    for silo in silos
+                    if not self._router.send(silo, m.Welcome(self._run_id, round))
+                }
             else:
                 lost = self._set_up(setup, silos, m.Welcome(self._run_id, round))
             if not lost:
                 break
             skipped |= lost
         self.setup = setup if self._settings.secagg else None
-        self._members = {silo: self._newcomers.get(silo, self._members.get(silo, b"")) for silo in silos}
+        self._members = {
+            silo: self._newcomers.get(silo, self._members.get(silo, b"")) for silo in silos
+        }
         for silo in silos:
             self._newcomers.pop(silo, None)
 
-    def _set_up(self, setup: CoordinatorSetup, silos: Collection[str], welcome: m.Welcome) -> set[str]:
+    def _set_up(
+        self, setup: CoordinatorSetup, silos: Collection[str], welcome: m.Welcome
+    ) -> set[str]:
         def offer(record: dict) -> None:
             setup.receive_offer(KeyOffer.from_record(record))
 
@@ -189,15 +226,20 @@ class Membership:
 
         if lost := self._ask(silos, welcome, "offer", offer):
             return lost
-        if lost := self._ask(silos, m.SumStep("keys", setup.key_list().to_record()), "reveal", reveal):
+        if lost := self._ask(
+            silos, m.SumStep("keys", setup.key_list().to_record()), "reveal", reveal
+        ):
             return lost
         nonces = m.SumStep("nonces", setup.nonce_list().to_record())
         return {silo for silo in sorted(silos) if not self._router.send(silo, nonces)}
 
-    def _ask(self, silos: Collection[str], question: m.Message, step: str, take: Callable[[dict], None]) -> set[str]:
+    def _ask(
+        self, silos: Collection[str], question: m.Message, step: str, take: Callable[[dict], None]
+    ) -> set[str]:
         """Ask everybody and take every answer; returns who was lost.
 
-        Also then everybody is heard out: an answer left in the queue would be taken for one to the next question.
+        Also then everybody is heard out: an answer left in the queue would be taken for one to the
+        next question.
         """
         lost = {silo for silo in sorted(silos) if not self._router.send(silo, question)}
         waiting = set(silos) - lost
@@ -210,39 +252,60 @@ class Membership:
                 self._answer(event, waiting, lost, step, take)
             if time.monotonic() > until:
                 for silo in sorted(waiting):
-                    log.warning("refused (late-share): %s: no %s within %.0f s", silo, step, _SETUP_SECONDS)
+                    log.warning(
+                        "refused (late-share): %s: no %s within %.0f s", silo, step, _SETUP_SECONDS
+                    )
                     self._behind.add(silo)
                 lost |= waiting
         return lost
 
     def _answer(
-        self, event: Event, waiting: set[str], lost: set[str], step: str, take: Callable[[dict], None]
+        self,
+        event: Event,
+        waiting: set[str],
+        lost: set[str],
+        step: str,
+        take: Callable[[dict], None],
     ) -> None:
         silo = event.silo
-        if isinstance(event, Gone) or (isinstance(event, Received) and isinstance(event.message, m.Hello)):
+        if isinstance(event, Gone) or (
+            isinstance(event, Received) and isinstance(event.message, m.Hello)
+        ):
             lost.add(silo)
             self.take(event)
         elif isinstance(event, Bad):
             self.drop(silo, event.attack, event.detail)
             lost.add(silo)
         elif silo in self._behind:
-            self.take(event)  # an answer to an earlier question: it is awake again, and asked next time
-        elif isinstance(event.message, m.SumStep) and (silo in lost or event.message.step in ("endorse", "release")):
-            log.debug("refused (late-share): a %s of an earlier sum from %s", event.message.step[:20], silo)
+            # an answer to an earlier question: it is awake again, and asked next time
+            self.take(event)
+        elif isinstance(event.message, m.SumStep) and (
+            silo in lost or event.message.step in ("endorse", "release")
+        ):
+            log.debug(
+                "refused (late-share): a %s of an earlier sum from %s",
+                event.message.step[:20],
+                silo,
+            )
         elif isinstance(event.message, m.SumStep):
             record = event.message.record
             try:
                 if event.message.step != step or silo not in waiting:
-                    raise Refusal("replay", f"a {event.message.step[:20]} where {step} was asked for")
+                    raise Refusal(
+                        "replay", f"a {event.message.step[:20]} where {step} was asked for"
+                    )
                 if record.get("silo") != silo:
-                    raise Refusal("key-substitution", f"{silo} sent its {step} in the name of another")
+                    raise Refusal(
+                        "key-substitution", f"{silo} sent its {step} in the name of another"
+                    )
                 take(record)
                 waiting.discard(silo)
             except Refusal as e:
                 self.drop(silo, e.attack, e.detail)
                 lost.add(silo)
         elif isinstance(event.message, m.Refused) and silo in waiting:
-            if event.message.attack == "disk":  # its own trouble, which may be over by the next round
+            # its own trouble, which may be over by the next round
+            if event.message.attack == "disk":
                 log.warning("%s: %s", silo, event.message.detail[:300])
                 self._newcomers[silo] = self._members.pop(silo, b"")
             else:

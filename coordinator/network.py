@@ -1,4 +1,6 @@
-"""The chorus over ZeroMQ: exchanges with whoever is here, tried again when a sum fails, gone on with after a crash."""
+"""The chorus over ZeroMQ: exchanges with whoever is here, tried again when a sum fails, gone on
+with after a crash.
+"""
 
 from __future__ import annotations
 
@@ -44,27 +46,40 @@ class NetworkChorus:
         grace: float = 0.0,
         folder: Path | None = None,
     ) -> None:
-        """`grace`: seconds in which a silo whose connection ended may come back into the same exchange. 0, where silos
-        are not restarted: whoever is gone is gone, and nobody is waited for. `folder`: where an open sum is kept.
+        """`grace`: seconds in which a silo whose connection ended may come back into the same
+        exchange. 0, where silos are not restarted: whoever is gone is gone, and nobody is waited
+        for. `folder`: where an open sum is kept.
         """
         self.counter, self.phases = router.counter, Phases()
-        self.members = Membership(router, settings, identities, run_id, study, runlog, should_stop, content)
-        self._router, self._settings, self._identities, self._run_id = router, settings, identities, run_id
+        self.members = Membership(
+            router, settings, identities, run_id, study, runlog, should_stop, content
+        )
+        self._router, self._settings, self._identities, self._run_id = (
+            router,
+            settings,
+            identities,
+            run_id,
+        )
         self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
         self._grace, self._folder = grace, folder
         self._patience = settings.deadline if grace > 0 else 0.0
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
-        # Above every number of an earlier process of this run: silos refuse any that is not above the last. They say
-        # which that was, in case this machine's clock is behind the earlier one's.
+        # Above every number of an earlier process of this run: silos refuse any that is not above
+        # the last. They say which that was, in case this machine's clock is behind the earlier
+        # one's.
         self._number = time.time_ns() // 1_000_000
-        self._said: dict[int, tuple[int, bytes]] = {}  # exchange of this round -> (round, digest) of its broadcast
+        # exchange of this round -> (round, digest) of its broadcast
+        self._said: dict[int, tuple[int, bytes]] = {}
         self._reopened: reopen.Reopened | None = None
 
-    # Enrolment -------------------------------------------------------------------------------------------------
+    # Enrolment
+    # -------------------------------------------------------------------------------------------------
 
     def enrol(self, seconds: float, round: int, wanted: Collection[str] = ()) -> None:
-        """Wait for everybody (or for `wanted`, who were here before a crash), or for `seconds`; then agree on keys."""
+        """Wait for everybody (or for `wanted`, who were here before a crash), or for `seconds`;
+        then agree on keys.
+        """
         began, names = time.monotonic(), set(wanted) or set(self.members.names)
         self.members.wait(seconds, lambda: names <= self.members.here)
         absent = sorted(set(self.members.names) - self.members.here)
@@ -72,20 +87,39 @@ class NetworkChorus:
             log.warning("starting without %s", ", ".join(absent))
             self._runlog.event("absent", silos=absent)
         self.members.agree(round)
-        self._runlog.event("enrolled", silos=len(self.members.present), seconds=time.monotonic() - began)
+        self._runlog.event(
+            "enrolled", silos=len(self.members.present), seconds=time.monotonic() - began
+        )
 
     def reopen(self, seconds: float, kept: reopen.KeptSum) -> None:
-        """Before anybody agrees on new keys: a sum whose shares an earlier process had asked for."""
+        """Before anybody agrees on new keys: a sum whose shares an earlier process had asked
+        for.
+        """
         self._runlog.event("reopening", round=kept.round, exchange=kept.index)
         policy = policy_for(self._settings.fraction)
         self._reopened = reopen.reopen(
-            kept, self._router, self.members, self._identities, self._run_id, policy, seconds, self._should_stop
+            kept,
+            self._router,
+            self.members,
+            self._identities,
+            self._run_id,
+            policy,
+            seconds,
+            self._should_stop,
         )
-        self._runlog.event("reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None)
+        self._runlog.event(
+            "reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None
+        )
 
     def begin_round(self, round: int) -> tuple[int, ...]:
-        """Let newcomers in. Returns the cohort of a sum of this round's first exchange that was reopened, if any."""
-        if self._reopened is not None and self._reopened.round == round and self._reopened.index == 0:
+        """Let newcomers in. Returns the cohort of a sum of this round's first exchange that was
+        reopened, if any.
+        """
+        if (
+            self._reopened is not None
+            and self._reopened.round == round
+            and self._reopened.index == 0
+        ):
             return self._reopened.cohort
         self._said.clear()
         self.members.settle()
@@ -95,11 +129,19 @@ class NetworkChorus:
         return ()
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
-        """After a crash, with exchange `index` next: who still has what the exchanges before it left."""
+        """After a crash, with exchange `index` next: who still has what the exchanges before it
+        left.
+        """
         self._said = {int(k): (round, bytes.fromhex(digest)) for k, digest in said.items()}
-        if self._reopened is not None and (self._reopened.round, self._reopened.index) == (round, index):
+        if self._reopened is not None and (self._reopened.round, self._reopened.index) == (
+            round,
+            index,
+        ):
             return self._reopened.cohort
-        able = {self.members.names[s] for s in self.members.carrying(round, index) & self.members.present}
+        able = {
+            self.members.names[s]
+            for s in self.members.carrying(round, index) & self.members.present
+        }
         return tuple(sorted(able - self.spent))
 
     @property
@@ -107,7 +149,8 @@ class NetworkChorus:
         """Digests of this round's broadcasts, for a checkpoint between two exchanges."""
         return {str(k): digest.hex() for k, (_, digest) in self._said.items()}
 
-    # Exchanges -------------------------------------------------------------------------------------------------
+    # Exchanges
+    # -------------------------------------------------------------------------------------------------
 
     def present(self) -> tuple[int, ...]:
         return tuple(sorted({self.members.names[s] for s in self.members.present} - self.spent))
@@ -120,7 +163,9 @@ class NetworkChorus:
                 return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
         common = pack(call.broadcast.common)
         private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
-        self._said = {k: v for k, v in self._said.items() if k < call.index} | {call.index: (call.round, common.digest)}
+        self._said = {k: v for k, v in self._said.items() if k < call.index} | {
+            call.index: (call.round, common.digest)
+        }
         reason, attempt, until = "", 0, time.monotonic() + self._patience
         while attempt < _ATTEMPTS:
             cohort = self._gathered(call, until)
@@ -152,44 +197,68 @@ class NetworkChorus:
             except SumFailed as e:
                 gather.close(ok=False)
                 reason = str(e)
-                log.warning("round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason)
+                log.warning(
+                    "round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason
+                )
                 self._runlog.event("sum-failed", round=call.round, attempt=attempt, why=reason)
                 attempt += 1
                 continue
             gather.close(ok=True)
             return folded
-        raise RoundFailed(f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}.")
+        raise RoundFailed(
+            f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}."
+        )
 
     def _least(self, call: Call) -> int:
         return 3 if self._settings.secagg and call.exchange.masked else 1
 
     def _nobody_else(self, call: Call) -> bool:
-        """Whether it is of no use to wait: all who have what this round's earlier exchanges left are here already. Who
-        was restarted has lost that, and is let in when the round begins again.
+        """Whether it is of no use to wait: all who have what this round's earlier exchanges left
+        are here already. Who was restarted has lost that, and is let in when the round begins
+        again.
         """
-        return call.index > 0 and {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
+        return (
+            call.index > 0
+            and {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
+        )
 
     def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
-        """Those of the cohort who are here. Where they are too few, they are waited for; in a round's first exchange
-        also those who were restarted, and who need keys again.
+        """Those of the cohort who are here. Where they are too few, they are waited for; in a
+        round's first exchange also those who were restarted, and who need keys again.
         """
         while True:
             here = tuple(i for i in call.cohort if i in self.present())
-            if len(here) >= self._least(call) or time.monotonic() >= until or self._nobody_else(call):
+            if (
+                len(here) >= self._least(call)
+                or time.monotonic() >= until
+                or self._nobody_else(call)
+            ):
                 return here
-            if call.index == 0 and self.members.newcomers and len(self.members.here) >= self._least(call):
+            if (
+                call.index == 0
+                and self.members.newcomers
+                and len(self.members.here) >= self._least(call)
+            ):
                 self.members.agree(call.round)
                 continue
             self.members.one(until - time.monotonic())
 
-    def _gather(self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]) -> Gather:
+    def _gather(
+        self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]
+    ) -> Gather:
         self._number = max(self._number, self.members.highest) + 1
 
         def keep(opened: OpenSum, sealed: dict[str, dict[str, np.ndarray]]) -> None:
             if self._folder is not None and self.members.setup is not None:
                 numbered = {self.members.names[s]: arrays for s, arrays in sealed.items()}
                 reopen.keep(
-                    self._folder, call.round, call.index, call.cohort, opened, self.members.setup, numbered
+                    self._folder,
+                    call.round,
+                    call.index,
+                    call.cohort,
+                    opened,
+                    self.members.setup,
+                    numbered,
                 )
 
         return Gather(
@@ -212,7 +281,9 @@ class NetworkChorus:
         )
 
     def kept(self) -> None:
-        """What was folded is on disk: a sum that was kept in case it was not is no longer needed."""
+        """What was folded is on disk: a sum that was kept in case it was not is no longer
+        needed.
+        """
         if self._folder is not None:
             reopen.discard(self._folder)
 
@@ -223,7 +294,9 @@ class NetworkChorus:
             self._router.send(silo, m.RoundOver(round))
 
     def stop(self, reason: str) -> None:
-        """Tell everybody, also those who are just coming back: whoever does not hear it dials for a long time."""
+        """Tell everybody, also those who are just coming back: whoever does not hear it dials for a
+        long time.
+        """
         self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
         for silo in sorted(self._router.connected):
             self._router.send(silo, m.Stop(reason))

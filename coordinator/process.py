@@ -57,11 +57,11 @@ def serve(
     agreed: Mapping[str, str] = NOTHING,
     grace: float = 0.0,
 ) -> int:
-    """Run all rounds and leave a complete run directory. `bound` is called with the port once it is open.
-    `agreed`: what else than the task's content silos must have alike, by name.
+    """Run all rounds and leave a complete run directory. `bound` is called with the port once it is
+    open. `agreed`: what else than the task's content silos must have alike, by name.
 
-    `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not restarted.
-    Raises RoundFailed when too few silos are left; what is finished is kept.
+    `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not
+    restarted. Raises RoundFailed when too few silos are left; what is finished is kept.
     """
     stop = {"asked": False}
 
@@ -79,7 +79,9 @@ def serve(
             server = MetricsServer(figures, *address_of(settings.metrics))
         except OSError as e:
             where = f"METRICS={settings.metrics}"
-            raise UserError(f"{where} cannot be listened on ({e.strerror}); give another port.") from None
+            raise UserError(
+                f"{where} cannot be listened on ({e.strerror}); give another port."
+            ) from None
         log.info("figures for Prometheus on port %d", server.port)
     roster = keys.pinned()
     allowed, revoked = doors(roster)
@@ -94,7 +96,11 @@ def serve(
                 "give another PORT, or 0 for any free one."
             ) from None
         folder = run / "checkpoint"
-        resume, midway, opened = checkpoint.read(folder), checkpoint.read_midway(folder), reopen.read(folder)
+        resume, midway, opened = (
+            checkpoint.read(folder),
+            checkpoint.read_midway(folder),
+            reopen.read(folder),
+        )
         if resume is not None:
             runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
         finished = resume.finished if resume is not None else 0
@@ -119,9 +125,13 @@ def serve(
             if opened is not None and opened.round == finished:
                 chorus.reopen(enrol_seconds, opened)
             if finished < settings.rounds:
-                chorus.enrol(enrol_seconds, finished, resume.figures.get("members", ()) if resume else ())
+                chorus.enrol(
+                    enrol_seconds, finished, resume.figures.get("members", ()) if resume else ()
+                )
             else:  # a crash at the very end: whoever comes is only told that the run is over
-                chorus.members.wait(min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names))
+                chorus.members.wait(
+                    min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names)
+                )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
             run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
             runlog.event("finished")

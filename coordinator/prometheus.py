@@ -18,7 +18,10 @@ class CoordinatorMetrics(Metrics):
                 "rounds_done": ("gauge", "Rounds that are finished."),
                 "silos": ("gauge", "Silos of the study."),
                 "silos_enrolled": ("gauge", "Silos that took part in the last key exchange."),
-                "round_participants": ("gauge", "Silos that were asked in the last finished round."),
+                "round_participants": (
+                    "gauge",
+                    "Silos that were asked in the last finished round.",
+                ),
                 "round_survivors": ("gauge", "Silos whose answers are in the last finished round."),
                 "round_seconds": ("gauge", "Seconds of the last finished round."),
                 "dev": ("gauge", "The development metric after the last finished round."),
@@ -56,7 +59,11 @@ class CoordinatorMetrics(Metrics):
         elif kind == "lost":
             self.add("lost_total")
         elif kind in ("refused", "refused-by-silo"):
-            self.add("refused_total", by="coordinator" if kind == "refused" else "silo", attack=e["attack"])
+            self.add(
+                "refused_total",
+                by="coordinator" if kind == "refused" else "silo",
+                attack=e["attack"],
+            )
         elif kind == "sum-failed":
             self.add("failed_sums_total")
         elif kind == "finished":

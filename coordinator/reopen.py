@@ -1,7 +1,9 @@
-"""A sum that is being opened, on the coordinator's disk: written before shares are asked for, removed when it is kept.
+"""A sum that is being opened, on the coordinator's disk: written before shares are asked for,
+removed when it is kept.
 
-A coordinator that dies in between finds it here, asks the same silos the very same questions, and they give the very
-same answers (silo/kept_shares.py): the round is not lost, and nothing is opened twice.
+A coordinator that dies in between finds it here, asks the same silos the very same questions, and
+they give the very same answers (silo/kept_shares.py): the round is not lost, and nothing is opened
+twice.
 """
 
 from __future__ import annotations
@@ -67,7 +69,10 @@ def keep(
 ) -> None:
     folder.mkdir(exist_ok=True)
     record, words = freeze(opened, setup)
-    about = msgpack.packb({"round": round, "index": index, "cohort": list(cohort), "record": record}, use_bin_type=True)
+    about = msgpack.packb(
+        {"round": round, "index": index, "cohort": list(cohort), "record": record},
+        use_bin_type=True,
+    )
     arrays = {f"sealed:{i}:{name}": a for i, table in sealed.items() for name, a in table.items()}
     arrays |= {"about": np.frombuffer(about, np.uint8), "words": words}
     save_arrays(folder / _FILE, arrays)
@@ -84,7 +89,9 @@ def read(folder: Path) -> KeptSum | None:
     for key, value in arrays.items():
         _, index, name = key.split(":", 2)
         sealed.setdefault(int(index), {})[name] = value
-    return KeptSum(about["round"], about["index"], tuple(about["cohort"]), about["record"], words, sealed)
+    return KeptSum(
+        about["round"], about["index"], tuple(about["cohort"]), about["record"], words, sealed
+    )
 
 
 def discard(folder: Path) -> None:
@@ -104,9 +111,13 @@ def reopen(
     """Ask whoever greets for the shares again. None when too few can say them, within `seconds`."""
     try:
         opened = thaw(kept.record, kept.words, roster, run_id, policy)
-        requests = {h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()}
+        requests = {
+            h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()
+        }
     except (Refusal, SumFailed) as e:
-        log.error("the sum of round %d that was being opened cannot be read back: %s", kept.round, e)
+        log.error(
+            "the sum of round %d that was being opened cannot be read back: %s", kept.round, e
+        )
         return None
     pending, until = set(requests), time.monotonic() + seconds
     for silo in members.here & pending:
@@ -117,21 +128,33 @@ def reopen(
         event = router.receive(0.5)
         if event is None:
             continue
-        if isinstance(event, Received) and isinstance(event.message, m.SumStep) and event.message.step == "release":
+        if (
+            isinstance(event, Received)
+            and isinstance(event.message, m.SumStep)
+            and event.message.step == "release"
+        ):
             try:
                 release = ShareRelease.from_record(event.message.record)
                 if release.holder != event.silo:
-                    raise Refusal("key-substitution", f"{event.silo} released in the name of another")
+                    raise Refusal(
+                        "key-substitution", f"{event.silo} released in the name of another"
+                    )
                 opened.receive_release(release)
             except Refusal as e:
                 log.warning("refused (%s): %s: %s", e.attack, event.silo, e.detail)
             pending.discard(event.silo)
         elif isinstance(event, Received) and isinstance(event.message, m.Refused):
-            log.warning("%s cannot say its shares again: %s", event.silo, event.message.detail[:300])
+            log.warning(
+                "%s cannot say its shares again: %s", event.silo, event.message.detail[:300]
+            )
             pending.discard(event.silo)
         else:
             members.take(event)
-            if isinstance(event, Received) and isinstance(event.message, m.Hello) and event.silo in pending:
+            if (
+                isinstance(event, Received)
+                and isinstance(event.message, m.Hello)
+                and event.silo in pending
+            ):
                 router.send(event.silo, requests[event.silo])
     try:
         survivors, sums = opened.result()

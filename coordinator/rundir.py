@@ -23,26 +23,37 @@ _NAMED = ("torch", "numpy", "cryptography", "pyzmq", "transformers", "opacus", "
 
 
 def create(settings: Settings, command: str, name: str = "") -> Path:
-    """runs/<id> with config.toml in it, and `latest` pointing there. `name`: this very folder, which may be there."""
+    """runs/<id> with config.toml in it, and `latest` pointing there. `name`: this very folder,
+    which may be there.
+    """
     out = Path(settings.out)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for attempt in range(1000):
-            run = out / (name or f"{stamp}-{settings.method}-s{settings.seed}{f'-{attempt}' if attempt else ''}")
+            run = out / (
+                name
+                or f"{stamp}-{settings.method}-s{settings.seed}{f'-{attempt}' if attempt else ''}"
+            )
             try:
                 run.mkdir(exist_ok=bool(name))
                 break
             except FileExistsError:
                 continue
-        about = {"command": command, "python": platform.python_version(), "machine": platform.machine()}
+        about = {
+            "command": command,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        }
         about |= {name: importlib.metadata.version(name) for name in _NAMED}
         (run / "config.toml").write_text(dump(settings, about), "utf-8")
         link = out / f".latest-{os.getpid()}"
         link.symlink_to(run.name)
         link.replace(out / "latest")
     except OSError as e:
-        raise UserError(f'OUT: cannot write a run folder in "{out}" ({e.strerror}); give another OUT.') from None
+        raise UserError(
+            f'OUT: cannot write a run folder in "{out}" ({e.strerror}); give another OUT.'
+        ) from None
     return run
 
 
@@ -55,14 +66,23 @@ def silo_home(run: Path, index: int) -> Path:
 
 
 def shared_secret(settings: Settings) -> bytes:
-    """The silos' common secret. A simulation derives it from its seed, so that both runners use the same."""
-    return b"".join(derived_seed(settings.seed, "shared secret", i).to_bytes(8, "little") for i in range(4))
+    """The silos' common secret. A simulation derives it from its seed, so that both runners use the
+    same.
+    """
+    return b"".join(
+        derived_seed(settings.seed, "shared secret", i).to_bytes(8, "little") for i in range(4)
+    )
 
 
 def make_keys(coordinator: Path, homes: Path, silos: int, secret: bytes) -> None:
-    """What a consortium does by hand, for one machine: keys of a coordinator and of all silos, and their roster."""
+    """What a consortium does by hand, for one machine: keys of a coordinator and of all silos, and
+    their roster.
+    """
     hub = Keyring.create(coordinator, "coordinator", "coordinator")
-    rings = {silo_name(i): Keyring.create(homes / silo_name(i), silo_name(i), "silo") for i in range(silos)}
+    rings = {
+        silo_name(i): Keyring.create(homes / silo_name(i), silo_name(i), "silo")
+        for i in range(silos)
+    }
     roster = replace(found("a simulation", hub.card), silos=tuple(r.card for r in rings.values()))
     roster = roster.sign({r.card.name: r.identity for r in (hub, *rings.values())}, secret)
     hub.pin(roster)

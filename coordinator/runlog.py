@@ -1,7 +1,7 @@
 """The run directory: every file the design names, each written as things happen and by nobody else.
 
-Lines are appended whole and flushed, so that whoever follows the run (the terminal, `watch`, a crash's survivor)
-never sees half of one.
+Lines are appended whole and flushed, so that whoever follows the run (the terminal, `watch`, a
+crash's survivor) never sees half of one.
 """
 
 from __future__ import annotations
@@ -51,14 +51,19 @@ def checked_charges(said: list) -> list[dict[str, Any]]:
 
 
 def _figure(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value < float("inf")
+    )
 
 
 class RunLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, int] = {}
-        #: Told of every line that was written, and by its file: whoever keeps figures for somebody else.
+        #: Told of every line that was written, and by its file: whoever keeps figures for somebody
+        #: else.
         self.observer: Callable[[str, Mapping[str, Any]], None] | None = None
 
     def append(self, file: str, *lines: Mapping[str, Any]) -> None:
@@ -100,15 +105,26 @@ class RunLog:
         ]
         self.write_json(
             "disclosures.json",
-            {"method": method.name, "masked": masked, "masks_hold_if": assumption, "each_silo_sends": table},
+            {
+                "method": method.name,
+                "masked": masked,
+                "masks_hold_if": assumption,
+                "each_silo_sends": table,
+            },
         )
 
     def privacy(
-        self, method: Method, round: int, sent: Iterable[Sequence[str]], charged: Sequence[Mapping[str, Any]]
+        self,
+        method: Method,
+        round: int,
+        sent: Iterable[Sequence[str]],
+        charged: Sequence[Mapping[str, Any]],
     ) -> None:
-        """A line per event that a silo's ledger was charged, as the silo says; asked again, it says the same again.
+        """A line per event that a silo's ledger was charged, as the silo says; asked again, it says
+        the same again.
 
-        A disclosure that arrived and of which its silo said nothing is taken for what it then is: non-private.
+        A disclosure that arrived and of which its silo said nothing is taken for what it then is:
+        non-private.
         """
         lines = {json.dumps(line, sort_keys=True): line for line in charged}.values()
         said = {(line["silo"], line["exchange"], line["disclosure"]) for line in lines}
@@ -133,7 +149,9 @@ class RunLog:
             if path.exists():
                 kept = [x for x in read_lines(path) if x["round"] < finished]
                 beside = path.with_suffix(".new")
-                beside.write_text("".join(json.dumps(x, separators=(",", ":")) + "\n" for x in kept), "utf-8")
+                beside.write_text(
+                    "".join(json.dumps(x, separators=(",", ":")) + "\n" for x in kept), "utf-8"
+                )
                 beside.replace(path)
 
 

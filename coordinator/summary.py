@@ -1,4 +1,6 @@
-"""summary.json: the figures of a finished run, each taken from what was measured or logged while it ran."""
+"""summary.json: the figures of a finished run, each taken from what was measured or logged while it
+ran.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def rounds_to(target: float, dev: Sequence[float]) -> int | None:
 
 
 def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said counts as infinite."""
+    """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said
+    counts as infinite.
+    """
     last: dict[str, Any] = {}
     rdp: dict[str, Any] = {}
     for line in lines:
@@ -107,7 +111,9 @@ def write_summary(
         "selected_round": progress["best_round"],
         "dev_value": progress["best_value"],
         "target": settings.target or None,
-        "rounds_to_target": rounds_to(settings.target, [r["dev"] for r in rounds]) if settings.target else None,
+        "rounds_to_target": rounds_to(settings.target, [r["dev"] for r in rounds])
+        if settings.target
+        else None,
         "bytes_up_total": sum(t["wire_bytes"] for t in up),
         "bytes_down_total": sum(t["wire_bytes"] for t in traffic if t["direction"] == "down"),
         "bytes_up_per_silo_round": up_in_rounds / participations,
@@ -115,7 +121,8 @@ def write_summary(
         # The arrays alone, as they were coded; measured in both runners.
         "arrays_up_per_silo_round": sum(r["arrays_up"] for r in rounds) / participations,
         "arrays_down_per_silo_round": sum(r["arrays_down"] for r in rounds) / participations,
-        # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte pictures.
+        # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte
+        # pictures.
         "model_float32_bytes": 4 * trained,
         **_privacy(settings, task, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
@@ -125,6 +132,8 @@ def write_summary(
         "peak_rss_mb": None,
         "model_sha256": model_sha256(model),
     }
-    runlog.write_json("curve.json", {"metric": task.metric, "points": [list(p) for p in test.curve]})
+    runlog.write_json(
+        "curve.json", {"metric": task.metric, "points": [list(p) for p in test.curve]}
+    )
     runlog.write_json("summary.json", summary)
     return summary

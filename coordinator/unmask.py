@@ -1,5 +1,5 @@
-"""Opening one secure sum over the network: the survivors are signed, shares released, and each question put again to a
-silo whose connection was cut before it answered.
+"""Opening one secure sum over the network: the survivors are signed, shares released, and each
+question put again to a silo whose connection was cut before it answered.
 """
 
 from __future__ import annotations
@@ -34,11 +34,17 @@ class Unmasking:
     def run(
         self, pump: Callable[[float], None], keep: Callable[[], None], asked: Callable[[], None]
     ) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        """`pump` takes the next event; `keep` makes the sum survive a crash; `asked` is called when shares are."""
+        """`pump` takes the next event; `keep` makes the sum survive a crash; `asked` is called when
+        shares are.
+        """
         opened = self._opened
         self._put({h: m.SumStep("propose", p.to_record()) for h, p in opened.propose().items()})
-        self._wait(pump, lambda: opened.endorsed_enough, "too few silos signed the set of survivors")
-        requests = {h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()}
+        self._wait(
+            pump, lambda: opened.endorsed_enough, "too few silos signed the set of survivors"
+        )
+        requests = {
+            h: m.SumStep("unmask", r.to_record()) for h, r in opened.unmask_requests().items()
+        }
         keep()
         asked()
         self._put(requests)
@@ -55,8 +61,9 @@ class Unmasking:
             self._router.send(silo, question)
 
     def again(self, silo: str, restarted: bool = False) -> bool:
-        """It is back: what it was asked last may never have reached it. One that was restarted cannot sign any more;
-        if it had signed, its shares are on its disk. False where nothing more is to be had from it.
+        """It is back: what it was asked last may never have reached it. One that was restarted
+        cannot sign any more; if it had signed, its shares are on its disk. False where nothing more
+        is to be had from it.
         """
         question = self._questions.get(silo)
         if question is None:
@@ -65,22 +72,32 @@ class Unmasking:
             return question.step == "propose"
         if restarted and question.step == "propose":
             return False
-        self._router.send(silo, question)  # should it be gone again, its end is heard of, and it may come back again
+        # should it be gone again, its end is heard of, and it may come back again
+        self._router.send(silo, question)
         return True
 
-    def _wait(self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str) -> None:
-        """Until enough have answered, or it is certain (nobody is left, or the time is up) that they will not."""
+    def _wait(
+        self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str
+    ) -> None:
+        """Until enough have answered, or it is certain (nobody is left, or the time is up) that
+        they will not.
+        """
         until = time.monotonic() + _SECONDS + self._grace
         while not enough():
             # Whoever answered counts, also when it is gone by now.
-            if time.monotonic() > until or len(self._answered.union(self._opened.reachable)) < self._opened.needed:
+            if (
+                time.monotonic() > until
+                or len(self._answered.union(self._opened.reachable)) < self._opened.needed
+            ):
                 raise SumFailed(otherwise)
             pump(0.5)
 
     def hear(self, silo: str, message: m.SumStep) -> None:
         if message.record.get("h") != self._opened.header.h:
             # The threshold was met without it and the sum is closed; nobody reads it.
-            log.debug("refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo)
+            log.debug(
+                "refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo
+            )
             return
         if message.step == "endorse":
             endorsement = Endorsement.from_record(message.record)

@@ -1,4 +1,6 @@
-"""The sum of a study without masking (SECAGG=off): folded like the secure one, but readable by the coordinator."""
+"""The sum of a study without masking (SECAGG=off): folded like the secure one, but readable by the
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class ClearSum:
         if frames is None or index != len(frames) or index >= self._encoding.frames:
             raise Refusal("wrong-shape", f"a frame of {silo} that is not due", silo)
         if len(words) != self._encoding.frame_words(index):
-            raise Refusal("wrong-shape", f"frame {index} of {silo} does not have the declared words", silo)
+            raise Refusal(
+                "wrong-shape", f"frame {index} of {silo} does not have the declared words", silo
+            )
         frames.append(words.copy())
 
     def finish_upload(self, silo: str) -> None:

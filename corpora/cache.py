@@ -1,8 +1,9 @@
 """Corpora at rest: one folder each in the user's cache, named by a hash of what it was made from.
 
-A folder is written beside its final place and renamed, which is atomic: two processes that build the same corpus at
-once both succeed, and one folder remains; half a folder is never seen. Numbers are `.npy` files opened memory-mapped,
-so that a hundred forked silos share one copy in the page cache; an Arrow table beside them has the text, for people.
+A folder is written beside its final place and renamed, which is atomic: two processes that build
+the same corpus at once both succeed, and one folder remains; half a folder is never seen. Numbers
+are `.npy` files opened memory-mapped, so that a hundred forked silos share one copy in the page
+cache; an Arrow table beside them has the text, for people.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["Kept", "array_bytes", "cache_root", "kept", "load_arrays", "load_table", "save_arrays", "save_table"]
+__all__ = [
+    "Kept",
+    "array_bytes",
+    "cache_root",
+    "kept",
+    "load_arrays",
+    "load_table",
+    "save_arrays",
+    "save_table",
+]
 
 T = TypeVar("T")
 
@@ -51,7 +61,9 @@ class Kept:
 
 
 def cache_root() -> Path:
-    """Where corpora are kept. A home that cannot be written to is no reason to fail: then the temporary folder."""
+    """Where corpora are kept. A home that cannot be written to is no reason to fail: then the
+    temporary folder.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     root = Path(base) / "sottovoce"
     try:
@@ -66,9 +78,11 @@ def cache_root() -> Path:
 
 
 def kept(source: Mapping[str, Any], read: Callable[[Path], T], write: Callable[[Path], None]) -> T:
-    """What `source`, a description that decides it entirely, stands for: read from the cache, or written first.
+    """What `source`, a description that decides it entirely, stands for: read from the cache, or
+    written first.
 
-    `read` may fail with OSError, ValueError or EOFError: then the folder is not there, or was damaged after the rename.
+    `read` may fail with OSError, ValueError or EOFError: then the folder is not there, or was
+    damaged after the rename.
     """
     described = json.dumps(source, sort_keys=True).encode()
     place = cache_root() / hashlib.sha256(described).hexdigest()[:24]
@@ -109,13 +123,19 @@ def array_bytes(record: Any) -> bytes:
 
 
 def save_table(folder: Path, columns: Any) -> None:
-    """Columns (a mapping, or an Arrow table) as a `datasets` table, without its progress bars between our own lines."""
+    """Columns (a mapping, or an Arrow table) as a `datasets` table, without its progress bars
+    between our own lines.
+    """
     import datasets  # takes longer than a round of training: only who writes or reads a table pays
 
     was = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bar()
     try:
-        table = datasets.Dataset.from_dict(columns) if isinstance(columns, Mapping) else datasets.Dataset(columns)
+        table = (
+            datasets.Dataset.from_dict(columns)
+            if isinstance(columns, Mapping)
+            else datasets.Dataset(columns)
+        )
         table.save_to_disk(str(folder))
     finally:
         if was:

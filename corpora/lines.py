@@ -27,10 +27,16 @@ class Row:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(line number from one, text without its newline); a file that is cut short or not text is the user's to mend."""
+    """(line number from one, text without its newline); a file that is cut short or not text is the
+    user's to mend.
+    """
     number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as f:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as f
+        ):
             for number, line in enumerate(f, start=1):
                 yield number, line.rstrip("\r\n")
     except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as e:
@@ -59,7 +65,9 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def find(folder: Path, *stems: str) -> Path | None:
-    """The one file of a folder whose name holds one of `stems`, plain or gzipped; None if there is none."""
+    """The one file of a folder whose name holds one of `stems`, plain or gzipped; None if there is
+    none.
+    """
     for stem in stems:
         found = sorted(p for p in folder.iterdir() if p.is_file() and stem in p.name.lower())
         if len(found) > 1:
@@ -108,7 +116,9 @@ class Rows:
             )
         )
 
-    def content(self, name: str, note: str, auc_points: int, figures: Mapping[str, float] | None = None) -> Content:
+    def content(
+        self, name: str, note: str, auc_points: int, figures: Mapping[str, float] | None = None
+    ) -> Content:
         for split, rows in self.splits.items():
             if not rows:
                 raise UserError(f'The corpus "{name}" has no rows for {split}.')

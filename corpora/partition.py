@@ -13,9 +13,9 @@ cumulative floors |
 | `domain`         | silos are dealt to domains (genres, styles, corpora), more to the larger ones, and each
 domain's shuffled units are cut in equal parts among its silos |
 
-A Dirichlet cut that leaves a silo empty is drawn again, up to a hundred times; after that single units move
-from the largest silo to the empty ones, and the note says so (with many silos and a small A no draw would
-ever do).
+A Dirichlet cut that leaves a silo empty is drawn again, up to a hundred times; after that single
+units move from the largest silo to the empty ones, and the note says so (with many silos and a
+small A no draw would ever do).
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def parse(spec: str) -> tuple[str, float]:
     kind, colon, value = spec.partition(":")
     if kind == "entropy":
         if colon and value not in _ENTROPIES:
-            raise UserError(f'Partition "entropy" is by {" or ".join(_ENTROPIES)}, not by "{value}".')
+            raise UserError(
+                f'Partition "entropy" is by {" or ".join(_ENTROPIES)}, not by "{value}".'
+            )
         return value or _ENTROPIES[0], 0.0
     if kind not in _KINDS:
         raise UserError(f'Unknown partition "{spec}".{nearest(kind, [*_KINDS, "entropy"])}')
@@ -65,7 +67,9 @@ def parse(spec: str) -> tuple[str, float]:
     except ValueError:
         alpha = float("nan")
     if not 0.0 < alpha < float("inf"):
-        raise UserError(f'Partition "dirichlet" needs a positive number, as in "dirichlet:0.05", not "{spec}".')
+        raise UserError(
+            f'Partition "dirichlet" needs a positive number, as in "dirichlet:0.05", not "{spec}".'
+        )
     return kind, alpha
 
 
@@ -75,10 +79,14 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
     need = _NEEDS.get(kind)
     if need is not None and need not in keys:
         if kind in _ENTROPIES:
-            raise UserError('Partition "entropy" cuts documents by their structure, which this task does not have.')
+            raise UserError(
+                'Partition "entropy" cuts documents by their structure, which this task does not have.'
+            )
         raise UserError(f'Partition "{spec}" cuts by {need}, which this task does not have.')
     if silos > size:
-        raise UserError(f"{silos} silos cannot share {size} training examples: each needs at least one.")
+        raise UserError(
+            f"{silos} silos cannot share {size} training examples: each needs at least one."
+        )
     rng = np.random.default_rng([seed, 0x9A47])
     note = ""
     if kind == "iid":
@@ -98,7 +106,8 @@ def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarr
 
 
 def _iid(size: int, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
-    # array_split gives the first size % silos parts one unit more: the remainder is spread, never discarded.
+    # array_split gives the first size % silos parts one unit more: the remainder is spread, never
+    # discarded.
     return list(np.array_split(rng.permutation(size), silos))
 
 
@@ -106,7 +115,9 @@ def _by_domain(domains: np.ndarray, silos: int, rng: np.random.Generator) -> lis
     """Whole domains in the order of their numbers; a domain with more silos is cut among them."""
     present, counts = np.unique(domains, return_counts=True)
     if silos < len(present):
-        raise UserError(f"{silos} silos cannot hold {len(present)} domains, one or more silos each; use more.")
+        raise UserError(
+            f"{silos} silos cannot hold {len(present)} domains, one or more silos each; use more."
+        )
     homes = np.ones(len(present), dtype=np.int64)
     for _ in range(silos - len(present)):  # the next silo goes where units per silo are most
         homes[int(np.argmax(counts / homes))] += 1
@@ -118,7 +129,9 @@ def _by_domain(domains: np.ndarray, silos: int, rng: np.random.Generator) -> lis
 
 
 def _by_group(groups: np.ndarray, silos: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Whole groups, in random order, each to the silo that is smallest so far (ties: lowest index)."""
+    """Whole groups, in random order, each to the silo that is smallest so far (ties: lowest
+    index).
+    """
     _, group_of, counts = np.unique(groups, return_inverse=True, return_counts=True)
     load = np.zeros(silos, dtype=np.int64)
     home = np.empty(len(counts), dtype=np.int64)
@@ -142,7 +155,9 @@ def _by_interval(values: np.ndarray, silos: int, kind: str) -> tuple[list[np.nda
     return parts, note
 
 
-def _dirichlet(labels: np.ndarray, silos: int, alpha: float, rng: np.random.Generator) -> tuple[list[np.ndarray], str]:
+def _dirichlet(
+    labels: np.ndarray, silos: int, alpha: float, rng: np.random.Generator
+) -> tuple[list[np.ndarray], str]:
     classes = [np.flatnonzero(labels == c) for c in np.unique(labels)]
     parts: list[list[np.ndarray]] = []
     draws = 0
@@ -151,7 +166,8 @@ def _dirichlet(labels: np.ndarray, silos: int, alpha: float, rng: np.random.Gene
         parts = [[] for _ in range(silos)]
         for members in classes:
             p = rng.dirichlet(np.full(silos, alpha))
-            if not np.isfinite(p).all():  # underflow at tiny alpha: all mass at one silo is the limit
+            # underflow at tiny alpha: all mass at one silo is the limit
+            if not np.isfinite(p).all():
                 p = np.eye(silos)[rng.integers(silos)]
             cuts = np.floor(np.cumsum(p)[:-1] * len(members)).astype(np.int64)
             for k, piece in enumerate(np.split(rng.permutation(members), cuts)):

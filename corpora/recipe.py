@@ -1,4 +1,6 @@
-"""A built-in corpus's name with its options, `name:key=value,key=value`, into the recipe that a generator follows."""
+"""A built-in corpus's name with its options, `name:key=value,key=value`, into the recipe that a
+generator follows.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,23 @@ def parse_recipe(spec: str, known: Mapping[str, R], seed: int) -> R:
             recipe = replace(recipe, **{key: kinds[key](value)})
         except ValueError:
             wanted = "a whole number" if kinds[key] is int else "a number"
-            raise UserError(f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".') from None
+            raise UserError(
+                f'Option "{key}" of the corpus "{name}" must be {wanted}, not "{value}".'
+            ) from None
     return recipe
 
 
 def shares(spec: str, recipe: Any, keys: Iterable[str]) -> None:
     for key in keys:
         if not 0.0 <= getattr(recipe, key) <= 1.0:
-            raise UserError(f'Option "{key}" of the corpus "{spec.partition(":")[0]}" must be between 0 and 1.')
+            raise UserError(
+                f'Option "{key}" of the corpus "{spec.partition(":")[0]}" must be between 0 and 1.'
+            )
 
 
 def at_least(spec: str, recipe: Any, least: float, keys: Iterable[str]) -> None:
     for key in keys:
         if getattr(recipe, key) < least:
-            raise UserError(f'Option "{key}" of the corpus "{spec.partition(":")[0]}" must be at least {least:g}.')
+            raise UserError(
+                f'Option "{key}" of the corpus "{spec.partition(":")[0]}" must be at least {least:g}.'
+            )

@@ -1,4 +1,6 @@
-"""Secure aggregation: keys, masks, secret sharing, fixed point, and the two halves of the secure sum.
+"""Secure aggregation: keys, masks, secret sharing, fixed point, and the two halves of the secure
+sum.
 
-Imports nothing of ours, opens no socket, and no file but key files. `docs/secagg.md` is the protocol in words.
+Imports nothing of ours, opens no socket, and no file but key files. `docs/secagg.md` is the
+protocol in words.
 """

@@ -1,7 +1,9 @@
-"""Hashing and key derivation: every label in one place, every input framed so that no two tuples collide.
+"""Hashing and key derivation: every label in one place, every input framed so that no two tuples
+collide.
 
-A label says what a value is for; a value derived or signed for one purpose can then never be taken for another.
-Parts are length-prefixed, so ("ab", "c") and ("a", "bc") differ. SHA-256 and HKDF-SHA-256 (RFC 5869) throughout.
+A label says what a value is for; a value derived or signed for one purpose can then never be taken
+for another. Parts are length-prefixed, so ("ab", "c") and ("a", "bc") differ. SHA-256 and
+HKDF-SHA-256 (RFC 5869) throughout.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class Label(StrEnum):
     UPLOAD = "upload"  # the sealed blobs and seed commitments of one sum
     ENDORSE = "endorse"  # one survivor set for one sum
     CARD = "card"  # a party's own public keys
-    SUCCESSOR = "successor"  # the card with which a party replaces its keys, signed with the old ones
+    # the card with which a party replaces its keys, signed with the old ones
+    SUCCESSOR = "successor"
     ROSTER = "roster"  # one version of the list of parties
     GROUP = "group-secret"  # the boxes in which one silo sent the silos' common secret
     # Hashes
@@ -53,7 +56,9 @@ class Label(StrEnum):
 
 
 def frame(label: str, *parts: bytes) -> bytes:
-    """One byte string that determines the label and every part: each is preceded by its length in 8 bytes."""
+    """One byte string that determines the label and every part: each is preceded by its length in 8
+    bytes.
+    """
     name = Label(label).value.encode()
     pieces = [len(parts).to_bytes(8, "big"), len(name).to_bytes(8, "big"), name]
     for part in parts:

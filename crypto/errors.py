@@ -1,4 +1,6 @@
-"""The one exception a party raises when it is asked for something it must not do, and the names of the attacks."""
+"""The one exception a party raises when it is asked for something it must not do, and the names of
+the attacks.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ ATTACKS: frozenset[str] = frozenset(
 class Refusal(Exception):
     """Something was refused, under the name of the attack it would have been.
 
-    `culprit` is the silo (or None, when it can only have been the coordinator) that the evidence points at.
+    `culprit` is the silo (or None, when it can only have been the coordinator) that the evidence
+    points at.
     """
 
     def __init__(self, attack: str, detail: str, culprit: str | None = None) -> None:
@@ -50,4 +53,6 @@ class Refusal(Exception):
 
 
 class SumFailed(Exception):
-    """A sum that ended without a result and without anything opened; the message is one sentence why."""
+    """A sum that ended without a result and without anything opened; the message is one sentence
+    why.
+    """

@@ -14,7 +14,15 @@ from extract.pairs import Extractor, open_extractor
 from extract.read_pairs import read_candidates
 from extract.read_texts import read_texts
 from extract.texts import Passage, TextExtractor
-from extract.write import found_lines, found_view, kept, passage_lines, passage_of, passage_view, write_brat
+from extract.write import (
+    found_lines,
+    found_view,
+    kept,
+    passage_lines,
+    passage_of,
+    passage_view,
+    write_brat,
+)
 
 __all__ = ["run_extract"]
 
@@ -22,11 +30,15 @@ __all__ = ["run_extract"]
 class _Result:
     """What was found, ready for any form of output."""
 
-    def __init__(self, lines: Iterator[str], views: Iterator[Text], passages: Sequence[Passage], closing: str) -> None:
+    def __init__(
+        self, lines: Iterator[str], views: Iterator[Text], passages: Sequence[Passage], closing: str
+    ) -> None:
         self.lines, self.views, self.passages, self.closing = lines, views, passages, closing
 
 
-def run_extract(model: Path, sources: Sequence[str], output: str, format: str, least: float, none: bool) -> int:
+def run_extract(
+    model: Path, sources: Sequence[str], output: str, format: str, least: float, none: bool
+) -> int:
     """Read, judge, write. Progress goes to standard error, so that standard output can be piped."""
     if format not in ("auto", "jsonl", "brat", "terminal"):
         raise UserError(f'--format must be jsonl, brat, terminal or auto, not "{format}".')
@@ -61,7 +73,9 @@ def run_extract(model: Path, sources: Sequence[str], output: str, format: str, l
     return 0
 
 
-def _sentences(extractor: Extractor, sources: Sequence[str], bar: Progress, least: float, none: bool) -> _Result:
+def _sentences(
+    extractor: Extractor, sources: Sequence[str], bar: Progress, least: float, none: bool
+) -> _Result:
     candidates = read_candidates(sources)
     with bar:
         task = bar.add_task("sentences", total=len(candidates))
@@ -72,7 +86,9 @@ def _sentences(extractor: Extractor, sources: Sequence[str], bar: Progress, leas
     return _Result(found_lines(good), map(found_view, good), [passage_of(f) for f in good], closing)
 
 
-def _texts(extractor: TextExtractor, sources: Sequence[str], bar: Progress, least: float, none: bool) -> _Result:
+def _texts(
+    extractor: TextExtractor, sources: Sequence[str], bar: Progress, least: float, none: bool
+) -> _Result:
     texts = read_texts(sources)
     with bar:
         task = bar.add_task("texts", total=len(texts))

@@ -1,4 +1,6 @@
-"""`sottovoce evaluate MODEL CORPUS`: a run's model on a corpus, also one that it was not trained on."""
+"""`sottovoce evaluate MODEL CORPUS`: a run's model on a corpus, also one that it was not trained
+on.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     folder, about = model_folder(path)
     config = folder.parent / "config.toml"
     if not config.is_file():
-        raise UserError(f'"{folder}" does not stand in a run folder: evaluate needs the config.toml beside it.')
+        raise UserError(
+            f'"{folder}" does not stand in a run folder: evaluate needs the config.toml beside it.'
+        )
     torch.set_num_threads(1)
     settings = adjusted(load(config, {}))
     settings = replace(settings, corpus=corpus or settings.corpus)
@@ -66,7 +70,9 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     _same_labels(task, about.get("relations") or about.get("types"), folder)
     if isinstance(task, DistantTask) and (folder / "vocabulary.txt").is_file():
         task.use_vocabulary(tuple((folder / "vocabulary.txt").read_text("utf-8").split("\n")[2:]))
-    method = build(settings.method, task, with_task_defaults(settings, task.name, task.natural_silos()))
+    method = build(
+        settings.method, task, with_task_defaults(settings, task.name, task.natural_silos())
+    )
     weights = load_file(folder / "model.safetensors")
     if method.evaluate is not None:
         return task, method.evaluate(weights, split)

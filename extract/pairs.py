@@ -1,4 +1,6 @@
-"""Models that runs left behind, opened for use: which relations hold in sentences that they have not seen."""
+"""Models that runs left behind, opened for use: which relations hold in sentences that they have
+not seen.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _WORD = re.compile(r"\w+(?:[-'_]\w+)*|[^\w\s]")
 
 @dataclass(frozen=True)
 class Found:
-    """What the model says of one pair: in a sentence, or, under distant supervision, in all sentences that name it."""
+    """What the model says of one pair: in a sentence, or, under distant supervision, in all
+    sentences that name it.
+    """
 
     candidates: tuple[Candidate, ...]  #: the most telling first
     scores: dict[str, float]  #: probability of every relation, the one for "none" included
@@ -48,7 +52,9 @@ class Extractor(ABC):
     none: str  #: which relation says that there is none; empty where the model always names one
 
     @abstractmethod
-    def extract(self, candidates: Sequence[Candidate], progress: Callable[[int], None]) -> list[Found]:
+    def extract(
+        self, candidates: Sequence[Candidate], progress: Callable[[int], None]
+    ) -> list[Found]:
         """`progress` is called with the number of sentences done."""
 
     def _found(self, candidates: tuple[Candidate, ...], p: np.ndarray) -> Found:
@@ -64,8 +70,13 @@ class SentenceExtractor(Extractor):
         self.none = self.relations[int(about["none"])] if int(about["none"]) >= 0 else ""
         self._model = loaded(model, folder)
 
-    def extract(self, candidates: Sequence[Candidate], progress: Callable[[int], None]) -> list[Found]:
-        mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in (c.example for c in candidates))
+    def extract(
+        self, candidates: Sequence[Candidate], progress: Callable[[int], None]
+    ) -> list[Found]:
+        mentions = (
+            (e.text, e.head, e.tail, e.head_type, e.tail_type)
+            for e in (c.example for c in candidates)
+        )
         packed = tokenise(mentions, self._tokenizer, self._style.blinding, self._length)
         out: dict[int, Found] = {}
         order = np.argsort(packed.lengths, kind="stable")
@@ -77,7 +88,9 @@ class SentenceExtractor(Extractor):
             ids = np.where(real, packed.ids[where], self._tokenizer.pad_token_id).astype(np.int64)
             flags = np.where(real, packed.flags[where], 0).astype(np.int64)
             with torch.inference_mode():
-                logits = self._model(torch.from_numpy(ids), torch.from_numpy(real), torch.from_numpy(flags))
+                logits = self._model(
+                    torch.from_numpy(ids), torch.from_numpy(real), torch.from_numpy(flags)
+                )
                 p = F.softmax(logits, dim=-1).numpy()
             for row, values in zip(rows, p):
                 out[int(row)] = self._found((candidates[int(row)],), values)
@@ -90,25 +103,39 @@ class BagExtractor(Extractor):
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self.relations, self.none = tuple(about["relations"]), about["relations"][0]
-        self._rule, self._length, knobs = about["bag_rule"], int(about["max_length"]), about["knobs"]
+        self._rule, self._length, knobs = (
+            about["bag_rule"],
+            int(about["max_length"]),
+            about["knobs"],
+        )
         self._hashed = int(knobs["hash_words"]) if about["vocabulary"] == "hashed" else 0
         self._known: dict[str, int] = {}
         if not self._hashed:
             words = (folder / "vocabulary.txt").read_text("utf-8").split("\n")
             self._known = {w: i for i, w in enumerate(words)}
         weights = _weights(folder)
-        word_dim = weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
+        word_dim = (
+            weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
+        )
         network = PCNN(int(about["vocabulary_size"]), len(self.relations), word_dim=word_dim)
         self._model = loaded(network, folder)
 
     def _word(self, word: str) -> int:
-        return hashed_word(word, self._hashed) if self._hashed else self._known.get(word.lower(), UNKNOWN)
+        return (
+            hashed_word(word, self._hashed)
+            if self._hashed
+            else self._known.get(word.lower(), UNKNOWN)
+        )
 
     def _words(self, c: Candidate) -> tuple[list[int], int, int]:
         """Word numbers, and where head and tail begin. An entity's ends are ends of words too."""
         e = c.example
         cuts = sorted({0, len(e.text), *e.head, *e.tail})
-        spans = [(a + m.start(), m[0]) for a, b in zip(cuts, cuts[1:]) for m in _WORD.finditer(e.text[a:b])]
+        spans = [
+            (a + m.start(), m[0])
+            for a, b in zip(cuts, cuts[1:])
+            for m in _WORD.finditer(e.text[a:b])
+        ]
         starts = [at for at, _ in spans]
 
         def place(at: int) -> int:
@@ -116,7 +143,9 @@ class BagExtractor(Extractor):
 
         return [self._word(w) for _, w in spans][: self._length], place(e.head[0]), place(e.tail[0])
 
-    def extract(self, candidates: Sequence[Candidate], progress: Callable[[int], None]) -> list[Found]:
+    def extract(
+        self, candidates: Sequence[Candidate], progress: Callable[[int], None]
+    ) -> list[Found]:
         bags: dict[tuple[str, str], list[Candidate]] = {}
         for c in candidates:
             e = c.example
@@ -125,7 +154,9 @@ class BagExtractor(Extractor):
         out = []
         for own in bags.values():
             with torch.inference_mode():
-                vectors = torch.cat([self._encode(own[b : b + _BATCH]) for b in range(0, len(own), _BATCH)])
+                vectors = torch.cat(
+                    [self._encode(own[b : b + _BATCH]) for b in range(0, len(own), _BATCH)]
+                )
                 bag = torch.zeros(len(own), dtype=torch.long)
                 p = bag_scores(self._rule, self._model.out, vectors, bag, 1)[0].numpy()
                 telling = F.softmax(self._model.out(vectors), dim=-1)[:, int(p.argmax())]
@@ -163,9 +194,13 @@ def model_folder(path: Path) -> tuple[Path, dict[str, Any]]:
         about = json.loads((folder / "config.json").read_text("utf-8"))
         kind = about["architecture"]
     except FileNotFoundError:
-        raise UserError(f'"{path}" has no model in it: there is no config.json; is the run finished?') from None
+        raise UserError(
+            f'"{path}" has no model in it: there is no config.json; is the run finished?'
+        ) from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f'"{folder / "config.json"}" does not describe a model that a run of ours left.') from None
+        raise UserError(
+            f'"{folder / "config.json"}" does not describe a model that a run of ours left.'
+        ) from None
     return folder, about | {"architecture": kind}
 
 
@@ -173,16 +208,22 @@ def open_extractor(path: Path) -> Extractor | TextExtractor:
     folder, about = model_folder(path)
     kind = about["architecture"]
     if kind not in _ARCHITECTURES:
-        raise UserError(f'"{folder}" is a {kind} model, which extract cannot use.{nearest(str(kind), _ARCHITECTURES)}')
+        raise UserError(
+            f'"{folder}" is a {kind} model, which extract cannot use.{nearest(str(kind), _ARCHITECTURES)}'
+        )
     try:
         return _ARCHITECTURES[kind](folder, about)  # type: ignore[call-arg]
     except FileNotFoundError as e:
-        raise UserError(f'The model in "{folder}" is not whole: {Path(e.filename).name} is missing.') from None
+        raise UserError(
+            f'The model in "{folder}" is not whole: {Path(e.filename).name} is missing.'
+        ) from None
     except (KeyError, TypeError, OSError) as e:
         raise UserError(f'The model in "{folder}" cannot be opened: {e}.') from None
     except RuntimeError as e:  # torch, of weights that do not fit
         first = str(e).strip().splitlines()[-1].strip()
-        raise UserError(f'The weights in "{folder}" are not those of its config.json: {first}') from None
+        raise UserError(
+            f'The weights in "{folder}" are not those of its config.json: {first}'
+        ) from None
     except SafetensorError as e:
         raise UserError(f'"{folder / "model.safetensors"}" is damaged: {e}.') from None
 
@@ -197,14 +238,18 @@ def _weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def loaded(model: nn.Module, folder: Path) -> Any:
-    """With every weight from the file: one that is missing, unknown or of another shape would be a wrong model."""
+    """With every weight from the file: one that is missing, unknown or of another shape would be a
+    wrong model.
+    """
     weights = _weights(folder)
     # A frozen language model is not in the file.
     own = {n: p for n, p in model.named_parameters() if p.requires_grad or n in weights}
     odd = sorted(set(own) ^ set(weights))
     odd += [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
     if odd:
-        raise UserError(f'The weights in "{folder}" are not those of its config.json: {odd[0]} does not fit.')
+        raise UserError(
+            f'The weights in "{folder}" are not those of its config.json: {odd[0]} does not fit.'
+        )
     with torch.no_grad():
         for name, p in own.items():
             p.copy_(weights[name])

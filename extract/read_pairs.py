@@ -1,11 +1,14 @@
-"""What `sottovoce extract` reads: sentences with two marked entities, from files, folders or standard input.
+"""What `sottovoce extract` reads: sentences with two marked entities, from files, folders or
+standard input.
 
-* **Plain text**, one sentence a line, its entities marked: `<e1:drug>aspirin</e1> prevents <e2:disease>stroke</e2> .`
-  The type may be left out. `e1` is the head of the relation, whichever comes first.
-* **JSON lines**: `{"text": "…", "head": {"start": 0, "end": 7, "type": "drug"}, "tail": {…}}`, or, for every ordered
-  pair of several, `{"text": "…", "entities": [{"start": 0, "end": 7, "type": "drug"}, …]}`. Offsets count characters,
-  the end is exclusive. `id` is kept if it is there.
-* **PubTator**, and **BRAT** (`x.txt` with `x.ann`): every ordered pair of entities that one sentence mentions.
+* **Plain text**, one sentence a line, its entities marked: `<e1:drug>aspirin</e1> prevents
+  <e2:disease>stroke</e2> .` The type may be left out. `e1` is the head of the relation, whichever
+  comes first.
+* **JSON lines**: `{"text": "…", "head": {"start": 0, "end": 7, "type": "drug"}, "tail": {…}}`, or,
+  for every ordered pair of several, `{"text": "…", "entities": [{"start": 0, "end": 7, "type":
+  "drug"}, …]}`. Offsets count characters, the end is exclusive. `id` is kept if it is there.
+* **PubTator**, and **BRAT** (`x.txt` with `x.ann`): every ordered pair of entities that one
+  sentence mentions.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ __all__ = ["Candidate", "read_candidates"]
 
 _MARK = re.compile(r"<(/?)e([12])(?::([^<>]*))?>")
 _SUFFIXES = (".txt", ".jsonl", ".json", ".pubtator")
-_HINT = 'mark them as in "<e1:drug>aspirin</e1> prevents <e2:disease>stroke</e2>", or give JSON lines'
+_HINT = (
+    'mark them as in "<e1:drug>aspirin</e1> prevents <e2:disease>stroke</e2>", or give JSON lines'
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ class Candidate:
 
 
 def read_candidates(paths: Sequence[str]) -> list[Candidate]:
-    """All candidates of the files, of the .txt and .jsonl files of folders, and of standard input ("-")."""
+    """All candidates of the files, of the .txt and .jsonl files of folders, and of standard input
+    ("-").
+    """
     found: list[Candidate] = []
     for path in paths:
         for name, raw in _contents(path):
@@ -73,7 +80,9 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         at = raw[: e.start].count(b"\n") + 1
-        raise UserError(f"{name}, line {at}: byte {e.start} is not UTF-8; convert the file to UTF-8.") from None
+        raise UserError(
+            f"{name}, line {at}: byte {e.start} is not UTF-8; convert the file to UTF-8."
+        ) from None
     if has_entities(name, text):
         beside = Path(name).with_suffix(".ann")
         for whole in parsed(name, text, beside if beside.is_file() else None):
@@ -83,11 +92,18 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
         if not line.strip():
             continue
         try:
-            pairs = _json(line) if line.lstrip().startswith("{") else [(f"{Path(name).name}:{number}", _marked(line))]
+            pairs = (
+                _json(line)
+                if line.lstrip().startswith("{")
+                else [(f"{Path(name).name}:{number}", _marked(line))]
+            )
             for k, (id_, example) in enumerate(pairs):
                 if problem := example.problem():
                     raise ValueError(problem)
-                yield Candidate(id_ or f"{Path(name).name}:{number}" + (f".{k + 1}" if len(pairs) > 1 else ""), example)
+                yield Candidate(
+                    id_ or f"{Path(name).name}:{number}" + (f".{k + 1}" if len(pairs) > 1 else ""),
+                    example,
+                )
         except KeyError as e:
             raise UserError(f"{name}, line {number}: there is no {e} in it.") from None
         except (ValueError, TypeError, AttributeError) as e:
@@ -95,7 +111,9 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
 
 
 def _sentences_of(whole: Text) -> Iterator[Candidate]:
-    """Every ordered pair of entities that a sentence of the text mentions, each at its first mention there."""
+    """Every ordered pair of entities that a sentence of the text mentions, each at its first
+    mention there.
+    """
     spans = [m for e in whole.entities for m in e.mentions]
     for k, (a, b) in enumerate(sentence_spans(whole.text, spans), 1):
         here = []
@@ -155,5 +173,7 @@ def _span(entity: Any, name: str) -> tuple[tuple[int, int], str]:
     return (start, end), str(entity.get("type") or "entity")
 
 
-def _pair(text: str, head: tuple[tuple[int, int], str], tail: tuple[tuple[int, int], str]) -> Example:
+def _pair(
+    text: str, head: tuple[tuple[int, int], str], tail: tuple[tuple[int, int], str]
+) -> Example:
     return Example(text, head[0], tail[0], head[1], tail[1], "")

@@ -1,10 +1,14 @@
-"""Whole texts for `sottovoce extract`, with their entities where these are given: files, folders, standard input.
+"""Whole texts for `sottovoce extract`, with their entities where these are given: files, folders,
+standard input.
 
-* **PubTator** (CDR, BioRED): title, abstract and mentions with their concepts; relations in the file are passed over.
+* **PubTator** (CDR, BioRED): title, abstract and mentions with their concepts; relations in the
+  file are passed over.
 * **BRAT**: `x.txt` with `x.ann` beside it. Mentions of one type with the same words are one entity.
-* **JSON lines**: `{"id": "1", "text": "…", "entities": [{"type": "drug", "mentions": [[0, 7], [31, 38]]}, …]}`; an
-  entity of one mention may give `"start"` and `"end"` instead. Offsets count characters, the end is exclusive.
-* **Plain text**: a file, or all of standard input, is one text without entities: for models that find them.
+* **JSON lines**: `{"id": "1", "text": "…", "entities": [{"type": "drug", "mentions": [[0, 7], [31,
+  38]]}, …]}`; an entity of one mention may give `"start"` and `"end"` instead. Offsets count
+  characters, the end is exclusive.
+* **Plain text**: a file, or all of standard input, is one text without entities: for models that
+  find them.
 """
 
 from __future__ import annotations
@@ -46,7 +50,9 @@ class Text:
 
 def has_entities(name: str, text: str) -> bool:
     """Whether a file is PubTator, or has BRAT's annotation beside it."""
-    return bool(_PUBTATOR.search(text)) or (name.endswith(".txt") and Path(name).with_suffix(".ann").is_file())
+    return bool(_PUBTATOR.search(text)) or (
+        name.endswith(".txt") and Path(name).with_suffix(".ann").is_file()
+    )
 
 
 def read_texts(paths: Sequence[str]) -> list[Text]:
@@ -77,7 +83,11 @@ def _contents(path: str) -> Iterator[tuple[str, bytes, Path | None]]:
     for file in files:
         try:
             beside = file.with_suffix(".ann")
-            yield str(file), file.read_bytes(), beside if file.suffix == ".txt" and beside.is_file() else None
+            yield (
+                str(file),
+                file.read_bytes(),
+                beside if file.suffix == ".txt" and beside.is_file() else None,
+            )
         except OSError as e:
             raise UserError(f'"{file}" cannot be read ({e.strerror}).') from None
 
@@ -87,7 +97,9 @@ def _decoded(name: str, raw: bytes) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         at = raw[: e.start].count(b"\n") + 1
-        raise UserError(f"{name}, line {at}: byte {e.start} is not UTF-8; convert the file to UTF-8.") from None
+        raise UserError(
+            f"{name}, line {at}: byte {e.start} is not UTF-8; convert the file to UTF-8."
+        ) from None
 
 
 def parsed(name: str, text: str, beside: Path | None) -> Iterator[Text]:
@@ -103,7 +115,8 @@ def parsed(name: str, text: str, beside: Path | None) -> Iterator[Text]:
 
 
 def _pubtator(name: str, text: str) -> Iterator[Text]:
-    with tempfile.TemporaryDirectory() as folder:  # the reader reads files; an error must name the user's
+    # the reader reads files; an error must name the user's
+    with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "texts"
         copy.write_text(text, "utf-8")
         try:
@@ -113,7 +126,12 @@ def _pubtator(name: str, text: str) -> Iterator[Text]:
     lengths = {raw.id: len(raw.text) for raw in raws}
     for number, line in enumerate(text.split("\n"), 1):
         fields = line.split("\t")
-        if len(fields) >= 5 and fields[1].isdigit() and fields[2].isdigit() and fields[0] in lengths:
+        if (
+            len(fields) >= 5
+            and fields[1].isdigit()
+            and fields[2].isdigit()
+            and fields[0] in lengths
+        ):
             start, end, most = int(fields[1]), int(fields[2]), lengths[fields[0]]
             if not start < end <= most:
                 raise UserError(
@@ -132,8 +150,11 @@ def _standoff(path: Path, text: str) -> Iterator[Entity]:
             continue  # relations, attributes, notes
         match = _STANDOFF.match(line.rstrip("\r"))
         if match is None:
-            raise UserError(f'{path}, line {number}: not an entity of BRAT ("T1", type, start and end).')
-        start, end = int(match[2]), int(re.split("[; ]", match[3])[-1])  # a broken span from its first to its last part
+            raise UserError(
+                f'{path}, line {number}: not an entity of BRAT ("T1", type, start and end).'
+            )
+        # a broken span from its first to its last part
+        start, end = int(match[2]), int(re.split("[; ]", match[3])[-1])
         if not 0 <= start < end <= len(text):
             raise UserError(
                 f"{path}, line {number}: the span {start}-{end} does not lie in a text of {len(text)} characters."
@@ -154,7 +175,9 @@ def _json_lines(name: str, text: str) -> Iterator[Text]:
             if not item["text"].strip():
                 raise ValueError("the text is empty")
             entities = tuple(_entity(e, k) for k, e in enumerate(item.get("entities", ()), 1))
-            made = Text(str(item.get("id") or f"{Path(name).name}:{number}"), item["text"], entities)
+            made = Text(
+                str(item.get("id") or f"{Path(name).name}:{number}"), item["text"], entities
+            )
             if problem := made.problem():
                 raise ValueError(problem)
             yield made
@@ -175,4 +198,8 @@ def _entity(e: dict[str, Any], number: int) -> Entity:
     if not spans:
         raise ValueError(f"entity {number} has no mention")
     id_ = str(e.get("id") or f"E{number}")
-    return Entity(f"E{number}" if id_ == UNLINKED else id_, str(e.get("type") or "entity"), tuple(map(tuple, spans)))
+    return Entity(
+        f"E{number}" if id_ == UNLINKED else id_,
+        str(e.get("type") or "entity"),
+        tuple(map(tuple, spans)),
+    )

@@ -1,4 +1,6 @@
-"""Models that read whole texts: relations between given entities of a document, and named entities that are found."""
+"""Models that read whole texts: relations between given entities of a document, and named entities
+that are found.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ from models.pieces import Pieces, to_pieces
 from models.pointer_targets import parse
 from models.tagger import Tagger, spans_of
 
-__all__ = ["Link", "NerExtractor", "Passage", "DocumentExtractor", "TaggerExtractor", "TextExtractor", "Thing"]
+__all__ = [
+    "Link",
+    "NerExtractor",
+    "Passage",
+    "DocumentExtractor",
+    "TaggerExtractor",
+    "TextExtractor",
+    "Thing",
+]
 
 _BATCH = 16
 _MOST = 4  #: relations of one pair by an adaptive threshold, as in training
@@ -89,7 +99,9 @@ class DocumentExtractor(TextExtractor):
         if not any(pairs):
             known = ", ".join(f"{h} and {t}" for h, t in sorted(self._types))
             seen = ", ".join(sorted({e.type for t in texts for e in t.entities}))
-            raise UserError(f"No pair of entities is of types that this model was trained on ({known}; given: {seen}).")
+            raise UserError(
+                f"No pair of entities is of types that this model was trained on ({known}; given: {seen})."
+            )
         made = ((t.text, [e.mentions for e in t.entities], p) for t, p in zip(texts, pairs))
         packed = tokenise(made, self._tokenizer, self._limit)
         t = self._tokenizer
@@ -98,7 +110,9 @@ class DocumentExtractor(TextExtractor):
             rows = range(b, min(b + _BATCH, len(texts)))
             with torch.inference_mode():
                 logits = self._model(assemble(packed, np.array(rows), self._window, *ids))
-                chosen = heads.predict(self._head, logits, _MOST if self._head == "atl" else 0).numpy()
+                chosen = heads.predict(
+                    self._head, logits, _MOST if self._head == "atl" else 0
+                ).numpy()
                 scores = heads.scores(self._head, logits).numpy()
             at = 0
             for row in rows:
@@ -109,7 +123,9 @@ class DocumentExtractor(TextExtractor):
         return out
 
     def _pairs(self, text: Text) -> Iterator[tuple[int, int]]:
-        """Those of types that have relations in training; of two of one type the first is the head."""
+        """Those of types that have relations in training; of two of one type the first is the
+        head.
+        """
         linked = [i for i, e in enumerate(text.entities) if e.id != UNLINKED]
         for i in linked:
             for j in linked:
@@ -123,7 +139,9 @@ class DocumentExtractor(TextExtractor):
     ) -> Passage:
         links = []
         for (head, tail), yes, p in zip(pairs, chosen, scores):
-            links += [Link(head, tail, r, float(p[k])) for k, r in enumerate(self._relations) if yes[k]]
+            links += [
+                Link(head, tail, r, float(p[k])) for k, r in enumerate(self._relations) if yes[k]
+            ]
             if not yes.any():
                 links.append(Link(head, tail, None, float(1 - p.max())))
         return Passage(text.id, text.text, tuple(map(_given, text.entities)), tuple(links))
@@ -134,7 +152,9 @@ def _given(e: Entity) -> Thing:
 
 
 class _Finder(TextExtractor):
-    """Texts cut into sentences and words as the readers of NER corpora cut them; entities back at their characters."""
+    """Texts cut into sentences and words as the readers of NER corpora cut them; entities back at
+    their characters.
+    """
 
     finds = "entities"
     types: tuple[str, ...]
@@ -189,7 +209,9 @@ class _Finder(TextExtractor):
         return pointer.Inputs(*map(torch.from_numpy, (padded, real, starts))), first
 
     @abstractmethod
-    def _entities(self, pieces: Pieces, rows: np.ndarray) -> list[list[tuple[int, int, int, float]]]:
+    def _entities(
+        self, pieces: Pieces, rows: np.ndarray
+    ) -> list[list[tuple[int, int, int, float]]]:
         """Per sentence: first word, word after the last, type, score."""
 
 
@@ -203,7 +225,9 @@ def _sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 class NerExtractor(_Finder):
-    """The pointer network: an entity is three tokens that it wrote, and its score the probability of the three."""
+    """The pointer network: an entity is three tokens that it wrote, and its score the probability
+    of the three.
+    """
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         from extract.pairs import loaded
@@ -212,9 +236,15 @@ class NerExtractor(_Finder):
         loaded(model, folder)
         self._model = model
         config = self._model.backbone.config
-        self._begin, self._end, self._length = config.bos_token_id, config.eos_token_id, int(about["max_length"])
+        self._begin, self._end, self._length = (
+            config.bos_token_id,
+            config.eos_token_id,
+            int(about["max_length"]),
+        )
 
-    def _entities(self, pieces: Pieces, rows: np.ndarray) -> list[list[tuple[int, int, int, float]]]:
+    def _entities(
+        self, pieces: Pieces, rows: np.ndarray
+    ) -> list[list[tuple[int, int, int, float]]]:
         inputs, first = self._inputs(pieces, rows)
         written = self._model.write(inputs, grammar=True)
         longest = max(map(len, written), default=0)
@@ -249,11 +279,15 @@ class TaggerExtractor(_Finder):
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         self._begin, self._end = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
 
-    def _entities(self, pieces: Pieces, rows: np.ndarray) -> list[list[tuple[int, int, int, float]]]:
+    def _entities(
+        self, pieces: Pieces, rows: np.ndarray
+    ) -> list[list[tuple[int, int, int, float]]]:
         inputs, first = self._inputs(pieces, rows)
         p, best = self._model(inputs.ids, inputs.real).softmax(dim=-1).max(dim=-1)
         out = []
         for likely, tags, at in zip(p.tolist(), best.tolist(), first):
             found = spans_of([tags[i] for i in at])
-            out.append([(a, b, kind, min(likely[at[w]] for w in range(a, b))) for a, b, kind in found])
+            out.append(
+                [(a, b, kind, min(likely[at[w]] for w in range(a, b))) for a, b, kind in found]
+            )
         return out

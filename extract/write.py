@@ -16,13 +16,22 @@ from extract.pairs import Found
 from extract.read_pairs import Candidate
 from extract.texts import Link, Passage, Thing
 
-__all__ = ["found_lines", "found_view", "kept", "passage_lines", "passage_of", "passage_view", "write_brat"]
+__all__ = [
+    "found_lines",
+    "found_view",
+    "kept",
+    "passage_lines",
+    "passage_of",
+    "passage_view",
+    "write_brat",
+]
 
 _HEAD, _TAIL, _BOTH = "bold cyan", "bold magenta", "bold yellow"
 _COLOURS = ("bold cyan", "bold magenta", "bold green", "bold yellow", "bold blue", "bold red")
 
 
-# A pair in a sentence, or in a bag of sentences ------------------------------------------------------------------
+# A pair in a sentence, or in a bag of sentences
+# ------------------------------------------------------------------
 
 
 def found_lines(found: Sequence[Found]) -> Iterator[str]:
@@ -74,20 +83,29 @@ def passage_of(f: Found) -> Passage:
     return Passage(c.id, e.text, things, (Link(0, 1, f.relation, f.score),))
 
 
-# A text with all that is in it -----------------------------------------------------------------------------------
+# A text with all that is in it
+# -----------------------------------------------------------------------------------
 
 
 def kept(p: Passage, least: float, none: bool) -> Passage:
-    """Without what scores below `least`, and without pairs that have no relation unless they are wanted."""
+    """Without what scores below `least`, and without pairs that have no relation unless they are
+    wanted.
+    """
     entities = tuple(e for e in p.entities if e.score is None or e.score >= least)
     links = tuple(x for x in p.links if x.score >= least and (none or x.relation is not None))
     return replace(p, entities=entities, links=links)
 
 
 def passage_lines(passages: Sequence[Passage], relations: bool) -> Iterator[str]:
-    """One line a text. `relations`: the model judges pairs of given entities; else it finds entities."""
+    """One line a text. `relations`: the model judges pairs of given entities; else it finds
+    entities.
+    """
     for p in passages:
-        line: dict[str, Any] = {"id": p.id, "text": p.text, "entities": [_entity(p.text, e) for e in p.entities]}
+        line: dict[str, Any] = {
+            "id": p.id,
+            "text": p.text,
+            "entities": [_entity(p.text, e) for e in p.entities],
+        }
         if relations:
             line["relations"] = [
                 {
@@ -104,14 +122,23 @@ def passage_lines(passages: Sequence[Passage], relations: bool) -> Iterator[str]
 def _entity(text: str, e: Thing) -> dict[str, Any]:
     if e.score is not None:
         start, end = e.mentions[0]
-        return {"start": start, "end": end, "text": text[start:end], "type": e.type, "score": round(e.score, 6)}
+        return {
+            "start": start,
+            "end": end,
+            "text": text[start:end],
+            "type": e.type,
+            "score": round(e.score, 6),
+        }
     mentions = [{"start": a, "end": b, "text": text[a:b]} for a, b in e.mentions]
     return {"id": e.id, "type": e.type, "mentions": mentions}
 
 
 def passage_view(p: Passage) -> Text:
     text = Text(p.text.rstrip("\n"))
-    colours = {kind: _COLOURS[k % len(_COLOURS)] for k, kind in enumerate(sorted({e.type for e in p.entities}))}
+    colours = {
+        kind: _COLOURS[k % len(_COLOURS)]
+        for k, kind in enumerate(sorted({e.type for e in p.entities}))
+    }
     for e in p.entities:
         for span in e.mentions:
             text.stylize(colours[e.type], *span)
@@ -119,7 +146,11 @@ def passage_view(p: Passage) -> Text:
     for e in p.entities:
         if e.score is not None:
             said = p.text[slice(*e.mentions[0])].replace("\n", " ")
-            lines.append(Text.assemble("  ", (said, colours[e.type]), f"  {e.type}", (f"  {e.score:.3f}", "dim")))
+            lines.append(
+                Text.assemble(
+                    "  ", (said, colours[e.type]), f"  {e.type}", (f"  {e.score:.3f}", "dim")
+                )
+            )
     for x in p.links:
         head, tail = p.entities[x.head], p.entities[x.tail]
         lines.append(
@@ -134,11 +165,14 @@ def passage_view(p: Passage) -> Text:
     return Text("\n").join(lines)
 
 
-# BRAT ------------------------------------------------------------------------------------------------------------
+# BRAT
+# ------------------------------------------------------------------------------------------------------------
 
 
 def write_brat(folder: Path, passages: Sequence[Passage]) -> None:
-    """A .txt and a .ann for every text. Scores stand in notes, since BRAT has no place of its own for them."""
+    """A .txt and a .ann for every text. Scores stand in notes, since BRAT has no place of its own
+    for them.
+    """
     used: dict[str, int] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)

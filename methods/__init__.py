@@ -1,7 +1,8 @@
-"""The methods, by name. A method's module is imported when it is asked for, not before: torch takes a second.
+"""The methods, by name. A method's module is imported when it is asked for, not before: torch takes
+a second.
 
-A method module offers `Options` (a frozen dataclass of its own knobs), `CITATION`, `TASKS` (the tasks it is
-for, the first being its own) and `build(task, settings) -> Method`.
+A method module offers `Options` (a frozen dataclass of its own knobs), `CITATION`, `TASKS` (the
+tasks it is for, the first being its own) and `build(task, settings) -> Method`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Description:
     citation: str
     tasks: tuple[str, ...]
     options: Mapping[str, Any]  #: knob -> default
-    reference: str = ""  #: for runs that are no federation: the sentence that every report of them must carry
+    #: for runs that are no federation: the sentence that every report of them must carry
+    reference: str = ""
 
 
 def names() -> tuple[str, ...]:
@@ -102,11 +104,15 @@ def default_corpus(name: str) -> str:
 def describe(name: str) -> Description:
     m = module(name)
     summary = (m.__doc__ or "").strip().splitlines()[0]
-    return Description(name, summary, m.CITATION, tuple(m.TASKS), _defaults(m.Options), getattr(m, "REFERENCE", ""))
+    return Description(
+        name, summary, m.CITATION, tuple(m.TASKS), _defaults(m.Options), getattr(m, "REFERENCE", "")
+    )
 
 
 def adjusted(settings: Settings) -> Settings:
-    """The settings as the method needs them: references without a federation override silos, runner and masking."""
+    """The settings as the method needs them: references without a federation override silos, runner
+    and masking.
+    """
     adjust = getattr(module(settings.method), "adjust", None)
     return settings if adjust is None else adjust(settings)
 
@@ -119,9 +125,13 @@ def bag_rule_of(name: str, given: Mapping[str, Any]) -> str:
 
 def build_inner(name: str, of: str, task: Task, settings: Settings) -> Method:
     """The method that the reference `name` was told to run."""
-    candidates = [n for n, path in METHODS.items() if not hasattr(importlib.import_module(path), "REFERENCE")]
+    candidates = [
+        n for n, path in METHODS.items() if not hasattr(importlib.import_module(path), "REFERENCE")
+    ]
     if of not in candidates:
-        raise UserError(f'Option "of" of the method "{name}" must be a method, not "{of}".{nearest(of, candidates)}')
+        raise UserError(
+            f'Option "of" of the method "{name}" must be a method, not "{of}".{nearest(of, candidates)}'
+        )
     own = {k: v for k, v in settings.options.items() if k != "of"}
     return build(of, task, replace(settings, options=own))
 
@@ -138,13 +148,17 @@ def _known(method: str, task: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _typed(key: str, value: Any, default: Any) -> Any:
-    """`value` as the type of the default; whole numbers pass for fractions, nothing else passes for anything."""
+    """`value` as the type of the default; whole numbers pass for fractions, nothing else passes for
+    anything.
+    """
     wanted = type(default)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not wanted:
         kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
-        raise UserError(f'Option "{key}" must be {kinds.get(wanted, wanted.__name__)}, not {value!r}.')
+        raise UserError(
+            f'Option "{key}" must be {kinds.get(wanted, wanted.__name__)}, not {value!r}.'
+        )
     return value
 
 

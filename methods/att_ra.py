@@ -1,7 +1,8 @@
 """ATT_RA: each silo forms one bag vector for every relation, in training as at test.
 
-Ye and Ling 2019, their intra-bag attention: logit_k = w_k . b_k + bias_k, where b_k attends with relation k's row.
-Their attention between bags is not part of this baseline, as in the Lazy MIL paper.
+Ye and Ling 2019, their intra-bag attention: logit_k = w_k . b_k + bias_k, where b_k attends with
+relation k's row. Their attention between bags is not part of this baseline, as in the Lazy MIL
+paper.
 """
 
 from __future__ import annotations

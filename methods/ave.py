@@ -14,7 +14,9 @@ from methods.common.bags import build_bag_method
 
 __all__ = ["BAG_RULE", "CITATION", "TASKS", "Options", "build"]
 
-CITATION = "Lin et al. 2016, Neural Relation Extraction with Selective Attention over Instances, ACL"
+CITATION = (
+    "Lin et al. 2016, Neural Relation Extraction with Selective Attention over Instances, ACL"
+)
 TASKS = ("distant",)
 BAG_RULE = "ave"
 

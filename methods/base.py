@@ -1,12 +1,14 @@
-"""What a method is: a short list of exchanges, and for each what travels, how, and what it tells whom.
+"""What a method is: a short list of exchanges, and for each what travels, how, and what it tells
+whom.
 
-A round of every method in this package is the same dance. The coordinator says something (`Broadcast`), each
-silo computes (`Answer`), the answers come back *masked* (only their sum over the surviving silos is ever
-readable) or *sealed* (readable by the coordinator alone), and the coordinator folds them (`Folded`) into its
-next `State`.
+A round of every method in this package is the same dance. The coordinator says something
+(`Broadcast`), each silo computes (`Answer`), the answers come back *masked* (only their sum over
+the surviving silos is ever readable) or *sealed* (readable by the coordinator alone), and the
+coordinator folds them (`Folded`) into its next `State`.
 
-Everything that crosses a boundary is a mapping from names to numpy arrays, so that checkpoints, both runners
-and the silo's refusals need no code of any one method. States are frozen; functions return new ones.
+Everything that crosses a boundary is a mapping from names to numpy arrays, so that checkpoints,
+both runners and the silo's refusals need no code of any one method. States are frozen; functions
+return new ones.
 """
 
 from __future__ import annotations
@@ -55,12 +57,14 @@ READABLE_BY = {
 class Disclosure:
     """One thing a silo sends, in words its data-protection officer can sign."""
 
-    name: str  #: the name, or the first part ("update" of "update/fc.weight"), of the arrays it covers
+    #: the name, or the first part ("update" of "update/fc.weight"), of the arrays it covers
+    name: str
     channel: Channel
     shape: str  #: what it consists of, in words: "one number per model parameter"
     reveals: str  #: what it tells whoever can read it
     privacy: str  #: how it is charged to the privacy budget
-    unless: str = ""  #: of a masked one: the lie by which a coordinator could make the sum one silo's own
+    #: of a masked one: the lie by which a coordinator could make the sum one silo's own
+    unless: str = ""
 
     @property
     def readable_by(self) -> str:
@@ -69,14 +73,18 @@ class Disclosure:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What one array of an answer must look like. `None` in a shape is a length that only the silo knows."""
+    """What one array of an answer must look like. `None` in a shape is a length that only the silo
+    knows.
+    """
 
     shape: tuple[int | None, ...]
     dtype: str = "float32"
-    #: Masked arrays only: magnitudes above this are clipped, whatever range the coordinator proposes.
+    #: Masked arrays only: magnitudes above this are clipped, whatever range the coordinator
+    #: proposes.
     cap: float = 8.0
-    #: Masked arrays only: values fill [-cap, cap] by construction (log-probabilities, not updates). They are coded over
-    #: that range from the first round on, and are never rotated, which would carry them out of it.
+    #: Masked arrays only: values fill [-cap, cap] by construction (log-probabilities, not updates).
+    #: They are coded over that range from the first round on, and are never rotated, which would
+    #: carry them out of it.
     bounded: bool = False
 
     @property
@@ -87,7 +95,9 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class State:
-    """All that the coordinator carries from one exchange to the next: enough to go on after a crash."""
+    """All that the coordinator carries from one exchange to the next: enough to go on after a
+    crash.
+    """
 
     model: Arrays  #: the global model's trainable parameters, float32
     memory: Arrays = field(default_factory=dict)  #: whatever else the method keeps
@@ -96,7 +106,8 @@ class State:
 @dataclass(frozen=True)
 class Broadcast:
     common: Arrays  #: for every participant, serialised once
-    private: Mapping[int, Arrays] = field(default_factory=dict)  #: silo index -> arrays for that silo alone
+    #: silo index -> arrays for that silo alone
+    private: Mapping[int, Arrays] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,8 @@ class Answer:
     sealed: Arrays = field(default_factory=dict)
     #: Kept by the silo in memory until the round ends, for its next exchange. Never sent.
     carry: Mapping[str, Any] = field(default_factory=dict)
-    #: Kept on the silo's disk between rounds (previous model, instance weights). None: unchanged. Never sent.
+    #: Kept on the silo's disk between rounds (previous model, instance weights). None: unchanged.
+    #: Never sent.
     memory: Arrays | None = None
     #: Figures for the silo's own log (losses, sizes). Never sent.
     notes: Mapping[str, float] = field(default_factory=dict)
@@ -147,8 +159,9 @@ class SiloView:
     memory: Arrays = field(default_factory=dict)
     carry: Mapping[str, Any] = field(default_factory=dict)
     spend: Spend = _uncharged
-    #: (round, purpose) -> 32 bytes for privacy noise and secret sampling. None: from the run's seed, which is right in
-    #: a simulation and nowhere else, because whoever knows the seed can subtract the noise.
+    #: (round, purpose) -> 32 bytes for privacy noise and secret sampling. None: from the run's
+    #: seed, which is right in a simulation and nowhere else, because whoever knows the seed can
+    #: subtract the noise.
     secret_bytes: Callable[[int, str], bytes] | None = None
 
     def noise_key(self, round: int, purpose: str) -> bytes:
@@ -173,11 +186,12 @@ class Exchange:
     fold: Callable[[State, Folded], State]
     masked: Mapping[str, ArraySpec] = field(default_factory=dict)
     sealed: Mapping[str, ArraySpec] = field(default_factory=dict)
-    #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The masked array `weight` is
-    #: then a silo's size divided by it, at most one, and the silo refuses to send more or to be summed under another.
+    #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The
+    #: masked array `weight` is then a silo's size divided by it, at most one, and the silo refuses
+    #: to send more or to be summed under another.
     weight_cap: float = 1.0
-    #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model: what planning counts.
-    #: Only where a length in `sealed` is the silo's own. Never sent.
+    #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model:
+    #: what planning counts. Only where a length in `sealed` is the silo's own. Never sent.
     rehearsed: Callable[[SiloView, int], Arrays] | None = None
 
 
@@ -187,7 +201,8 @@ class Method:
     citation: str
     exchanges: tuple[Exchange, ...]
     init: Callable[[int], State]  #: seed -> the state before round 0
-    #: (model, "dev" or "test") -> Evaluation, for a method whose `State.model` is not one model of the task.
+    #: (model, "dev" or "test") -> Evaluation, for a method whose `State.model` is not one model of
+    #: the task.
     evaluate: Callable[[Arrays, Any], Any] | None = None
 
     @property
@@ -200,6 +215,8 @@ def silo_name(index: int) -> str:
 
 
 def derived_seed(*parts: object) -> int:
-    """A 63-bit seed from a run's one seed and what it is for; independent of process, order and hash salt."""
+    """A 63-bit seed from a run's one seed and what it is for; independent of process, order and
+    hash salt.
+    """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

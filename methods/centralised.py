@@ -1,8 +1,10 @@
-"""Centralised (a reference, not a federation): one place holds every silo's sentences and trains the same method.
+"""Centralised (a reference, not a federation): one place holds every silo's sentences and trains
+the same method.
 
-What a federation is measured against. The method named by the option `of` runs unchanged with a single silo that has
-all the data; for Lazy MIL that means that every bag is whole and the best of all its sentences is believed. Nothing
-is masked, since there is nobody to hide from, and the run says so.
+What a federation is measured against. The method named by the option `of` runs unchanged with a
+single silo that has all the data; for Lazy MIL that means that every bag is whole and the best of
+all its sentences is believed. Nothing is masked, since there is nobody to hide from, and the run
+says so.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ REFERENCE = "A reference, not a federation: all sentences were pooled in one pla
 
 @dataclass(frozen=True)
 class Options:
-    of: str = ""  #: the method that is run on the pooled data; empty: lazymil on bags, fedavg elsewhere
+    #: the method that is run on the pooled data; empty: lazymil on bags, fedavg elsewhere
+    of: str = ""
 
 
 def _of(options: Mapping[str, Any], task: str = "distant") -> str:
@@ -31,8 +34,12 @@ def _of(options: Mapping[str, Any], task: str = "distant") -> str:
 
 
 def adjust(settings: Settings) -> Settings:
-    """One silo with everything, in one process, unmasked; what the user said of silos and partition is moot."""
-    return replace(settings, silos=1, fraction=1.0, partition="iid", secagg=False, runner="inprocess")
+    """One silo with everything, in one process, unmasked; what the user said of silos and partition
+    is moot.
+    """
+    return replace(
+        settings, silos=1, fraction=1.0, partition="iid", secagg=False, runner="inprocess"
+    )
 
 
 def bag_rule(options: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""Adversarial baseline of FedNER: discriminators on every encoder layer, a reversed gradient, nothing else.
+"""Adversarial baseline of FedNER: discriminators on every encoder layer, a reversed gradient,
+nothing else.
 
-Ganin et al. 2016, "Domain-Adversarial Training of Neural Networks", JMLR, as Wang et al. 2023 (appendix A) put it on
-the pointer model: L = L_ner + lambda L_domain.
+Ganin et al. 2016, "Domain-Adversarial Training of Neural Networks", JMLR, as Wang et al. 2023
+(appendix A) put it on the pointer model: L = L_ner + lambda L_domain.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Adversarial baseline of FedNER: a squared domain loss, and predictions on unlabelled types made certain.
+"""Adversarial baseline of FedNER: a squared domain loss, and predictions on unlabelled types made
+certain.
 
-Hong et al. 2021, "Federated Adversarial Debiasing for Fair and Transferable Representations", KDD, as Wang et al. 2023
-(appendix A) put it on the pointer model: the adversarial loss is squared, for fairness among the platforms, and the
-entropy of the prediction is minimised on the tokens of the entities that the global model predicts for types outside
-the tag set.
+Hong et al. 2021, "Federated Adversarial Debiasing for Fair and Transferable Representations", KDD,
+as Wang et al. 2023 (appendix A) put it on the pointer model: the adversarial loss is squared, for
+fairness among the platforms, and the entropy of the prediction is minimised on the tokens of the
+entities that the global model predicts for types outside the tag set.
 """
 
 from __future__ import annotations

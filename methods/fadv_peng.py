@@ -1,10 +1,12 @@
-"""Adversarial baseline of FedNER: discriminators, and decoder states split into the domain's part and the task's.
+"""Adversarial baseline of FedNER: discriminators, and decoder states split into the domain's part
+and the task's.
 
-Peng et al. 2019, "Federated Adversarial Domain Adaptation", arXiv 1911.02054 (ICLR 2020), as Wang et al. 2023
-(appendix A) use it: beside the discriminators a disentanglement loss on the decoder's last layer. The appendix says no
-more; after the original, a linear map S takes the domain-specific part S u out of a state u. That part must tell the
-domain and must not tell the answer (its entropy over answers is raised); the rest, u - S u, must tell the answer. Both
-add up to u, so the original's reconstruction loss is zero by construction, and inference needs no S.
+Peng et al. 2019, "Federated Adversarial Domain Adaptation", arXiv 1911.02054 (ICLR 2020), as Wang
+et al. 2023 (appendix A) use it: beside the discriminators a disentanglement loss on the decoder's
+last layer. The appendix says no more; after the original, a linear map S takes the domain-specific
+part S u out of a state u. That part must tell the domain and must not tell the answer (its entropy
+over answers is raised); the rest, u - S u, must tell the answer. Both add up to u, so the
+original's reconstruction loss is zero by construction, and inference needs no S.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class _Disentangler(Adversary):
 
 
 def disentanglement(step: Step) -> torch.Tensor:
-    """Over the tokens that are trained on: domain from S u, no answer from S u, the answer from u - S u."""
+    """Over the tokens that are trained on: domain from S u, no answer from S u, the answer from u -
+    S u.
+    """
     told = step.batch.origins > 0
     specific = step.adversary.specific(step.states)
     wanted = torch.full((int(told.sum()),), step.domain)
@@ -55,7 +59,9 @@ def disentanglement(step: Step) -> torch.Tensor:
 
 
 def entropy(scores: torch.Tensor) -> torch.Tensor:
-    """Of the answers' distribution, over the last axis; answers that cannot be chosen have no part in it."""
+    """Of the answers' distribution, over the last axis; answers that cannot be chosen have no part
+    in it.
+    """
     log = F.log_softmax(scores, dim=-1)
     return -(log.exp() * log.masked_fill(scores == float("-inf"), 0.0)).sum(dim=-1)
 

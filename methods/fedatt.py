@@ -1,15 +1,16 @@
 """FedAtt: layer by layer, silos that moved further from the global model weigh more.
 
-Ji et al. 2019, "Learning Private Neural Language Modeling with Attentive Aggregation", IJCNN. For every parameter
-tensor l: s_k = ||w - w_k||, a = softmax over k of s, and w <- w - eps * sum_k a_k (w - w_k).
+Ji et al. 2019, "Learning Private Neural Language Modeling with Attentive Aggregation", IJCNN. For
+every parameter tensor l: s_k = ||w - w_k||, a = softmax over k of s, and w <- w - eps * sum_k a_k
+(w - w_k).
 
-The published method reads every silo's parameters. Here it runs under secure aggregation, in two exchanges: silos
-send only their norms, one number per tensor; the coordinator tells each silo its own weights a_k; silos send a_k times
-their update, masked. If a silo is lost in between, the weights of the others are scaled up to one again, which is the
-softmax over those who are left.
+The published method reads every silo's parameters. Here it runs under secure aggregation, in two
+exchanges: silos send only their norms, one number per tensor; the coordinator tells each silo its
+own weights a_k; silos send a_k times their update, masked. If a silo is lost in between, the
+weights of the others are scaled up to one again, which is the softmax over those who are left.
 
-Frobenius norms, eps 1 and no noise by default (methods.md, section 7); the authors' own norm of a matrix is the
-spectral one.
+Frobenius norms, eps 1 and no noise by default (methods.md, section 7); the authors' own norm of a
+matrix is the spectral one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ from methods.fedavg import update_disclosure
 
 __all__ = ["CITATION", "TASKS", "Options", "attention", "build", "norms"]
 
-CITATION = "Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation, IJCNN"
+CITATION = (
+    "Ji et al. 2019, Learning Private Neural Language Modeling with Attentive Aggregation, IJCNN"
+)
 TASKS = ("sentence", "document", "distant", "ner")
 
 #: Weights are told to each silo alone, so the sum's context cannot bind them.
@@ -67,7 +70,10 @@ def norms(update: Arrays, kind: str = "frobenius") -> np.ndarray:
     """s_k for every tensor, float32."""
     order = 2 if kind == "spectral" else None
     return np.array(
-        [np.linalg.norm(v.astype(np.float64), ord=order if v.ndim == 2 else None) for v in update.values()],
+        [
+            np.linalg.norm(v.astype(np.float64), ord=order if v.ndim == 2 else None)
+            for v in update.values()
+        ],
         dtype=np.float32,
     )
 
@@ -96,28 +102,49 @@ def build(task: Any, settings: Settings) -> Method:
         model = load(task.new_model(0), heard.common)
         notes = train(silo, model, heard.round) if task.size(silo.data) else {"examples": 0.0}
         update = difference(model, heard.common)
-        return Answer(sealed={"norms": norms(update, o.norm)}, carry={"update": update}, notes=notes)
+        return Answer(
+            sealed={"norms": norms(update, o.norm)}, carry={"update": update}, notes=notes
+        )
 
     def weigh(state: State, folded: Folded) -> State:
         silos = [s for s in folded.survivors if s in folded.sealed]
-        a = attention(np.stack([folded.sealed[s]["norms"] for s in silos])) if silos else np.zeros((0, layers))
-        return State(state.model, {f"attention/{s}": row.astype(np.float32) for s, row in zip(silos, a)})
+        a = (
+            attention(np.stack([folded.sealed[s]["norms"] for s in silos]))
+            if silos
+            else np.zeros((0, layers))
+        )
+        return State(
+            state.model, {f"attention/{s}": row.astype(np.float32) for s, row in zip(silos, a)}
+        )
 
     def send_weights(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         nothing = np.zeros(layers, np.float32)
-        return Broadcast({}, {s: {"attention": state.memory.get(f"attention/{s}", nothing)} for s in cohort})
+        return Broadcast(
+            {}, {s: {"attention": state.memory.get(f"attention/{s}", nothing)} for s in cohort}
+        )
 
     def send_update(silo: SiloView, heard: Heard) -> Answer:
         a = heard.private["attention"]
-        return Answer(masked={f"update/{k}": a[l] * v for l, (k, v) in enumerate(silo.carry["update"].items())})
+        return Answer(
+            masked={
+                f"update/{k}": a[l] * v for l, (k, v) in enumerate(silo.carry["update"].items())
+            }
+        )
 
     def fold(state: State, folded: Folded) -> State:
-        rows = [state.memory[f"attention/{s}"] for s in folded.survivors if f"attention/{s}" in state.memory]
+        rows = [
+            state.memory[f"attention/{s}"]
+            for s in folded.survivors
+            if f"attention/{s}" in state.memory
+        ]
         if not rows:
             return State(state.model)
-        given = np.stack(rows).astype(np.float64).sum(axis=0)  # one, unless a silo was lost in between
+        # one, unless a silo was lost in between
+        given = np.stack(rows).astype(np.float64).sum(axis=0)
         model = {
-            k: (v.astype(np.float64) + o.eps * folded.total[f"update/{k}"] / given[l]).astype(np.float32)
+            k: (v.astype(np.float64) + o.eps * folded.total[f"update/{k}"] / given[l]).astype(
+                np.float32
+            )
             for l, (k, v) in enumerate(state.model.items())
         }
         return State(model)
@@ -132,7 +159,9 @@ def build(task: Any, settings: Settings) -> Method:
     )
     second = Exchange(
         name="attend",
-        disclosures=(update_disclosure("all of a silo's examples, weighted by attention,", _ALL_TO_ONE),),
+        disclosures=(
+            update_disclosure("all of a silo's examples, weighted by attention,", _ALL_TO_ONE),
+        ),
         broadcast=send_weights,
         answer=send_update,
         fold=fold,

@@ -1,11 +1,11 @@
 """FedAvg: every silo trains on all of its examples, and the models are averaged by size.
 
-McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS. In
-this package it is the baseline that does nothing about its task's difficulty: on distant supervision it
-believes every distant label, on skewed data it ignores the skew.
+McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+AISTATS. In this package it is the baseline that does nothing about its task's difficulty: on
+distant supervision it believes every distant label, on skewed data it ignores the skew.
 
-The mean weighted by N_k is made from two masked sums, of p and of p times the update, with p = min(N_k, cap)
-/ cap: nobody learns a silo's size, and no silo can weigh more than one.
+The mean weighted by N_k is made from two masked sums, of p and of p times the update, with p =
+min(N_k, cap) / cap: nobody learns a silo's size, and no silo can weigh more than one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ from methods.base import (
 )
 from methods.common.training import apply_update, difference, load, parameters, specs, train
 
-__all__ = ["CITATION", "TASKS", "Options", "build", "update_disclosure", "weight_disclosure", "weighted_mean"]
+__all__ = [
+    "CITATION",
+    "TASKS",
+    "Options",
+    "build",
+    "update_disclosure",
+    "weight_disclosure",
+    "weighted_mean",
+]
 
 CITATION = "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS"
 TASKS = ("distant", "sentence", "document", "ner")
@@ -38,7 +46,8 @@ TASKS = ("distant", "sentence", "document", "ner")
 
 @dataclass(frozen=True)
 class Options:
-    #: Silos larger than this weigh as if they had this many examples. Public, and fixed before the run.
+    #: Silos larger than this weigh as if they had this many examples. Public, and fixed before the
+    #: run.
     weight_cap: int = 2000
 
 
@@ -72,7 +81,8 @@ def _cap(settings: Settings) -> int:
 def answer(silo: SiloView, heard: Heard) -> Answer:
     """The silo's half: E epochs over everything it has."""
     n, cap = silo.task.size(silo.data), _cap(silo.settings)
-    p = 1.0 if silo.settings.dp == "silo" else min(n, cap) / cap  # its size would be a release about the whole silo
+    # its size would be a release about the whole silo
+    p = 1.0 if silo.settings.dp == "silo" else min(n, cap) / cap
     model = load(silo.task.new_model(0), heard.common)
     notes = train(silo, model, heard.round) if n else {"examples": 0.0}
     update = {f"update/{k}": np.float32(p) * v for k, v in difference(model, heard.common).items()}
@@ -80,7 +90,9 @@ def answer(silo: SiloView, heard: Heard) -> Answer:
 
 
 def weighted_mean(state: State, folded: Folded) -> State:
-    """The coordinator's half: theta + sum of p * update / sum of p. All silos empty: nothing changes."""
+    """The coordinator's half: theta + sum of p * update / sum of p. All silos empty: nothing
+    changes.
+    """
     weight = float(folded.total["weight"][0])
     if weight <= 0:
         return state

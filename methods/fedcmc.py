@@ -1,20 +1,23 @@
 """FedCMC: local encoders learn against the best classifier vector of every class, whoever owns it.
 
-Du, He and Jin 2023, "Contrast with Major Classifier Vectors for Federated Medical Relation Extraction with
-Heterogeneous Label Distribution". Where a silo has many examples of a class, its classifier vector for that class is
-unlike its others: the mean cosine d_{k,c} to them is low (equation 10). The major vector of a class is the one of the
-silo with the lowest d (equation 12). Silos train on CE(h Theta^T) + mu CE(h M^T) with the major vectors M held constant
-(equation 15), so that a silo's encoder does not bend to its own label distribution. Models are averaged by size.
+Du, He and Jin 2023, "Contrast with Major Classifier Vectors for Federated Medical Relation
+Extraction with Heterogeneous Label Distribution". Where a silo has many examples of a class, its
+classifier vector for that class is unlike its others: the mean cosine d_{k,c} to them is low
+(equation 10). The major vector of a class is the one of the silo with the lowest d (equation 12).
+Silos train on CE(h Theta^T) + mu CE(h M^T) with the major vectors M held constant (equation 15), so
+that a silo's encoder does not bend to its own label distribution. Models are averaged by size.
 
-The published method reads every silo's classifier. Here it runs under secure aggregation, in two exchanges: silos
-train and send their updates masked and their C similarities sealed; then each silo is told which classes it won, and a
-masked sum, in which every silo sends zeros for the rows it did not win, gives the coordinator exactly the matrix
-that it will broadcast, and nothing else of anybody's classifier.
+The published method reads every silo's classifier. Here it runs under secure aggregation, in two
+exchanges: silos train and send their updates masked and their C similarities sealed; then each silo
+is told which classes it won, and a masked sum, in which every silo sends zeros for the rows it did
+not win, gives the coordinator exactly the matrix that it will broadcast, and nothing else of
+anybody's classifier.
 
-Rulings (methods.md, section 3): equation 10 prints the same vector twice, the mean is over the *other* classes; both
-losses are means; ties go to the lowest silo; a silo without examples has no similarity (NaN) and cannot win; if the
-winner of a row is lost before it sends it, the row stays as it was. `vectors=minor` takes the highest d (equation 18)
-and `vectors=random` any silo's row: the paper's ablations.
+Rulings (methods.md, section 3): equation 10 prints the same vector twice, the mean is over the
+*other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
+similarity (NaN) and cannot win; if the winner of a row is lost before it sends it, the row stays as
+it was. `vectors=minor` takes the highest d (equation 18) and `vectors=random` any silo's row: the
+paper's ablations.
 """
 
 from __future__ import annotations
@@ -48,7 +51,16 @@ from methods.common.training import load, parameters, specs, train
 from methods.common.weighted import shared_weight, weighted_update
 from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
 
-__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "major_loss", "similarities", "winners"]
+__all__ = [
+    "CITATION",
+    "MODEL",
+    "TASKS",
+    "Options",
+    "build",
+    "major_loss",
+    "similarities",
+    "winners",
+]
 
 CITATION = (
     "Du et al. 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction with "
@@ -94,8 +106,12 @@ def similarities(classifier: np.ndarray) -> np.ndarray:
     return ((cosine.sum(axis=1) - np.diag(cosine)) / others).astype(np.float32)
 
 
-def winners(said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.random.Generator) -> np.ndarray:
-    """Per class the silo whose row is taken (equation 12); NOBODY where no silo has one. Ties: the lowest silo."""
+def winners(
+    said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.random.Generator
+) -> np.ndarray:
+    """Per class the silo whose row is taken (equation 12); NOBODY where no silo has one. Ties: the
+    lowest silo.
+    """
     silos = [s for s in sorted(said) if np.isfinite(said[s]).all()]
     if not silos:
         return np.full(classes, NOBODY, np.int64)
@@ -106,7 +122,12 @@ def winners(said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.
 
 
 def major_loss(
-    model: Any, h: torch.Tensor, label: torch.Tensor, major: torch.Tensor, mu: float, reduction: str = "mean"
+    model: Any,
+    h: torch.Tensor,
+    label: torch.Tensor,
+    major: torch.Tensor,
+    mu: float,
+    reduction: str = "mean",
 ) -> torch.Tensor:
     """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
     own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
@@ -125,7 +146,9 @@ def build(task: Any, settings: Settings) -> Method:
         return State(model, {"major": model[CLASSIFIER]})  # Algorithm 1, line 2
 
     def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast({**{f"theta/{k}": v for k, v in state.model.items()}, "major": state.memory["major"]})
+        return Broadcast(
+            {**{f"theta/{k}": v for k, v in state.model.items()}, "major": state.memory["major"]}
+        )
 
     def learn(silo: SiloView, heard: Heard) -> Answer:
         theta: Arrays = {k: heard.common[f"theta/{k}"] for k in shapes}
@@ -135,7 +158,9 @@ def build(task: Any, settings: Settings) -> Method:
             major = torch.from_numpy(np.array(heard.common["major"]))
 
             def loss(m: Any, batch: Any) -> torch.Tensor:
-                return major_loss(m, m.dropout(task.features(m, batch)), batch.relation, major, o.mu)
+                return major_loss(
+                    m, m.dropout(task.features(m, batch)), batch.relation, major, o.mu
+                )
 
             def each(m: Any, batch: Any) -> torch.Tensor:
                 h = m.dropout(task.features(m, batch))
@@ -158,7 +183,9 @@ def build(task: Any, settings: Settings) -> Method:
 
     def tell(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         """Each silo hears of its own wins only."""
-        return Broadcast({}, {s: {"won": (state.memory["winner"] == s).astype(np.uint8)} for s in cohort})
+        return Broadcast(
+            {}, {s: {"won": (state.memory["winner"] == s).astype(np.uint8)} for s in cohort}
+        )
 
     def send_rows(silo: SiloView, heard: Heard) -> Answer:
         won = heard.private["won"].astype(bool)[:, None]
@@ -172,7 +199,11 @@ def build(task: Any, settings: Settings) -> Method:
 
     first = Exchange(
         name="train",
-        disclosures=(update_disclosure("all of a silo's examples"), weight_disclosure(), _SIMILARITIES),
+        disclosures=(
+            update_disclosure("all of a silo's examples"),
+            weight_disclosure(),
+            _SIMILARITIES,
+        ),
         broadcast=send_model,
         answer=learn,
         fold=choose,

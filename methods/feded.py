@@ -1,21 +1,24 @@
-"""FedED: silos send predictions on a public set instead of models; the coordinator learns from their ensemble.
+"""FedED: silos send predictions on a public set instead of models; the coordinator learns from
+their ensemble.
 
-Sui et al. 2020, "FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction", EMNLP. Every
-silo trains from Theta_t on its own data (equation 3) and predicts the labelled public set D_v; the mean of what they
-predict is the teacher q (equations 4 and 5); the coordinator makes one pass over D_v from Theta_t (Algorithm 1),
-minimising -log p(y) + KL(q || p) (equation 6). No parameter ever goes up.
+Sui et al. 2020, "FedED: Federated Learning via Ensemble Distillation for Medical Relation
+Extraction", EMNLP. Every silo trains from Theta_t on its own data (equation 3) and predicts the
+labelled public set D_v; the mean of what they predict is the teacher q (equations 4 and 5); the
+coordinator makes one pass over D_v from Theta_t (Algorithm 1), minimising -log p(y) + KL(q || p)
+(equation 6). No parameter ever goes up.
 
 Where the paper is silent or contradicts itself (methods.md, section 4):
 
-* Words say logits, symbols say probabilities. `form=logits` (default) sends log-softmax clipped at -20: averaging these
-  and taking the softmax equals averaging logits, because each model's own constant cancels, and the range is bounded.
-  `form=probs` is the literal reading, in which the teacher's top class cannot exceed e^(1/tau) / (e^(1/tau) + C - 1);
-  use tau <= 0.1 with it.
-* tau is not given: 1. The student is at temperature 1, both terms weigh the same (`loss=paper`); `loss=hinton` is
-  (1 - lam) CE + lam tau^2 KL with both at tau.
-* Only the sum over silos is needed. `logits=sealed` codes each number in 8, 16 or 32 bits for the coordinator's eyes;
-  `logits=masked` lets nobody see one silo's predictions and costs a lane of the secure sum per number, of which the
-  narrowest has 16 bits, beside the keys and shares of the sum itself.
+* Words say logits, symbols say probabilities. `form=logits` (default) sends log-softmax clipped at
+  -20: averaging these and taking the softmax equals averaging logits, because each model's own
+  constant cancels, and the range is bounded. `form=probs` is the literal reading, in which the
+  teacher's top class cannot exceed e^(1/tau) / (e^(1/tau) + C - 1); use tau <= 0.1 with it.
+* tau is not given: 1. The student is at temperature 1, both terms weigh the same (`loss=paper`);
+  `loss=hinton` is (1 - lam) CE + lam tau^2 KL with both at tau.
+* Only the sum over silos is needed. `logits=sealed` codes each number in 8, 16 or 32 bits for the
+  coordinator's eyes; `logits=masked` lets nobody see one silo's predictions and costs a lane of the
+  secure sum per number, of which the narrowest has 16 bits, beside the keys and shares of the sum
+  itself.
 """
 
 from __future__ import annotations
@@ -74,7 +77,8 @@ class Options:
     tau: float = 1.0  #: temperature of the teacher
     loss: str = "paper"  #: or hinton
     lam: float = 0.5  #: weight of the distillation term in Hinton's loss
-    logit_bits: int = 8  #: bits per number: 32, 16 or 8. Masked, 8 means a lane of 16; BITS is not used
+    #: bits per number: 32, 16 or 8. Masked, 8 means a lane of 16; BITS is not used
+    logit_bits: int = 8
 
 
 def _bounds(form: str) -> tuple[float, float]:
@@ -90,7 +94,9 @@ def encode(log_p: np.ndarray, o: Options) -> np.ndarray:
     if o.logit_bits == 32:
         return values.astype(np.float32)
     steps = (1 << o.logit_bits) - 1
-    return np.rint((values.astype(np.float64) - low) / (high - low) * steps).astype(_CODES[o.logit_bits])
+    return np.rint((values.astype(np.float64) - low) / (high - low) * steps).astype(
+        _CODES[o.logit_bits]
+    )
 
 
 def decode(coded: np.ndarray, o: Options) -> np.ndarray:
@@ -106,7 +112,9 @@ def ensemble(folded: Folded, o: Options) -> np.ndarray:
     if o.logits == "masked":
         low, high = _bounds(o.form)
         return folded.total["predictions"] / len(folded.survivors) + (low + high) / 2
-    return np.mean([decode(folded.sealed[s]["predictions"], o) for s in sorted(folded.sealed)], axis=0)
+    return np.mean(
+        [decode(folded.sealed[s]["predictions"], o) for s in sorted(folded.sealed)], axis=0
+    )
 
 
 def teacher(z: np.ndarray, tau: float) -> np.ndarray:
@@ -115,8 +123,12 @@ def teacher(z: np.ndarray, tau: float) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def distil_loss(logits: torch.Tensor, label: torch.Tensor, q: torch.Tensor, o: Options) -> torch.Tensor:
-    """Equation 6 over a batch (`paper`), or Hinton's form with the student at the teacher's temperature."""
+def distil_loss(
+    logits: torch.Tensor, label: torch.Tensor, q: torch.Tensor, o: Options
+) -> torch.Tensor:
+    """Equation 6 over a batch (`paper`), or Hinton's form with the student at the teacher's
+    temperature.
+    """
     truth = F.cross_entropy(logits, label)
     if o.loss == "hinton":
         soft = F.kl_div(F.log_softmax(logits / o.tau, dim=-1), q, reduction="batchmean")
@@ -138,9 +150,15 @@ def _disclosure(o: Options, channel: Channel) -> Disclosure:
 
 
 def _checked(task: Any, o: Options) -> None:
-    for key, known in (("logits", ("sealed", "masked")), ("form", ("logits", "probs")), ("loss", ("paper", "hinton"))):
+    for key, known in (
+        ("logits", ("sealed", "masked")),
+        ("form", ("logits", "probs")),
+        ("loss", ("paper", "hinton")),
+    ):
         if getattr(o, key) not in known:
-            raise UserError(f'Option "{key}" must be {" or ".join(known)}, not "{getattr(o, key)}".')
+            raise UserError(
+                f'Option "{key}" must be {" or ".join(known)}, not "{getattr(o, key)}".'
+            )
     if o.logit_bits not in _CODES:
         raise UserError(f'Option "logit_bits" must be 32, 16 or 8, not {o.logit_bits}.')
     if not o.tau > 0:
@@ -156,7 +174,9 @@ def adjust(settings: Settings) -> Settings:
     """Predictions are the only thing masked here, so `logit_bits` decides the lanes."""
     if settings.options.get("logits") != "masked":
         return settings
-    return replace(settings, bits=32 if settings.options.get("logit_bits", Options.logit_bits) == 32 else 16)
+    return replace(
+        settings, bits=32 if settings.options.get("logit_bits", Options.logit_bits) == 32 else 16
+    )
 
 
 def build(task: Any, settings: Settings) -> Method:
@@ -207,6 +227,8 @@ def build(task: Any, settings: Settings) -> Method:
         masked={"predictions": ArraySpec(shape, "float32", (high - low) / 2, bounded=True)}
         if channel == "masked"
         else {},
-        sealed={"predictions": ArraySpec(shape, _CODES[o.logit_bits])} if channel == "sealed" else {},
+        sealed={"predictions": ArraySpec(shape, _CODES[o.logit_bits])}
+        if channel == "sealed"
+        else {},
     )
     return Method("feded", CITATION, (exchange,), init)

@@ -1,13 +1,15 @@
 """FedLC: a margin for every class in the silo's softmax, the larger the rarer the class is there.
 
-Zhang et al. 2022, "Federated Learning with Label Distribution Skew via Logits Calibration", ICML. Local training
-minimises the cross-entropy of z_c - tau n_c^(-1/4), with n_c the silo's number of examples of class c. A class that the
-silo does not have is left out of its softmax (the limit of the formula). The true class stays in the denominator, as in
-every public version. At test time nothing is subtracted.
+Zhang et al. 2022, "Federated Learning with Label Distribution Skew via Logits Calibration", ICML.
+Local training minimises the cross-entropy of z_c - tau n_c^(-1/4), with n_c the silo's number of
+examples of class c. A class that the silo does not have is left out of its softmax (the limit of
+the formula). The true class stays in the denominator, as in every public version. At test time
+nothing is subtracted.
 
-With DP=record every record's loss would depend on all records through n_c. So the silo takes noisy counts, made once
-and charged to its budget, and no class is left out: a count below one is taken for one (under noise a class that is
-there may look as if it were not, and without its own class a record has no loss).
+With DP=record every record's loss would depend on all records through n_c. So the silo takes noisy
+counts, made once and charged to its budget, and no class is left out: a count below one is taken
+for one (under noise a class that is there may look as if it were not, and without its own class a
+record has no loss).
 """
 
 from __future__ import annotations

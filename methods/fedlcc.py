@@ -1,18 +1,22 @@
-"""FedLCC: the context that a local model finds for a pair of entities stays near the global model's.
+"""FedLCC: the context that a local model finds for a pair of entities stays near the global
+model's.
 
-Xiao, Jin and Hao 2024, "Federated Document-Level Biomedical Relation Extraction with Localized Context Contrast",
-LREC-COLING. For every candidate pair, with x its localized context c (equation 5) by the model in training, g by the
-global model received and p by the silo's own model of the last round it trained in,
+Xiao, Jin and Hao 2024, "Federated Document-Level Biomedical Relation Extraction with Localized
+Context Contrast", LREC-COLING. For every candidate pair, with x its localized context c (equation
+5) by the model in training, g by the global model received and p by the silo's own model of the
+last round it trained in,
 
     L_LCC = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) )      (12)
     L = L_cls + mu mean L_LCC                                                     (13)
 
-and the coordinator takes the plain mean of the models (14): every participant counts the same. Cut by structural
-entropy, silos differ tenfold in size, and the smallest slow all others down: `mean=size` weighs them as FedAvg does.
+and the coordinator takes the plain mean of the models (14): every participant counts the same. Cut
+by structural entropy, silos differ tenfold in size, and the smallest slow all others down:
+`mean=size` weighs them as FedAvg does.
 
-g and p are computed in eval mode, without gradients, once per round: their models do not change while the silo trains,
-however many epochs. On a silo's first participation there is no p and the term is left out (with p = g it would be the
-constant log 2, without a gradient). The previous model is kept on the silo's disk and never sent.
+g and p are computed in eval mode, without gradients, once per round: their models do not change
+while the silo trains, however many epochs. On a silo's first participation there is no p and the
+term is left out (with p = g it would be the constant log 2, without a gradient). The previous model
+is kept on the silo's disk and never sent.
 
 The paper contrasts c. The authors' code contrasts the products that the bilinear classifier reads
 (`contrast=bilinear`); in the code as released the term is never reached.
@@ -52,16 +56,19 @@ TASKS = ("document",)
 class Options:
     mu: float = 0.1  #: weight of the contrast
     tau: float = 0.5  #: its temperature
-    contrast: str = "context"  #: what is contrasted: context (c, the paper) or bilinear (z_s times z_o, the code)
-    mean: str = "uniform"  #: how models are averaged: uniform (equation 14), or size, as FedAvg does
-    weight_cap: int = 2000  #: mean=size: silos larger than this weigh as if they had this many documents
+    #: what is contrasted: context (c, the paper) or bilinear (z_s times z_o, the code)
+    contrast: str = "context"
+    #: how models are averaged: uniform (equation 14), or size, as FedAvg does
+    mean: str = "uniform"
+    #: mean=size: silos larger than this weigh as if they had this many documents
+    weight_cap: int = 2000
 
 
 def bilinear_cosine(x: torch.Tensor, y: torch.Tensor, block: int) -> torch.Tensor:
     """The cosine between the grouped products of [z_s; z_o] and of another model's, (pairs,).
 
-    The products have d * block dimensions; their inner product is the sum over groups of <z_s, z_s'> <z_o, z_o'>, so
-    that they need never be written out.
+    The products have d * block dimensions; their inner product is the sum over groups of <z_s,
+    z_s'> <z_o, z_o'>, so that they need never be written out.
     """
 
     def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -72,11 +79,19 @@ def bilinear_cosine(x: torch.Tensor, y: torch.Tensor, block: int) -> torch.Tenso
 
 
 def _what(kind: str, reading: Reading) -> torch.Tensor:
-    return reading.context if kind == "context" else torch.cat([reading.subject, reading.object], dim=1)
+    return (
+        reading.context
+        if kind == "context"
+        else torch.cat([reading.subject, reading.object], dim=1)
+    )
 
 
-def references(silo: SiloView, heard: Heard, before: Arrays, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """g and p of every pair of the silo's documents, in their order: one pass each, none for a model seen already."""
+def references(
+    silo: SiloView, heard: Heard, before: Arrays, kind: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """g and p of every pair of the silo's documents, in their order: one pass each, none for a
+    model seen already.
+    """
     task = silo.task
 
     def read(model: Arrays) -> torch.Tensor:
@@ -96,12 +111,16 @@ def _objective(silo: SiloView, heard: Heard, o: Options) -> Aim:
     g, p = references(silo, heard, before, o.contrast)
     rows = task.pair_rows(silo.data)
     place = np.argsort(rows, kind="stable")
-    similarity = None if o.contrast == "context" else lambda a, b: bilinear_cosine(a, b, task.knobs.block)
+    similarity = (
+        None if o.contrast == "context" else lambda a, b: bilinear_cosine(a, b, task.knobs.block)
+    )
 
     def apart(batch: Any, reading: Reading) -> torch.Tensor:
         """L_LCC of every pair."""
         at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
-        return contrasts(_what(o.contrast, reading), g[at], p[at], o.tau, similarity or F.cosine_similarity)
+        return contrasts(
+            _what(o.contrast, reading), g[at], p[at], o.tau, similarity or F.cosine_similarity
+        )
 
     def loss(model: Any, batch: Any) -> torch.Tensor:
         reading = model.read(batch[0])
@@ -121,9 +140,13 @@ def build(task: Any, settings: Settings) -> Method:
     o: Options = options("fedlcc", task.name, settings.options)
     if o.contrast not in ("context", "bilinear"):
         known = nearest(o.contrast, ("context", "bilinear"))
-        raise UserError(f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}')
+        raise UserError(
+            f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}'
+        )
     if o.mean not in ("uniform", "size"):
-        raise UserError(f'Option "mean" must be uniform or size, not "{o.mean}".{nearest(o.mean, ("uniform", "size"))}')
+        raise UserError(
+            f'Option "mean" must be uniform or size, not "{o.mean}".{nearest(o.mean, ("uniform", "size"))}'
+        )
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
     if o.mean == "size":

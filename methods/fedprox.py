@@ -1,7 +1,7 @@
 """FedProx: FedAvg with a spring that pulls every local model back to the global one.
 
-Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys. The local loss gains mu/2 ||w - w_t||^2, over
-all trainable parameters, w_t being the model received this round.
+Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys. The local loss gains mu/2
+||w - w_t||^2, over all trainable parameters, w_t being the model received this round.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ class Options:
 def proximal(model: nn.Module, received: Arrays, mu: float) -> torch.Tensor:
     """mu/2 times the squared distance from the received parameters."""
     own = dict(model.named_parameters())
-    return 0.5 * mu * torch.stack([((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]).sum()
+    return (
+        0.5
+        * mu
+        * torch.stack(
+            [((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]
+        ).sum()
+    )
 
 
 def build(task: Any, settings: Settings) -> Method:

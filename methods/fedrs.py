@@ -1,14 +1,17 @@
-"""FedRS: classes that a silo does not have are scaled down in its softmax, so that it does not unlearn them.
+"""FedRS: classes that a silo does not have are scaled down in its softmax, so that it does not
+unlearn them.
 
-Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data", KDD. During
-local training the score w_c . h of class c is multiplied by 1 if the class occurs at the silo and by alpha if it does
-not; the bias stays outside the scaling; at test time nothing is scaled.
+Li and Zhan 2021, "FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID
+Data", KDD. During local training the score w_c . h of class c is multiplied by 1 if the class
+occurs at the silo and by alpha if it does not; the bias stays outside the scaling; at test time
+nothing is scaled.
 
-The authors' code instead scales by alpha + (1 - alpha) n_c / max n and applies that again in every batch, so that it
-drifts to 1. This is the paper's form, computed once (methods.md, section 3).
+The authors' code instead scales by alpha + (1 - alpha) n_c / max n and applies that again in every
+batch, so that it drifts to 1. This is the paper's form, computed once (methods.md, section 3).
 
-With DP=record every record's loss would depend on all records through the classes that occur. So the silo takes noisy
-counts, made once and charged to its budget, and a class occurs if its noisy count is above one half.
+With DP=record every record's loss would depend on all records through the classes that occur. So
+the silo takes noisy counts, made once and charged to its budget, and a class occurs if its noisy
+count is above one half.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def build(task: Any, settings: Settings) -> Method:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(model.classifier(h) * s, batch.relation, reduction="none")
 
-        # With a bias the classifier is used otherwise than by calling it, and gradients are had record by record.
+        # With a bias the classifier is used otherwise than by calling it, and gradients are had
+        # record by record.
         return Aim(loss, each if task.style.bias is False else None, memory=memory)
 
     return build_weighted("fedrs", CITATION, task, o.weight_cap, objective)

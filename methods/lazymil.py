@@ -1,31 +1,37 @@
-"""Lazy MIL: at the start of a round all silos choose together, for every fact, the one sentence to believe.
+"""Lazy MIL: at the start of a round all silos choose together, for every fact, the one sentence to
+believe.
 
-Sui et al. 2021, "Distantly Supervised Relation Extraction in Federated Settings", Findings of EMNLP. A bag is
-all sentences with the same (head, relation, tail), scattered over the silos. In the first exchange each silo
-scores its part of every bag with the global model and sends the best value (equation 2); the coordinator
-picks the best silo per bag (Algorithm 1). In the second each silo trains on those of its own sentences that
-won (equation 3), and the models are averaged, each silo counting the same (equation 5).
+Sui et al. 2021, "Distantly Supervised Relation Extraction in Federated Settings", Findings of
+EMNLP. A bag is all sentences with the same (head, relation, tail), scattered over the silos. In the
+first exchange each silo scores its part of every bag with the global model and sends the best value
+(equation 2); the coordinator picks the best silo per bag (Algorithm 1). In the second each silo
+trains on those of its own sentences that won (equation 3), and the models are averaged, each silo
+counting the same (equation 5).
 
 Where this file departs from the paper or its released code:
 
-* Bags travel under names keyed with a secret the coordinator lacks, other names every round: it can compare
-  the silos' values for a bag, and cannot tell which entity pair it is about, nor follow it through the run.
-* No sentence number is sent. A silo remembers what each entry of its message stood for, and is told the
-  positions of the entries that won; it hears nothing about the others.
-* A silo trains on its own winners only. The released code hands every silo the union of all winners, that is,
-  other silos' text (methods.md, section 5).
-* The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their sentences, and nothing is
-  scored or sent in the first exchange. The paper selects from round 0 on, with a model that knows nothing. Its
-  winners are then drawn at random, the model is trained on them alone, and next round it prefers what it was
-  trained on: the choice confirms itself (on the built-in corpus with all silos active, a fifth of the winners stay
-  wrong for good). Fewer active silos shake the choice up, so that there the paper's form *falls* with C. With a
-  model that has seen every sentence a few times, the best of a bag is mostly true, and the method does what the
+* Bags travel under names keyed with a secret the coordinator lacks, other names every round: it can
+  compare the silos' values for a bag, and cannot tell which entity pair it is about, nor follow it
+  through the run.
+* No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
+  the positions of the entries that won; it hears nothing about the others.
+* A silo trains on its own winners only. The released code hands every silo the union of all
+  winners, that is, other silos' text (methods.md, section 5).
+* The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their
+  sentences, and nothing is scored or sent in the first exchange. The paper selects from round 0 on,
+  with a model that knows nothing. Its winners are then drawn at random, the model is trained on
+  them alone, and next round it prefers what it was trained on: the choice confirms itself (on the
+  built-in corpus with all silos active, a fifth of the winners stay wrong for good). Fewer active
+  silos shake the choice up, so that there the paper's form *falls* with C. With a model that has
+  seen every sentence a few times, the best of a bag is mostly true, and the method does what the
   paper says. `warmup=0` is the paper's form; docs/lazymil.md has the figures.
-* Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose steps near
-  1, where the winners are, would be thirty times coarser). All comparisons use the rounded values, so that
-  the outcome is that of one rule over all sentences: highest value, then lowest silo, then lowest row.
+* Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose
+  steps near 1, where the winners are, would be thirty times coarser). All comparisons use the
+  rounded values, so that the outcome is that of one rule over all sentences: highest value, then
+  lowest silo, then lowest row.
 
-With DP=record names and values as above would be exact releases; `methods.lazymil_private` is what runs then.
+With DP=record names and values as above would be exact releases; `methods.lazymil_private` is what
+runs then.
 """
 
 from __future__ import annotations
@@ -56,7 +62,17 @@ from methods.base import (
 from methods.common.training import apply_update, difference, load, parameters, specs, train
 from methods.fedavg import update_disclosure
 
-__all__ = ["ALL_TO_ONE", "CITATION", "TASKS", "Options", "best_of_bags", "build", "keyed_names", "quantise", "winners"]
+__all__ = [
+    "ALL_TO_ONE",
+    "CITATION",
+    "TASKS",
+    "Options",
+    "best_of_bags",
+    "build",
+    "keyed_names",
+    "quantise",
+    "winners",
+]
 
 CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings, Findings of EMNLP"
 TASKS = ("distant",)
@@ -66,7 +82,8 @@ STEPS = 65535
 
 @dataclass(frozen=True)
 class Options:
-    warmup: float = 0.4  #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
+    #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
+    warmup: float = 0.4
     buckets: int = 4096  #: DP=record: into how many buckets bags are hashed
     scorings: int = 1  #: DP=record: in how many rounds noisy values are released
 
@@ -107,8 +124,8 @@ def best_of_bags(values: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> np
 def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
     """HMAC-SHA256 of each triple under the silos' secret, cut to 16 bytes: (bags, 16) uint8.
 
-    Key and prefix are the same for all bags, so they are hashed once and the states copied: with `hmac.digest` for
-    every bag, names took a twentieth of a scoring exchange.
+    Key and prefix are the same for all bags, so they are hashed once and the states copied: with
+    `hmac.digest` for every bag, names took a twentieth of a scoring exchange.
     """
     block = (hashlib.sha256(secret).digest() if len(secret) > 64 else secret).ljust(64, b"\x00")
     inner = hashlib.sha256(bytes(b ^ 0x36 for b in block))
@@ -124,7 +141,9 @@ def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
 
 
 def score(silo: SiloView, heard: Heard) -> Answer:
-    """First exchange: the value of every bag of the silo, in the order of the keyed names, which tells nothing."""
+    """First exchange: the value of every bag of the silo, in the order of the keyed names, which
+    tells nothing.
+    """
     task, data = silo.task, silo.data
     model = load(task.new_model(0), heard.common)
     values = quantise(task.label_probabilities(model, data))
@@ -143,7 +162,8 @@ def score(silo: SiloView, heard: Heard) -> Answer:
 
 
 def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
-    """Algorithm 1, the server's half: per silo, the positions of its entries that are the best of their bag.
+    """Algorithm 1, the server's half: per silo, the positions of its entries that are the best of
+    their bag.
 
     Ties go to the lower silo index. A message whose two arrays differ in length is taken as empty.
     """
@@ -167,7 +187,9 @@ def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
 
 
 def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
-    """Second exchange: E epochs over D*_i, the silo's own winning rows; without any, an update of zeros."""
+    """Second exchange: E epochs over D*_i, the silo's own winning rows; without any, an update of
+    zeros.
+    """
     start: Arrays = silo.carry["model"]
     best = silo.carry["best"]
     positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
@@ -178,36 +200,53 @@ def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
     notes = {"examples": 0.0}
     if silo.task.size(chosen):
         notes = train(silo, model, heard.round, chosen)
-    return Answer(masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes)
+    return Answer(
+        masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
+    )
 
 
 def score_nothing(silo: SiloView, heard: Heard) -> Answer:
-    """First exchange of a warm-up round: the model is kept for the second, no bag is named or scored."""
-    nothing: dict[str, np.ndarray] = {"names": np.zeros((0, NAME_BYTES), np.uint8), "values": np.zeros(0, np.uint16)}
+    """First exchange of a warm-up round: the model is kept for the second, no bag is named or
+    scored.
+    """
+    nothing: dict[str, np.ndarray] = {
+        "names": np.zeros((0, NAME_BYTES), np.uint8),
+        "values": np.zeros(0, np.uint16),
+    }
     return Answer(sealed=nothing, carry={"model": heard.common})
 
 
 def rehearse(silo: SiloView) -> Arrays:
-    """The silo's real bags, under their numbers in the corpus instead of names, with values drawn at random once."""
+    """The silo's real bags, under their numbers in the corpus instead of names, with values drawn
+    at random once.
+    """
     bags, s = silo.task.bags(silo.data), silo.data.sentences
     rows = silo.data.indices[bags.rows[bags.starts[:-1]]]
-    ids = np.stack([s.head[rows], s.relation[rows], s.tail[rows], np.zeros(len(rows))], axis=1).astype(np.uint32)
+    ids = np.stack(
+        [s.head[rows], s.relation[rows], s.tail[rows], np.zeros(len(rows))], axis=1
+    ).astype(np.uint32)
     values = silo.rng(0, "rehearsal").integers(0, STEPS, len(rows), dtype=np.uint16)
     return {"names": ids.view(np.uint8).reshape(-1, NAME_BYTES), "values": values}
 
 
 def train_on_all(silo: SiloView, heard: Heard) -> Answer:
-    """Second exchange of a warm-up round: E epochs over D_i, whatever the coordinator says has won."""
+    """Second exchange of a warm-up round: E epochs over D_i, whatever the coordinator says has
+    won.
+    """
     start: Arrays = silo.carry["model"]
     model = load(silo.task.new_model(0), start)
     notes = train(silo, model, heard.round) if silo.task.size(silo.data) else {"examples": 0.0}
-    return Answer(masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes)
+    return Answer(
+        masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
+    )
 
 
 def build(task: Any, settings: Settings) -> Method:
     o: Options = options("lazymil", task.name, settings.options)
     if not 0.0 <= o.warmup <= 1.0:
-        raise UserError(f'Option "warmup" of lazymil is a share of the rounds, from 0 to 1, not {o.warmup:g}.')
+        raise UserError(
+            f'Option "warmup" of lazymil is a share of the rounds, from 0 to 1, not {o.warmup:g}.'
+        )
     warm_rounds = int(o.warmup * settings.rounds)
     if o.buckets < 1 or o.scorings < 1:
         raise UserError('Options "buckets" and "scorings" of lazymil must be 1 or more.')
@@ -224,11 +263,15 @@ def build(task: Any, settings: Settings) -> Method:
         return Broadcast(state.model)
 
     def keep_winners(state: State, folded: Folded) -> State:
-        return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
+        return State(
+            state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()}
+        )
 
     def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         nobody = np.zeros(0, dtype=np.uint32)
-        return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
+        return Broadcast(
+            {}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort}
+        )
 
     def average(state: State, folded: Folded) -> State:
         """Equation 5: every survivor counts the same, with or without winners."""
@@ -240,18 +283,27 @@ def build(task: Any, settings: Settings) -> Method:
         name="score",
         disclosures=(_NAMES, _SCORES),
         broadcast=send_model,
-        answer=lambda silo, heard: (score_nothing if heard.round < warm_rounds else score)(silo, heard),
+        answer=lambda silo, heard: (score_nothing if heard.round < warm_rounds else score)(
+            silo, heard
+        ),
         fold=keep_winners,
-        sealed={"names": ArraySpec((None, NAME_BYTES), "uint8"), "values": ArraySpec((None,), "uint16")},
+        sealed={
+            "names": ArraySpec((None, NAME_BYTES), "uint8"),
+            "values": ArraySpec((None,), "uint16"),
+        },
         rehearsed=lambda silo, round: (
-            score_nothing(silo, Heard(round, (), {})).sealed if round < warm_rounds else rehearse(silo)
+            score_nothing(silo, Heard(round, (), {})).sealed
+            if round < warm_rounds
+            else rehearse(silo)
         ),
     )
     learn = Exchange(
         name="train",
         disclosures=(update_disclosure("the sentences chosen this round", ALL_TO_ONE),),
         broadcast=send_winners,
-        answer=lambda silo, heard: (train_on_all if heard.round < warm_rounds else train_on_winners)(silo, heard),
+        answer=lambda silo, heard: (
+            train_on_all if heard.round < warm_rounds else train_on_winners
+        )(silo, heard),
         fold=average,
         masked=specs(shapes),
     )

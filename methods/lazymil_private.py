@@ -1,28 +1,31 @@
-"""Lazy MIL under DP=record: the best value per bucket instead of per named bag, noised; a record is a bag.
+"""Lazy MIL under DP=record: the best value per bucket instead of per named bag, noised; a record is
+a bag.
 
-The public form (`methods.lazymil`) sends the name and the best value of every bag, exact. Values could be noised; but a
-name is there or not by one bag, and no noise on values hides it. So here:
+The public form (`methods.lazymil`) sends the name and the best value of every bag, exact. Values
+could be noised; but a name is there or not by one bag, and no noise on values hides it. So here:
 
-* Bags are hashed into M buckets (`buckets`, public and fixed), by a hash keyed with the silos' secret. A silo sends
-  one value for **every** bucket, whether it has a bag there or not: the best p(r|s) of all sentences of its bags in the
-  bucket, or 0. That vector has M numbers whatever the silo has. One bag is in one bucket and moves its value by at most
-  1: if it was the best there, the next best takes its place (a displaced winner), which is between 0 and it. Noise is
-  Gaussian, charged as a release of its own.
-* The coordinator takes a bucket from a silo that is **clearly** beaten there: whose noisy value lies below another's
-  by more than two deviations of the noise of that difference. Nothing but noisy values enters, so who wins, here and at
-  every other silo, is free. Without noise that is the paper's rule; with so much that nobody is clearly beaten, every
-  silo keeps its own bags. (To the highest noisy value alone, three bags of four would go by chance, and many to a
-  silo that has nothing in that bucket.)
-* A silo trains on its bags in the buckets it kept, each represented by its best sentence under the received model. A
-  bag is sampled, clipped and protected as one record: a sentence that comes or goes changes which sentence stands for
-  its own bag, and no other bag's gradient. In the warm start a sentence of the bag, drawn anew in each step, stands
-  for it. Rates and divisors are made of the number of all bags and of the share of
-  buckets kept, never of the number of own bags among them.
-* Values are noisy, so they are released in few rounds (`scorings`, by default once, after the warm start), and the
-  winners stay until the next.
+* Bags are hashed into M buckets (`buckets`, public and fixed), by a hash keyed with the silos'
+  secret. A silo sends one value for **every** bucket, whether it has a bag there or not: the best
+  p(r|s) of all sentences of its bags in the bucket, or 0. That vector has M numbers whatever the
+  silo has. One bag is in one bucket and moves its value by at most 1: if it was the best there, the
+  next best takes its place (a displaced winner), which is between 0 and it. Noise is Gaussian,
+  charged as a release of its own.
+* The coordinator takes a bucket from a silo that is **clearly** beaten there: whose noisy value
+  lies below another's by more than two deviations of the noise of that difference. Nothing but
+  noisy values enters, so who wins, here and at every other silo, is free. Without noise that is the
+  paper's rule; with so much that nobody is clearly beaten, every silo keeps its own bags. (To the
+  highest noisy value alone, three bags of four would go by chance, and many to a silo that has
+  nothing in that bucket.)
+* A silo trains on its bags in the buckets it kept, each represented by its best sentence under the
+  received model. A bag is sampled, clipped and protected as one record: a sentence that comes or
+  goes changes which sentence stands for its own bag, and no other bag's gradient. In the warm start
+  a sentence of the bag, drawn anew in each step, stands for it. Rates and divisors are made of the
+  number of all bags and of the share of buckets kept, never of the number of own bags among them.
+* Values are noisy, so they are released in few rounds (`scorings`, by default once, after the warm
+  start), and the winners stay until the next.
 
-The choice between silos is a weak one then: docs and reports must not call it the paper's method at small
-epsilon. What is chosen within a silo's own bag costs nothing and is not noisy.
+The choice between silos is a weak one then: docs and reports must not call it the paper's method at
+small epsilon. What is chosen within a silo's own bag costs nothing and is not noisy.
 """
 
 from __future__ import annotations
@@ -71,7 +74,9 @@ _VALUES = Disclosure(
 def scoring_rounds(rounds: int, warm: int, scorings: int) -> frozenset[int]:
     """The first round after the warm start, and others at even distances after it."""
     left = rounds - warm
-    return frozenset(warm + j * left // scorings for j in range(scorings)) if left > 0 else frozenset()
+    return (
+        frozenset(warm + j * left // scorings for j in range(scorings)) if left > 0 else frozenset()
+    )
 
 
 def buckets_of(secret: bytes, triples: list[bytes], buckets: int) -> np.ndarray:
@@ -98,14 +103,18 @@ def _label_probabilities(silo: SiloView, model: nn.Module) -> np.ndarray:
 
 
 def kept_buckets(values: dict[int, np.ndarray], deviation: float) -> dict[int, np.ndarray]:
-    """Per silo, the buckets in which nobody clearly beats it: by more than the margin, the other's noise included."""
+    """Per silo, the buckets in which nobody clearly beats it: by more than the margin, the other's
+    noise included.
+    """
     said = {s: np.nan_to_num(v, nan=-np.inf) for s, v in values.items()}
     best = np.stack(list(said.values())).max(axis=0)
     margin = _MARGIN * math.sqrt(2) * deviation
     return {s: np.flatnonzero(v >= best - margin).astype(np.uint32) for s, v in said.items()}
 
 
-def build_private(task: Any, settings: Settings, citation: str, warm: int, buckets: int, scorings: int) -> Method:
+def build_private(
+    task: Any, settings: Settings, citation: str, warm: int, buckets: int, scorings: int
+) -> Method:
     shapes = parameters(task.new_model(0))
     scored = scoring_rounds(settings.rounds, warm, scorings)
 
@@ -121,12 +130,16 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
             bags, bucket = _bags(silo, buckets)
             p = _label_probabilities(silo, load(task.new_model(0), heard.common))
             best = np.maximum.reduceat(p[bags.rows], bags.starts[:-1]) if len(bags) else np.zeros(0)
-            values = noised(silo, heard.round, "bucket values", bucket_values(best, bucket, buckets), 1.0)
+            values = noised(
+                silo, heard.round, "bucket values", bucket_values(best, bucket, buckets), 1.0
+            )
             notes = {"bags": float(len(bags))}
         return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
 
     def keep_winners(state: State, folded: Folded) -> State:
-        said = {s: a["values"] for s, a in sorted(folded.sealed.items()) if len(a["values"]) == buckets}
+        said = {
+            s: a["values"] for s, a in sorted(folded.sealed.items()) if len(a["values"]) == buckets
+        }
         if not said:
             return state
         kept = kept_buckets(said, release_noise(settings))
@@ -135,7 +148,9 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
     def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         """A silo that was not scored hears nothing, and trains on all it has."""
         keys = {s: f"winners/{s}" for s in cohort}
-        return Broadcast({}, {s: {"winners": state.memory[k]} for s, k in keys.items() if k in state.memory})
+        return Broadcast(
+            {}, {s: {"winners": state.memory[k]} for s, k in keys.items() if k in state.memory}
+        )
 
     def learn(silo: SiloView, heard: Heard) -> Answer:
         start: Arrays = silo.carry["model"]
@@ -144,18 +159,30 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
         notes = {"examples": 0.0}
         if len(bags):
             notes = _learn(silo, heard, model, bags, bucket)
-        return Answer(masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes)
+        return Answer(
+            masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
+        )
 
-    def _learn(silo: SiloView, heard: Heard, model: nn.Module, bags: Any, bucket: np.ndarray) -> dict[str, float]:
+    def _learn(
+        silo: SiloView, heard: Heard, model: nn.Module, bags: Any, bucket: np.ndarray
+    ) -> dict[str, float]:
         data = silo.data
         if heard.round < warm or "winners" not in heard.private:
-            any_of = np.random.default_rng(list(silo.noise_key(heard.round, "a sentence of each bag")))
+            any_of = np.random.default_rng(
+                list(silo.noise_key(heard.round, "a sentence of each bag"))
+            )
 
             def one_each(chosen: np.ndarray) -> Any:
                 first, size = bags.starts[chosen], np.diff(bags.starts)[chosen]
                 return task.batch(data, bags.rows[first + any_of.integers(size)])
 
-            return train(silo, model, heard.round, each=task.record_losses, records=Records(len(bags), one_each))
+            return train(
+                silo,
+                model,
+                heard.round,
+                each=task.record_losses,
+                records=Records(len(bags), one_each),
+            )
         won = heard.private["winners"]
         p = _label_probabilities(silo, model)
         own = np.flatnonzero(np.isin(bucket, won))
@@ -177,7 +204,9 @@ def build_private(task: Any, settings: Settings, citation: str, warm: int, bucke
         answer=score,
         fold=keep_winners,
         sealed={"values": ArraySpec((None,), "float32")},
-        rehearsed=lambda silo, round: {"values": np.zeros(buckets if round in scored else 0, np.float32)},
+        rehearsed=lambda silo, round: {
+            "values": np.zeros(buckets if round in scored else 0, np.float32)
+        },
     )
     training = Exchange(
         name="train",

@@ -1,8 +1,10 @@
-"""Local (a reference, not a federation): every silo trains alone on what it has; the metric is the silos' mean.
+"""Local (a reference, not a federation): every silo trains alone on what it has; the metric is the
+silos' mean.
 
-What a silo would have without the others. The method named by the option `of` runs unchanged in a federation of one
-at each silo, from the same initial model and on the same schedule. Each silo's model is then scored on the same
-held-out pairs. For that the models must be in one place: a simulation may do this, a consortium has no reason to.
+What a silo would have without the others. The method named by the option `of` runs unchanged in a
+federation of one at each silo, from the same initial model and on the same schedule. Each silo's
+model is then scored on the same held-out pairs. For that the models must be in one place: a
+simulation may do this, a consortium has no reason to.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ REFERENCE = "A reference, not a federation: every silo trained alone, and the fi
 
 @dataclass(frozen=True)
 class Options:
-    of: str = ""  #: the method that each silo runs on its own; empty: lazymil on bags, fedavg elsewhere
+    #: the method that each silo runs on its own; empty: lazymil on bags, fedavg elsewhere
+    of: str = ""
 
 
 _MODEL = Disclosure(
@@ -72,7 +75,9 @@ def one_round_alone(inner: Method, silo: SiloView, state: State, round: int) -> 
     me = (silo.index,)
     for exchange in inner.exchanges:
         said = exchange.broadcast(state, round, me)
-        answer = exchange.answer(silo, Heard(round, me, said.common, said.private.get(silo.index, {})))
+        answer = exchange.answer(
+            silo, Heard(round, me, said.common, said.private.get(silo.index, {}))
+        )
         silo = replace(silo, carry=answer.carry)
         total = {name: value.astype(np.float64) for name, value in answer.masked.items()}
         state = exchange.fold(state, Folded(round, me, total, {silo.index: answer.sealed}))
@@ -85,11 +90,15 @@ def build(task: Any, settings: Settings) -> Method:
     inner = build_inner("local", _of(settings.options, task.name), task, settings)
     shapes = parameters(task.new_model(0))
     if inner.init(0).memory:
-        raise UserError(f'The method "{inner.name}" keeps more than a model between rounds; local cannot run it alone.')
+        raise UserError(
+            f'The method "{inner.name}" keeps more than a model between rounds; local cannot run it alone.'
+        )
 
     def init(seed: int) -> State:
         start = inner.init(seed).model
-        return State({f"{k}/{name}": value for k in range(settings.silos) for name, value in start.items()})
+        return State(
+            {f"{k}/{name}": value for k in range(settings.silos) for name, value in start.items()}
+        )
 
     def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         own = {k: {name: state.model[f"{k}/{name}"] for name in shapes} for k in cohort}
@@ -112,11 +121,15 @@ def build(task: Any, settings: Settings) -> Method:
         network = task.new_model(0)
         each = []
         for k in range(settings.silos):
-            each.append(task.evaluate(load(network, {name: model[f"{k}/{name}"] for name in shapes}), split))
+            each.append(
+                task.evaluate(load(network, {name: model[f"{k}/{name}"] for name in shapes}), split)
+            )
         return Evaluation(
             value=float(np.mean([e.value for e in each])),
             figures={f: float(np.mean([e.figures[f] for e in each])) for f in each[0].figures},
-            per_class={c: float(np.mean([e.per_class[c] for e in each])) for c in each[0].per_class},
+            per_class={
+                c: float(np.mean([e.per_class[c] for e in each])) for c in each[0].per_class
+            },
         )
 
     exchange = Exchange(
@@ -125,6 +138,8 @@ def build(task: Any, settings: Settings) -> Method:
         broadcast=broadcast,
         answer=answer,
         fold=fold,
-        sealed={f"model/{name}": ArraySpec(tuple(a.shape), "float32") for name, a in shapes.items()},
+        sealed={
+            f"model/{name}": ArraySpec(tuple(a.shape), "float32") for name, a in shapes.items()
+        },
     )
     return Method("local", CITATION, (exchange,), init, evaluate)

@@ -1,13 +1,16 @@
-"""MOON: a local model's representations stay near the global model's and away from its own earlier ones.
+"""MOON: a local model's representations stay near the global model's and away from its own earlier
+ones.
 
-Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR. For every example, with x its representation by the
-model in training, g by the global model received and p by the silo's own model of the last round it trained in,
+Li, He and Song 2021, "Model-Contrastive Federated Learning", CVPR. For every example, with x its
+representation by the model in training, g by the global model received and p by the silo's own
+model of the last round it trained in,
 
     L_con = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) ),      L = L_sup + mu mean L_con.
 
-g and p are computed in eval mode and without gradients. On a silo's first participation there is no p and the term is
-left out (with p = g it would be the constant log 2 anyway). The previous model is kept on the silo's disk and never
-sent. The original's projection head is the task's option `projection` (256 there); 0 contrasts h itself.
+g and p are computed in eval mode and without gradients. On a silo's first participation there is no
+p and the term is left out (with p = g it would be the constant log 2 anyway). The previous model is
+kept on the silo's disk and never sent. The original's projection head is the task's option
+`projection` (256 there); 0 contrasts h itself.
 """
 
 from __future__ import annotations
@@ -44,16 +47,26 @@ Similarity = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def contrast(
-    x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float, similarity: Similarity = F.cosine_similarity
+    x: torch.Tensor,
+    g: torch.Tensor,
+    p: torch.Tensor,
+    tau: float,
+    similarity: Similarity = F.cosine_similarity,
 ) -> torch.Tensor:
     """Mean over the rows of L_con."""
     return contrasts(x, g, p, tau, similarity).mean()
 
 
 def contrasts(
-    x: torch.Tensor, g: torch.Tensor, p: torch.Tensor, tau: float, similarity: Similarity = F.cosine_similarity
+    x: torch.Tensor,
+    g: torch.Tensor,
+    p: torch.Tensor,
+    tau: float,
+    similarity: Similarity = F.cosine_similarity,
 ) -> torch.Tensor:
-    """L_con of every row: each depends on its own record and on models, so that DP-SGD can clip it by record."""
+    """L_con of every row: each depends on its own record and on models, so that DP-SGD can clip it
+    by record.
+    """
     scores = torch.stack([similarity(x, g), similarity(x, p)], dim=-1) / tau
     return -F.log_softmax(scores, dim=-1)[:, 0]
 
@@ -75,7 +88,9 @@ def build(task: Any, settings: Settings) -> Method:
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             x, g, p = seen(model, batch)
-            return F.cross_entropy(model.classify(x), batch.relation) + o.mu * contrast(x, g, p, o.tau)
+            return F.cross_entropy(model.classify(x), batch.relation) + o.mu * contrast(
+                x, g, p, o.tau
+            )
 
         def each(model: Any, batch: Any) -> torch.Tensor:
             x, g, p = seen(model, batch)

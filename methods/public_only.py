@@ -1,7 +1,9 @@
-"""Public only (a reference): the coordinator trains on the public set D_v alone; no silo sends anything.
+"""Public only (a reference): the coordinator trains on the public set D_v alone; no silo sends
+anything.
 
-The first column of FedED's Table 6: what a third party could do with its own small labelled set, without the silos.
-A round is E epochs over D_v from the last round's model, on the same schedule as the methods it is compared with.
+The first column of FedED's Table 6: what a third party could do with its own small labelled set,
+without the silos. A round is E epochs over D_v from the last round's model, on the same schedule as
+the methods it is compared with.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ import torch
 
 from config.errors import UserError
 from config.settings import Settings
-from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State, derived_seed
+from methods.base import (
+    Answer,
+    Broadcast,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+    derived_seed,
+)
 from methods.common.training import load, parameters, round_lr
 
 __all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "build"]

@@ -1,16 +1,19 @@
-"""SCAFFOLD: control variates tell every silo how its gradient differs from everybody's, and training corrects for it.
+"""SCAFFOLD: control variates tell every silo how its gradient differs from everybody's, and
+training corrects for it.
 
-Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML. A silo steps along
-g - c_i + c; afterwards it sends its update and the change of its control variate c_i, both masked; the coordinator
-moves the model by the mean update and c by the mean change over all N silos (Algorithm 1, global step size 1).
+Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML. A
+silo steps along g - c_i + c; afterwards it sends its update and the change of its control variate
+c_i, both masked; the coordinator moves the model by the mean update and c by the mean change over
+all N silos (Algorithm 1, global step size 1).
 
-The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option II, (x - y_i) /
-(K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain SGD; under Adam, which every sentence
-task uses, it would be something else by orders of magnitude. It can be chosen where a task trains by SGD.
+The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option
+II, (x - y_i) / (K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain
+SGD; under Adam, which every sentence task uses, it would be something else by orders of magnitude.
+It can be chosen where a task trains by SGD.
 
-With DP=record the gradient at the received model would be a second release about the same records. c_i is then the mean
-of the noisy gradients of the steps taken, before the correction: what option II estimates, under any optimizer, and
-computed from nothing but what DP-SGD has paid for.
+With DP=record the gradient at the received model would be a second release about the same records.
+c_i is then the mean of the noisy gradients of the steps taken, before the correction: what option
+II estimates, under any optimizer, and computed from nothing but what DP-SGD has paid for.
 """
 
 from __future__ import annotations
@@ -37,7 +40,15 @@ from methods.base import (
     SiloView,
     State,
 )
-from methods.common.training import apply_update, difference, load, parameters, round_lr, specs, train
+from methods.common.training import (
+    apply_update,
+    difference,
+    load,
+    parameters,
+    round_lr,
+    specs,
+    train,
+)
 from methods.fedavg import update_disclosure
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
@@ -102,7 +113,8 @@ def build(task: Any, settings: Settings) -> Method:
     def answer(silo: SiloView, heard: Heard) -> Answer:
         x = {k: heard.common[f"x/{k}"] for k in shapes}
         c = {k: heard.common[f"c/{k}"] for k in shapes}
-        own = {k: silo.memory.get(k, zero[k]) for k in shapes}  # a silo that joins late starts at zero, as all did
+        # a silo that joins late starts at zero, as all did
+        own = {k: silo.memory.get(k, zero[k]) for k in shapes}
         model = load(task.new_model(0), x)
         if not task.size(silo.data):
             nothing = {f"{part}/{k}": v for part in ("update", "variate") for k, v in zero.items()}
@@ -112,13 +124,18 @@ def build(task: Any, settings: Settings) -> Method:
         new = full_gradient(task, model, silo.data, s.batch) if exact else {}
         shift = {k: c[k] - own[k] for k in shapes}
         noisy: dict[str, np.ndarray] = {}
-        notes = train(silo, model, heard.round, drift=lambda m: corrected(m, shift), mean_gradient=noisy)
+        notes = train(
+            silo, model, heard.round, drift=lambda m: corrected(m, shift), mean_gradient=noisy
+        )
         update = difference(model, x)
         if o.variate == "gradient" and not exact:
             new = {k: noisy[k].astype(np.float32) for k in shapes}
         if o.variate == "drift":
             scale = 1.0 / (notes["steps"] * round_lr(s.lr, s.decay, heard.round))
-            new = {k: (own[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32) for k in shapes}
+            new = {
+                k: (own[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32)
+                for k in shapes
+            }
         masked = {f"update/{k}": v for k, v in update.items()}
         masked |= {f"variate/{k}": new[k] - own[k] for k in shapes}
         return Answer(masked=masked, memory=new, notes=notes)
@@ -127,7 +144,9 @@ def build(task: Any, settings: Settings) -> Method:
         if not folded.survivors:
             return state
         c = {
-            f"c/{k}": (state.memory[f"c/{k}"] + folded.total[f"variate/{k}"] / settings.silos).astype(np.float32)
+            f"c/{k}": (
+                state.memory[f"c/{k}"] + folded.total[f"variate/{k}"] / settings.silos
+            ).astype(np.float32)
             for k in shapes
         }
         return State(apply_update(state.model, folded.total, len(folded.survivors)), c)

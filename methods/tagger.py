@@ -1,7 +1,8 @@
-"""Tagger (what a user would try first): a BERT token classifier with the union tag set, averaged as FedAvg does.
+"""Tagger (what a user would try first): a BERT token classifier with the union tag set, averaged as
+FedAvg does.
 
-No paper's method: the whole encoder is trained and travels, and an entity of a type that a silo does not annotate is O
-to it, so that silos teach each other to overlook what they know.
+No paper's method: the whole encoder is trained and travels, and an entity of a type that a silo
+does not annotate is O to it, so that silos teach each other to overlook what they know.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which encoder: the small one that is shipped, a folder, or a hub name that the user gave.
 
-Nothing is fetched unless the user names a hub checkpoint, and weights are read from safetensors only: a pickle can
-run code.
+Nothing is fetched unless the user names a hub checkpoint, and weights are read from safetensors
+only: a pickle can run code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from config.errors import UserError
 __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
 PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrain`
-#: What the user names a checkpoint of that kind with. "document": a bert that was pretrained on whole documents.
+#: What the user names a checkpoint of that kind with. "document": a bert that was pretrained on
+#: whole documents.
 _SETTING = {"bert": "ENCODER", "document": "ENCODER", "bart": "SEQ2SEQ"}
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -34,7 +35,8 @@ class Checkpoint:
     name: str
     backbone: Any  #: a `transformers` encoder; Any, because torch's types hide its `config`
     tokenizer: Any
-    sha256: str  #: of weights and vocabulary as loaded: a silo with another checkpoint is refused when it enrols
+    #: of weights and vocabulary as loaded: a silo with another checkpoint is refused when it enrols
+    sha256: str
     note: str  #: what a report must say of it; empty when there is nothing to say
 
     @property
@@ -43,11 +45,14 @@ class Checkpoint:
         return self.note.partition(": ")[2] or f'the encoder "{Path(self.name).name}"'
 
 
-def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()) -> Checkpoint:
-    """`name` empty: the shipped checkpoint of that kind. "random": the same network without its training.
+def load_checkpoint(
+    name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()
+) -> Checkpoint:
+    """`name` empty: the shipped checkpoint of that kind. "random": the same network without its
+    training.
 
-    Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart from each
-    other by a little fixed noise.
+    Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart
+    from each other by a little fixed noise.
     """
     source, note = _source(name, kind)
     from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -64,19 +69,29 @@ def load_checkpoint(name: str, kind: str = "bert", extra_tokens: tuple[str, ...]
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
     except (OSError, ValueError, KeyError) as e:
-        raise UserError(f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
+        raise UserError(
+            f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}'
+        ) from None
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
     _add_tokens(backbone, tokenizer, extra_tokens)
-    return Checkpoint(name or f"built-in {kind}", backbone.train(), tokenizer, _fingerprint(backbone, tokenizer), note)
+    return Checkpoint(
+        name or f"built-in {kind}",
+        backbone.train(),
+        tokenizer,
+        _fingerprint(backbone, tokenizer),
+        note,
+    )
 
 
 def _source(name: str, kind: str) -> tuple[str, str]:
     if name in ("", "random"):
         folder = PRETRAINED / kind
         if not (folder / "config.json").is_file():
-            raise UserError(f"The built-in {kind} is missing from {folder}; make it with: sottovoce pretrain {kind}")
+            raise UserError(
+                f"The built-in {kind} is missing from {folder}; make it with: sottovoce pretrain {kind}"
+            )
         how = "pretrained on synthetic text" if not name else "without any pretraining"
         what = "language model" if kind == "bart" else "encoder"
         return str(folder), f"{what}: the small built-in one, {how}"
@@ -85,8 +100,11 @@ def _source(name: str, kind: str) -> tuple[str, str]:
     if "/" in name and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
         raise UserError(f'{_SETTING[kind]} "{name}" is not a folder here.')
     if not _HUB_NAME.fullmatch(name):
-        raise UserError(f'{_SETTING[kind]} "{name}" is neither a folder nor a hub name such as "owner/model".')
-    os.environ["HF_HUB_OFFLINE"] = "0"  # the user named it; read when the hub's library is first imported
+        raise UserError(
+            f'{_SETTING[kind]} "{name}" is neither a folder nor a hub name such as "owner/model".'
+        )
+    # the user named it; read when the hub's library is first imported
+    os.environ["HF_HUB_OFFLINE"] = "0"
     return name, ""
 
 
@@ -97,7 +115,9 @@ def _add_tokens(backbone: Any, tokenizer: Any, tokens: tuple[str, ...]) -> None:
         return
     backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     weight = backbone.get_input_embeddings().weight
-    noise = torch.randn(len(weight) - before, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(
+        len(weight) - before, weight.shape[1], generator=torch.Generator().manual_seed(0)
+    )
     with torch.no_grad():
         weight[before:] = weight[:before].mean(dim=0) + 0.02 * noise
 

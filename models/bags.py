@@ -7,8 +7,9 @@
 | att    | a mean weighted by how well each sentence fits a relation's classifier row | Lin et al. 2016, ATT |
 | att_ra | one such mean for every relation                      | Ye and Ling 2019, without inter-bag attention |
 
-A batch of bags is a list of sentence vectors with `bag`, each sentence's bag number, ascending. Nothing is padded, and
-labels are indexed by bag; OpenNRE's ONE indexes them by sentence, and so chooses with wrong labels.
+A batch of bags is a list of sentence vectors with `bag`, each sentence's bag number, ascending.
+Nothing is padded, and labels are indexed by bag; OpenNRE's ONE indexes them by sentence, and so
+chooses with wrong labels.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ def _sum_within(values: torch.Tensor, bag: torch.Tensor, bags: int) -> torch.Ten
     return torch.zeros(bags, *values.shape[1:], dtype=values.dtype).index_add(0, bag, values)
 
 
-def _relation_bags(out: nn.Linear, vectors: torch.Tensor, bag: torch.Tensor, bags: int) -> torch.Tensor:
-    """For every relation, the bag attended to with that relation's row: (bags, relations, features)."""
+def _relation_bags(
+    out: nn.Linear, vectors: torch.Tensor, bag: torch.Tensor, bags: int
+) -> torch.Tensor:
+    """For every relation, the bag attended to with that relation's row: (bags, relations,
+    features).
+    """
     weight = _softmax_within(vectors @ out.weight.T, bag, bags)
     return _sum_within(weight.unsqueeze(-1) * vectors.unsqueeze(1), bag, bags)
 
@@ -48,7 +53,12 @@ def _per_relation(out: nn.Linear, per_relation: torch.Tensor) -> torch.Tensor:
 
 
 def bag_logits(
-    rule: str, out: nn.Linear, dropout: nn.Module, vectors: torch.Tensor, bag: torch.Tensor, labels: torch.Tensor
+    rule: str,
+    out: nn.Linear,
+    dropout: nn.Module,
+    vectors: torch.Tensor,
+    bag: torch.Tensor,
+    labels: torch.Tensor,
 ) -> torch.Tensor:
     """Logits of each bag in training, where its label is known: (bags, relations)."""
     bags = len(labels)
@@ -57,7 +67,8 @@ def bag_logits(
             fits = F.softmax(out(vectors), dim=-1)[torch.arange(len(bag)), labels[bag]]
             best = torch.full((bags,), -torch.inf).scatter_reduce(0, bag, fits, "amax")
             place = torch.arange(len(bag)).masked_fill(fits < best[bag], len(bag))
-            chosen = torch.full((bags,), len(bag)).scatter_reduce(0, bag, place, "amin")  # ties: the first
+            # ties: the first
+            chosen = torch.full((bags,), len(bag)).scatter_reduce(0, bag, place, "amin")
         return out(dropout(vectors[chosen]))
     if rule == "ave":
         size = torch.bincount(bag, minlength=bags).unsqueeze(1)
@@ -70,8 +81,12 @@ def bag_logits(
     raise ValueError(f"unknown bag rule {rule!r}")
 
 
-def bag_scores(rule: str, out: nn.Linear, vectors: torch.Tensor, bag: torch.Tensor, bags: int) -> torch.Tensor:
-    """Probability of each relation for each bag at test, where no label is known: (bags, relations)."""
+def bag_scores(
+    rule: str, out: nn.Linear, vectors: torch.Tensor, bag: torch.Tensor, bags: int
+) -> torch.Tensor:
+    """Probability of each relation for each bag at test, where no label is known: (bags,
+    relations).
+    """
     if rule == "one":
         index = bag.unsqueeze(1).expand(-1, out.out_features)
         p = F.softmax(out(vectors), dim=-1)

@@ -1,16 +1,19 @@
-"""The document encoder: entities from mentions, the context that two entities share, a grouped bilinear classifier.
+"""The document encoder: entities from mentions, the context that two entities share, a grouped
+bilinear classifier.
 
-FedLCC's model (equations 1 to 10; after Zhou et al. 2021, ATLOP), over any BERT-type network. All pairs of all
-documents of a batch are computed together.
+FedLCC's model (equations 1 to 10; after Zhou et al. 2021, ATLOP), over any BERT-type network. All
+pairs of all documents of a batch are computed together.
 
 * A mention is the hidden state at its opening star; an entity is the logsumexp of its mentions (2).
-* An entity's attention is the mean over its mentions of the last layer's attention at the star, per head. For a pair,
-  q = sum over heads of A_s * A_o, a = q / (sum q + 1e-5), and c = H^T a is its localized context (3 to 5).
-* z_s = tanh(W_s [h_s; c] + b), z_o likewise with its own weights (6, 7); groups of `block` dimensions of both are
-  multiplied out and classified (8 to 10).
+* An entity's attention is the mean over its mentions of the last layer's attention at the star, per
+  head. For a pair, q = sum over heads of A_s * A_o, a = q / (sum q + 1e-5), and c = H^T a is its
+  localized context (3 to 5).
+* z_s = tanh(W_s [h_s; c] + b), z_o likewise with its own weights (6, 7); groups of `block`
+  dimensions of both are multiplied out and classified (8 to 10).
 
-A document in two windows has the mean of its overlapping hidden states; overlapping attentions are added, and every
-row is normalised to one. An entity without a readable mention is zeros, and so is its attention.
+A document in two windows has the mean of its overlapping hidden states; overlapping attentions are
+added, and every row is normalised to one. An entity without a readable mention is zeros, and so is
+its attention.
 """
 
 from __future__ import annotations
@@ -63,13 +66,15 @@ class DocumentEncoder(nn.Module):
         return self.read(batch).logits
 
     def read(self, batch: Batch, by_document: bool = False) -> Reading:
-        """`by_document`: the first axis of every layer is the document, as per-document gradients (DP-SGD) need it."""
+        """`by_document`: the first axis of every layer is the document, as per-document gradients
+        (DP-SGD) need it.
+        """
         hidden, attention = self.encode(batch)
         return self.classify(batch, hidden, attention, by_document)
 
     def train_few(self) -> None:
-        """For DP-SGD: biases, layer norms and the bilinear classifier. W_s and W_o are random projections then, and
-        everybody's, whatever the run's seed: the same numbers always.
+        """For DP-SGD: biases, layer norms and the bilinear classifier. W_s and W_o are random
+        projections then, and everybody's, whatever the run's seed: the same numbers always.
         """
         biases_only(self.backbone)
         fixed = torch.Generator().manual_seed(0)
@@ -80,13 +85,20 @@ class DocumentEncoder(nn.Module):
             layer.weight.requires_grad_(False)
 
     def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width, width)."""
+        """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width,
+        width).
+        """
         more = {}
         if self._positions:
-            # One row of positions per window, not one for all: per-example gradients (DP-SGD) need it so.
+            # One row of positions per window, not one for all: per-example gradients (DP-SGD) need
+            # it so.
             more["position_ids"] = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
         out = self.backbone(
-            input_ids=batch.ids, attention_mask=batch.real.long(), output_attentions=True, return_dict=True, **more
+            input_ids=batch.ids,
+            attention_mask=batch.real.long(),
+            output_attentions=True,
+            return_dict=True,
+            **more,
         )
         # Nothing times what stands at padding is nothing only if that is a number.
         hidden = out.last_hidden_state.masked_fill(~batch.real.unsqueeze(2), 0.0)
@@ -121,14 +133,20 @@ class DocumentEncoder(nn.Module):
         return (half * o.unsqueeze(1)).sum(dim=(2, 3)) + self.bilinear.bias
 
     def _multiplied(self, z_s: torch.Tensor, z_o: torch.Tensor) -> torch.Tensor:
-        """The same with the products written out, for any axes before the last: the classifier is called as a layer."""
+        """The same with the products written out, for any axes before the last: the classifier is
+        called as a layer.
+        """
         s, o = z_s.unflatten(-1, (-1, self.block)), z_o.unflatten(-1, (-1, self.block))
         out: torch.Tensor = self.bilinear((s.unsqueeze(-1) * o.unsqueeze(-2)).flatten(-3))
         return out
 
 
-def _joined(batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states (documents, longest, d), and per mention its attention row (mentions, heads, longest)."""
+def _joined(
+    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states (documents, longest, d), and per mention its attention row (mentions, heads,
+    longest).
+    """
     document, place = batch.mention_document, batch.mention_place
     if batch.slots == 1:
         return hidden, attention[document, :, place]
@@ -146,12 +164,16 @@ def _joined(batch: Batch, hidden: torch.Tensor, attention: torch.Tensor) -> tupl
         where = batch.column[document, slot].unsqueeze(1).expand(-1, attention.shape[1], -1)
         rows = rows + row.gather(2, where)
     in_two = (batch.window[:, 0] != batch.window[:, 1])[document]
-    whole = torch.where(in_two[:, None, None], rows.sum(dim=2, keepdim=True) + 1e-10, rows.new_ones(1))
+    whole = torch.where(
+        in_two[:, None, None], rows.sum(dim=2, keepdim=True) + 1e-10, rows.new_ones(1)
+    )
     return states, rows / whole
 
 
 def _logsumexp(batch: Batch, mentions: torch.Tensor) -> torch.Tensor:
-    """(entities, d). Free places of the table are minus infinity; an entity without a mention is log e^0 = 0."""
+    """(entities, d). Free places of the table are minus infinity; an entity without a mention is
+    log e^0 = 0.
+    """
     d = mentions.shape[1]
     rows = torch.cat([mentions, mentions.new_zeros(1, d), mentions.new_full((1, d), float("-inf"))])
     return torch.logsumexp(rows[batch.mention_table], dim=1)
@@ -172,14 +194,18 @@ def _localized_context(batch: Batch, states: torch.Tensor, looks: torch.Tensor) 
 
 
 def _beside(batch: Batch, x: torch.Tensor) -> torch.Tensor:
-    """What pairs have, (pairs, d), with those of a document side by side: (documents, most pairs, d), zeros behind."""
+    """What pairs have, (pairs, d), with those of a document side by side: (documents, most pairs,
+    d), zeros behind.
+    """
     most = int(batch.pair_slot.max()) + 1 if len(batch.pair_slot) else 1
     free = x.new_zeros(len(batch.window), most, x.shape[1])
     return free.index_put((batch.pair_document, batch.pair_slot), x)
 
 
 def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]]:
-    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer, and its config."""
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer, and
+    its config.
+    """
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 

@@ -1,11 +1,13 @@
 """From a pair's logits to a loss and to predictions: three heads.
 
-* `softmax2`: two logits, none and positive; cross-entropy, argmax. For one relation (CDR, CHR, GDA): the same as a
-  sigmoid at 0.5 on their difference.
+* `softmax2`: two logits, none and positive; cross-entropy, argmax. For one relation (CDR, CHR,
+  GDA): the same as a sigmoid at 0.5 on their difference.
 * `bce`: one sigmoid per relation (the paper's equations 10 and 11); relations with a logit above 0.
-* `atl`: ATLOP's adaptive threshold. The first logit is the threshold TH; relations above it are predicted.
+* `atl`: ATLOP's adaptive threshold. The first logit is the threshold TH; relations above it are
+  predicted.
 
-Losses are sums over relations and means over all pairs of a batch: a document with more pairs weighs more.
+Losses are sums over relations and means over all pairs of a batch: a document with more pairs
+weighs more.
 """
 
 from __future__ import annotations
@@ -34,17 +36,25 @@ def losses(head: str, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
     if head == "softmax2":
         return F.cross_entropy(logits, labels[:, 0].long(), reduction="none")
     if head == "bce":
-        return F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").sum(dim=1)
+        return F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").sum(
+            dim=1
+        )
     positive = labels.bool()
     threshold, rest = logits[:, :1], logits[:, 1:]
     # Among the relations that hold and TH, those that hold; among those that do not and TH, TH.
-    above = F.log_softmax(torch.cat([threshold, rest.masked_fill(~positive, _NEVER)], dim=1), dim=1)[:, 1:]
-    below = F.log_softmax(torch.cat([threshold, rest.masked_fill(positive, _NEVER)], dim=1), dim=1)[:, 0]
+    above = F.log_softmax(
+        torch.cat([threshold, rest.masked_fill(~positive, _NEVER)], dim=1), dim=1
+    )[:, 1:]
+    below = F.log_softmax(torch.cat([threshold, rest.masked_fill(positive, _NEVER)], dim=1), dim=1)[
+        :, 0
+    ]
     return -(above * positive).sum(dim=1) - below
 
 
 def predict(head: str, logits: torch.Tensor, most: int = 0) -> torch.Tensor:
-    """(pairs, relations) boolean. `most`: at most that many relations of a pair, the likeliest; 0: any number."""
+    """(pairs, relations) boolean. `most`: at most that many relations of a pair, the likeliest; 0:
+    any number.
+    """
     if head == "softmax2":
         return (logits[:, 1] > logits[:, 0]).unsqueeze(1)
     margin = logits if head == "bce" else logits[:, 1:] - logits[:, :1]
@@ -56,7 +66,9 @@ def predict(head: str, logits: torch.Tensor, most: int = 0) -> torch.Tensor:
 
 
 def scores(head: str, logits: torch.Tensor) -> torch.Tensor:
-    """(pairs, relations): a probability that the relation holds; with `atl`, against the threshold alone."""
+    """(pairs, relations): a probability that the relation holds; with `atl`, against the threshold
+    alone.
+    """
     if head == "softmax2":
         return logits.softmax(dim=1)[:, 1:]
     return torch.sigmoid(logits if head == "bce" else logits[:, 1:] - logits[:, :1])

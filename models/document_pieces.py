@@ -1,13 +1,14 @@
-"""From documents to the pieces an encoder reads: a star before and after every mention, and two windows where one is
-too short.
+"""From documents to the pieces an encoder reads: a star before and after every mention, and two
+windows where one is too short.
 
-FedLCC, section 3.2 (after ATLOP): "*" is put before and after each mention of an entity that is in some candidate pair,
-and the opening star stands for the mention. Mentions that begin, or end, at the same character share a star; nested and
-overlapping ones each have their own.
+FedLCC, section 3.2 (after ATLOP): "*" is put before and after each mention of an entity that is in
+some candidate pair, and the opening star stands for the mention. Mentions that begin, or end, at
+the same character share a star; nested and overlapping ones each have their own.
 
-A document longer than the encoder's window W is read in two: its first W-1 pieces closed by [SEP], and its last W-1
-pieces opened by [CLS]. So at most 2W-2 pieces can be read; the rest is cut off, and a mention beyond it is lost
-(counted in `lost`); an entity can lose all of its mentions that way.
+A document longer than the encoder's window W is read in two: its first W-1 pieces closed by [SEP],
+and its last W-1 pieces opened by [CLS]. So at most 2W-2 pieces can be read; the rest is cut off,
+and a mention beyond it is lost (counted in `lost`); an entity can lose all of its mentions that
+way.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ Marked = tuple[str, Sequence[Sequence[tuple[int, int]]], Sequence[tuple[int, int
 
 @dataclass(frozen=True)
 class Pieces:
-    """Documents one after another; document i's pieces are `ids[at[i]:at[i + 1]]`, [CLS] and [SEP] included.
+    """Documents one after another; document i's pieces are `ids[at[i]:at[i + 1]]`, [CLS] and [SEP]
+    included.
 
-    Its entities are numbered from 0; `mention_at`, `entity_at` and `pair_at` cut the other arrays likewise.
+    Its entities are numbered from 0; `mention_at`, `entity_at` and `pair_at` cut the other arrays
+    likewise.
     """
 
     ids: np.ndarray  #: int32
@@ -60,11 +63,13 @@ class Batch:
     ids: torch.Tensor  #: (windows, longest window), padded
     real: torch.Tensor
     window: torch.Tensor  #: (documents, slots): which windows a document is read in
-    column: torch.Tensor  #: (documents, slots, longest document): a piece's column there; the width where it has none
+    #: (documents, slots, longest document): a piece's column there; the width where it has none
+    column: torch.Tensor
     mention_document: torch.Tensor
     mention_place: torch.Tensor  #: per mention, the position of its star in its document
     mention_entity: torch.Tensor  #: numbered through the batch
-    mention_table: torch.Tensor  #: (entities, most mentions): numbers of mentions; see `assemble` for the padding
+    #: (entities, most mentions): numbers of mentions; see `assemble` for the padding
+    mention_table: torch.Tensor
     entities: int
     head: torch.Tensor  #: per pair, an entity of the batch
     tail: torch.Tensor
@@ -77,19 +82,25 @@ class Batch:
         return self.window.shape[1]
 
     def mean_of_pairs(self, values: torch.Tensor) -> torch.Tensor:
-        """What pairs have, (pairs,), in the mean over each document, (documents,); 0 where it has none."""
+        """What pairs have, (pairs,), in the mean over each document, (documents,); 0 where it has
+        none.
+        """
         documents = len(self.window)
         count = torch.bincount(self.pair_document, minlength=documents).clamp(min=1)
         return values.new_zeros(documents).index_add(0, self.pair_document, values) / count
 
 
 def tokenise(documents: Iterable[Marked], tokenizer: Any, limit: int) -> Pieces:
-    """Every document as pieces, once. `limit`: the most pieces that can be read, [CLS] and [SEP] included."""
+    """Every document as pieces, once. `limit`: the most pieces that can be read, [CLS] and [SEP]
+    included.
+    """
     rows = [(_segments(text, entities), entities, pairs) for text, entities, pairs in documents]
     words = list(dict.fromkeys(s for segments, _, _ in rows for s, _ in segments if s))
     known: dict[str, Sequence[int]] = {}
     if words:
-        known = dict(zip(words, tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]))
+        known = dict(
+            zip(words, tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"])
+        )
     star = tokenizer.convert_tokens_to_ids(STAR)
     out: dict[str, list[Any]] = {k: [] for k in ("ids", "star", "entity", "entities", "pairs")}
     sizes: dict[str, list[int]] = {"ids": [], "star": [], "pairs": []}
@@ -133,8 +144,12 @@ def tokenise(documents: Iterable[Marked], tokenizer: Any, limit: int) -> Pieces:
     )
 
 
-def _segments(text: str, entities: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[str, int | None]]:
-    """(words, None) or, for a star, ("", where it opens); a closing star opens nowhere: ("", None)."""
+def _segments(
+    text: str, entities: Sequence[Sequence[tuple[int, int]]]
+) -> list[tuple[str, int | None]]:
+    """(words, None) or, for a star, ("", where it opens); a closing star opens nowhere: ("",
+    None).
+    """
     starts = {s for spans in entities for s, _ in spans}
     ends = {e for spans in entities for _, e in spans}
     segments: list[tuple[str, int | None]] = []
@@ -153,7 +168,9 @@ def _segments(text: str, entities: Sequence[Sequence[tuple[int, int]]]) -> list[
 
 
 def _span(at: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The positions `at[r] … at[r + 1]` for every row, joined, and the number in `rows` each of them belongs to."""
+    """The positions `at[r] … at[r + 1]` for every row, joined, and the number in `rows` each of
+    them belongs to.
+    """
     counts = at[rows + 1] - at[rows]
     owner = np.repeat(np.arange(len(rows)), counts)
     first = np.repeat(at[rows] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
@@ -218,8 +235,8 @@ def assemble(pieces: Pieces, rows: np.ndarray, window: int, cls: int, sep: int, 
 
 
 def _table(entity: np.ndarray, entities: int) -> np.ndarray:
-    """Per entity the numbers of its mentions. Free places hold M+1 (nothing); an entity without any begins with M
-    (zeros), M being the number of mentions.
+    """Per entity the numbers of its mentions. Free places hold M+1 (nothing); an entity without any
+    begins with M (zeros), M being the number of mentions.
     """
     m = len(entity)
     counts = np.bincount(entity, minlength=entities)

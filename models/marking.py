@@ -1,12 +1,14 @@
-"""From a sentence with two entities to the pieces an encoder reads: markers, blinding, and a window that moves.
+"""From a sentence with two entities to the pieces an encoder reads: markers, blinding, and a window
+that moves.
 
-The prepared sequence of FedED (section 3.2) and FedCMC (section 3.1): [CLS] … <e1> head </e1> … <e2> tail </e2> …
-[SEP]. With blinding, an entity's words are replaced by its type. Every piece knows whether it belongs to the head, to
-the tail, to both (overlapping mentions) or to neither; markers belong to neither, so that pooling leaves them out.
+The prepared sequence of FedED (section 3.2) and FedCMC (section 3.1): [CLS] … <e1> head </e1> …
+<e2> tail </e2> … [SEP]. With blinding, an entity's words are replaced by its type. Every piece
+knows whether it belongs to the head, to the tail, to both (overlapping mentions) or to neither;
+markers belong to neither, so that pooling leaves them out.
 
-Truncation never cuts an entity off. Where a sentence is too long, the window moves to the entities; where they
-stand further apart than the window is wide, pieces are left out between them. Only an entity that is itself longer
-than the window loses pieces, its last ones.
+Truncation never cuts an entity off. Where a sentence is too long, the window moves to the entities;
+where they stand further apart than the window is wide, pieces are left out between them. Only an
+entity that is itself longer than the window loses pieces, its last ones.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ __all__ = ["HEAD", "MARKERS", "TAIL", "Mention", "Packed", "mark", "tokenise", "
 
 MARKERS = ("<e1>", "</e1>", "<e2>", "</e2>")
 HEAD, TAIL = 1, 2  #: bits of a piece's flags
-_NEEDED = 4  #: this bit is set, while the window is chosen, on everything that must stay: entities and markers
+#: this bit is set, while the window is chosen, on everything that must stay: entities and markers
+_NEEDED = 4
 #: text, head span, tail span, head type, tail type
 Mention = tuple[str, tuple[int, int], tuple[int, int], str, str]
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Prepared sequences one after another; row i is `ids[at[i]:at[i + 1]]`, [CLS] and [SEP] included."""
+    """Prepared sequences one after another; row i is `ids[at[i]:at[i + 1]]`, [CLS] and [SEP]
+    included.
+    """
 
     ids: np.ndarray  #: int32
     flags: np.ndarray  #: uint8: HEAD, TAIL, both or neither
@@ -45,7 +50,9 @@ class Packed:
 
 
 def mark(mention: Mention, blinding: bool) -> list[tuple[str, int]]:
-    """The sentence as segments: (text, flags), where a marker is a segment of its own with the flag _NEEDED."""
+    """The sentence as segments: (text, flags), where a marker is a segment of its own with the flag
+    _NEEDED.
+    """
     text, head, tail, head_type, tail_type = mention
     overlap = head[0] < tail[1] and tail[0] < head[1]
     if blinding and overlap:
@@ -56,7 +63,8 @@ def mark(mention: Mention, blinding: bool) -> list[tuple[str, int]]:
         middle = [s for _, bit, kind in both for s in _wrapped(kind, bit)]
         return [(text[:start], 0), *middle, (text[end:], 0)]
     kinds = {HEAD: head_type, TAIL: tail_type}
-    # At one place, what closes comes before what opens; of two that open the longer opens first, and closes last.
+    # At one place, what closes comes before what opens; of two that open the longer opens first,
+    # and closes last.
     events = sorted(
         [(at, opens, -length if opens else length, bit if opens else -bit)
          for (a, b), bit in ((head, HEAD), (tail, TAIL))
@@ -89,8 +97,9 @@ def _wrapped(kind: str, bit: int) -> list[tuple[str, int]]:
 def window(needed: np.ndarray, room: int) -> np.ndarray:
     """Which pieces of a body stay (positions, ascending) when only `room` of them may.
 
-    `needed` says which belong to an entity or are its markers. Everything needed stays if it fits; the rest of the
-    room goes to the pieces nearest to the needed ones, so what is left is entities in their context.
+    `needed` says which belong to an entity or are its markers. Everything needed stays if it fits;
+    the rest of the room goes to the pieces nearest to the needed ones, so what is left is entities
+    in their context.
     """
     n = len(needed)
     if n <= room:
@@ -109,8 +118,8 @@ def window(needed: np.ndarray, room: int) -> np.ndarray:
 
 
 def _squeezed(needed: np.ndarray, room: int) -> np.ndarray:
-    """Entities that are together longer than the window: the runs' first and last pieces (their markers) stay, and
-    the runs give up pieces before their last one, the longest run first.
+    """Entities that are together longer than the window: the runs' first and last pieces (their
+    markers) stay, and the runs give up pieces before their last one, the longest run first.
     """
     must = np.flatnonzero(needed)
     runs = [list(r) for r in np.split(must, np.flatnonzero(np.diff(must) > 1) + 1)]
@@ -120,18 +129,22 @@ def _squeezed(needed: np.ndarray, room: int) -> np.ndarray:
     return np.array(sorted(p for r in runs for p in r), dtype=np.int64)
 
 
-def tokenise(mentions: Iterable[Mention], tokenizer: Any, blinding: bool, max_length: int) -> Packed:
+def tokenise(
+    mentions: Iterable[Mention], tokenizer: Any, blinding: bool, max_length: int
+) -> Packed:
     """Every sentence as pieces, once: what training and evaluation read from then on.
 
-    Segments are tokenised apart from each other, which for WordPiece gives the pieces of the whole except where an
-    entity begins or ends inside a word.
+    Segments are tokenised apart from each other, which for WordPiece gives the pieces of the whole
+    except where an entity begins or ends inside a word.
     """
     rows = [mark(m, blinding) for m in mentions]
     marker_ids = dict(zip(MARKERS, tokenizer.convert_tokens_to_ids(list(MARKERS))))
     words = list(dict.fromkeys(text for row in rows for text, flag in row if flag != _NEEDED))
     pieces: dict[str, Sequence[int]] = {}
     if words:
-        pieces = dict(zip(words, tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]))
+        pieces = dict(
+            zip(words, tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"])
+        )
     ids: list[np.ndarray] = []
     flags: list[np.ndarray] = []
     shortened = 0
@@ -140,15 +153,25 @@ def tokenise(mentions: Iterable[Mention], tokenizer: Any, blinding: bool, max_le
         row_flags: list[int] = []
         for text, flag in row:
             found = [marker_ids[text]] if flag == _NEEDED else pieces[text]
-            if flag in (HEAD, TAIL) and not found:  # an entity of characters that the vocabulary drops
+            # an entity of characters that the vocabulary drops
+            if flag in (HEAD, TAIL) and not found:
                 found = [tokenizer.unk_token_id]
             row_ids += found
             row_flags += [flag] * len(found)
         body, body_flags = np.array(row_ids, np.int32), np.array(row_flags, np.uint8)
         keep = window(body_flags > 0, max_length - 2)
         shortened += len(keep) < len(body)
-        ids.append(np.concatenate([[tokenizer.cls_token_id], body[keep], [tokenizer.sep_token_id]]).astype(np.int32))
+        ids.append(
+            np.concatenate([[tokenizer.cls_token_id], body[keep], [tokenizer.sep_token_id]]).astype(
+                np.int32
+            )
+        )
         flags.append(np.concatenate([[0], body_flags[keep] & (HEAD | TAIL), [0]]).astype(np.uint8))
     at = np.concatenate([[0], np.cumsum([len(i) for i in ids])]).astype(np.int64)
     empty = np.zeros(0, np.int32)
-    return Packed(np.concatenate([empty, *ids]), np.concatenate([empty.astype(np.uint8), *flags]), at, shortened)
+    return Packed(
+        np.concatenate([empty, *ids]),
+        np.concatenate([empty.astype(np.uint8), *flags]),
+        at,
+        shortened,
+    )

@@ -1,8 +1,9 @@
-"""PCNN, the piecewise convolutional network of Zeng et al. (2015), as OpenNRE and Lazy MIL build it.
+"""PCNN, the piecewise convolutional network of Zeng et al. (2015), as OpenNRE and Lazy MIL build
+it.
 
-Tokens and their distances to the two entities are embedded, a convolution of width 3 runs over them, and the
-maximum is taken within each of the three pieces into which the entities' starts cut the sentence; dropout and
-one linear layer give the logits (Lazy MIL, section 3.2 and equation 1).
+Tokens and their distances to the two entities are embedded, a convolution of width 3 runs over
+them, and the maximum is taken within each of the three pieces into which the entities' starts cut
+the sentence; dropout and one linear layer give the logits (Lazy MIL, section 3.2 and equation 1).
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["MAX_LENGTH", "PAD", "PCNN", "UNKNOWN", "PiecewiseMax", "hashed_word", "pieces", "positions"]
+__all__ = [
+    "MAX_LENGTH",
+    "PAD",
+    "PCNN",
+    "UNKNOWN",
+    "PiecewiseMax",
+    "hashed_word",
+    "pieces",
+    "positions",
+]
 
 MAX_LENGTH = 128  #: longer sentences are cut
 PAD, UNKNOWN = 0, 1  #: the first two entries of every vocabulary
@@ -23,20 +33,24 @@ _POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX
 
 
 def positions(length: int, start: torch.Tensor) -> torch.Tensor:
-    """Entry of the position table for each of `length` tokens, given where the entity starts: (batch, length)."""
+    """Entry of the position table for each of `length` tokens, given where the entity starts:
+    (batch, length).
+    """
     index = torch.arange(length) - start.unsqueeze(1) + MAX_LENGTH
     return index.clamp_(max=_POSITIONS - 1)
 
 
 def hashed_word(word: str, slots: int) -> int:
-    """A word's place where the vocabulary is hashed: the same everywhere, and nobody has to collect words."""
+    """A word's place where the vocabulary is hashed: the same everywhere, and nobody has to collect
+    words.
+    """
     digest = hashlib.blake2b(word.lower().encode(), digest_size=8).digest()
     return 2 + int.from_bytes(digest, "little") % slots
 
 
 def pieces(length: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """0 up to and including the first entity's start, 1 up to and including the second's, 2 after: (batch,
-    length).
+    """0 up to and including the first entity's start, 1 up to and including the second's, 2 after:
+    (batch, length).
     """
     i = torch.arange(length)
     return (i > first.unsqueeze(1)).long() + (i > second.unsqueeze(1)).long()
@@ -45,27 +59,33 @@ def pieces(length: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tens
 class PiecewiseMax(torch.autograd.Function):
     """ReLU, then the maximum within each piece: (batch, length, filters) to (batch, 3, filters).
 
-    Outside its piece a position counts -100 before the ReLU, that is 0 after it: so an empty piece is zeros. Written
-    out because the gradient of three masked maxima, left to autograd, takes a third of a training step.
+    Outside its piece a position counts -100 before the ReLU, that is 0 after it: so an empty piece
+    is zeros. Written out because the gradient of three masked maxima, left to autograd, takes a
+    third of a training step.
     """
 
     @staticmethod
     def forward(ctx: Any, features: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
         """`inside` (batch, length, 3) is 1 where a position belongs to a piece, 0 elsewhere."""
-        out = torch.stack([(features * inside[:, :, p : p + 1]).amax(dim=1) for p in range(3)], dim=1).clamp_(min=0)
+        out = torch.stack(
+            [(features * inside[:, :, p : p + 1]).amax(dim=1) for p in range(3)], dim=1
+        ).clamp_(min=0)
         ctx.save_for_backward(features, inside, out)
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         features, inside, out = ctx.saved_tensors
-        # Every position is in at most one piece, so a product with `inside` looks up its piece's maximum.
+        # Every position is in at most one piece, so a product with `inside` looks up its piece's
+        # maximum.
         highest = features == torch.bmm(inside, out)
         return torch.bmm(inside, gradient) * (highest & (features > 0)), None
 
 
 class PCNN(nn.Module):
-    """`encode` gives sentence vectors (three times `filters`), `forward` logits; `out` is the classifier."""
+    """`encode` gives sentence vectors (three times `filters`), `forward` logits; `out` is the
+    classifier.
+    """
 
     def __init__(
         self,
@@ -81,20 +101,28 @@ class PCNN(nn.Module):
         self.word = nn.Embedding(words, word_dim, padding_idx=PAD)
         self.head_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
         self.tail_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
-        # A convolution of width 3 is a linear layer over each token and its two neighbours. Written so, it is
-        # a third faster on one core for sentences this short, and per-example gradients (DP-SGD) know the
-        # layer.
+        # A convolution of width 3 is a linear layer over each token and its two neighbours. Written
+        # so, it is a third faster on one core for sentences this short, and per-example gradients
+        # (DP-SGD) know the layer.
         self.convolution = nn.Linear(3 * (word_dim + 2 * position_dim), filters)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(3 * filters, relations)
         if vectors is not None:
             with torch.no_grad():
-                self.word.weight.copy_(torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)))
+                self.word.weight.copy_(
+                    torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+                )
 
     def encode(
-        self, words: torch.Tensor, lengths: torch.Tensor, head_at: torch.Tensor, tail_at: torch.Tensor
+        self,
+        words: torch.Tensor,
+        lengths: torch.Tensor,
+        head_at: torch.Tensor,
+        tail_at: torch.Tensor,
     ) -> torch.Tensor:
-        """Sentence vectors (batch, 3 * filters). `words` is padded with PAD beyond each row's length."""
+        """Sentence vectors (batch, 3 * filters). `words` is padded with PAD beyond each row's
+        length.
+        """
         longest = words.shape[1]
         real = torch.arange(longest) < lengths.unsqueeze(1)
         head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
@@ -114,6 +142,10 @@ class PCNN(nn.Module):
         return pooled.flatten(1)
 
     def forward(
-        self, words: torch.Tensor, lengths: torch.Tensor, head_at: torch.Tensor, tail_at: torch.Tensor
+        self,
+        words: torch.Tensor,
+        lengths: torch.Tensor,
+        head_at: torch.Tensor,
+        tail_at: torch.Tensor,
     ) -> torch.Tensor:
         return self.out(self.dropout(self.encode(words, lengths, head_at, tail_at)))

@@ -1,8 +1,10 @@
-"""Sentences given as words, cut into a language model's pieces, with the place where every word begins.
+"""Sentences given as words, cut into a language model's pieces, with the place where every word
+begins.
 
-Every word is tokenised on its own behind a space, as byte-level vocabularies such as BART's expect; WordPiece does not
-notice. A sentence longer than the window keeps its first words, as many as fit whole: what lies beyond cannot be
-pointed at, so entities there are not trained on, and in scoring they count as missed.
+Every word is tokenised on its own behind a space, as byte-level vocabularies such as BART's expect;
+WordPiece does not notice. A sentence longer than the window keeps its first words, as many as fit
+whole: what lies beyond cannot be pointed at, so entities there are not trained on, and in scoring
+they count as missed.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 
 @dataclass(frozen=True)
 class Pieces:
-    """Sentences one after another; row i is `ids[at[i]:at[i + 1]]` with begin and end, and its words begin, counted
-    from the row's own start, at `first[word_at[i]:word_at[i + 1]]`.
+    """Sentences one after another; row i is `ids[at[i]:at[i + 1]]` with begin and end, and its
+    words begin, counted from the row's own start, at `first[word_at[i]:word_at[i + 1]]`.
     """
 
     ids: np.ndarray  #: int32
@@ -46,12 +48,16 @@ class Pieces:
         return self.first[self.word_at[i] : self.word_at[i + 1]].tolist()
 
 
-def to_pieces(sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int, end: int, window: int) -> Pieces:
+def to_pieces(
+    sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int, end: int, window: int
+) -> Pieces:
     known: dict[str, list[int]] = {}
     rows = [list(s) for s in sentences]
     words = list(dict.fromkeys(w for row in rows for w in row))
     if words:
-        found = tokenizer([f" {w}" for w in words], add_special_tokens=False, verbose=False)["input_ids"]
+        found = tokenizer([f" {w}" for w in words], add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
         known = dict(zip(words, found))
     ids: list[list[int]] = []
     first: list[list[int]] = []
@@ -59,7 +65,8 @@ def to_pieces(sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int, en
     for row in rows:
         pieces, starts = [begin], []
         for word in row:
-            these = known[word] or [tokenizer.unk_token_id]  # a word of characters that the vocabulary drops
+            # a word of characters that the vocabulary drops
+            these = known[word] or [tokenizer.unk_token_id]
             if len(pieces) + len(these) + 1 > window:
                 shortened += 1
                 break
@@ -76,10 +83,14 @@ def to_pieces(sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int, en
 
 
 def label_words(kind: str) -> str:
-    """The words that stand for a type: its name, taken apart. `Simple_chemical` is "simple chemical"."""
+    """The words that stand for a type: its name, taken apart. `Simple_chemical` is "simple
+    chemical".
+    """
     return " ".join(_PARTS.findall(kind)).lower() or kind
 
 
 def label_pieces(kinds: Sequence[str], tokenizer: Any) -> list[list[int]]:
     words = [f" {label_words(k)}" for k in kinds]
-    return [list(p) for p in tokenizer(words, add_special_tokens=False)["input_ids"]] if words else []
+    return (
+        [list(p) for p in tokenizer(words, add_special_tokens=False)["input_ids"]] if words else []
+    )

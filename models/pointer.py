@@ -1,14 +1,15 @@
-"""NER as writing: a frozen BART with prompts points at the words of a sentence and names the types (LightNER).
+"""NER as writing: a frozen BART with prompts points at the words of a sentence and names the types
+(LightNER).
 
-Chen et al. 2022, "LightNER", COLING, as Wang et al. 2023 use it. With u the decoder's state, E the word vectors and
-h_i the encoder's output at piece i, one softmax runs over
+Chen et al. 2022, "LightNER", COLING, as Wang et al. 2023 use it. With u the decoder's state, E the
+word vectors and h_i the encoder's output at piece i, one softmax runs over
 
     end: u.E[eos]      type t: sum_j softmax(a_t)_j u.E[label piece j]      position i: u.(h_i + E[token_i]) / 2
 
-Trained: the prompts (q and its projections) and the label weights a (`tune` prompts); the language model too (`full`);
-or, for DP-SGD, few of all these (`light`: q, the biases of its projections, biases and layer norms of the language
-model). Where a position cannot begin a word (begin, end, padding, and the later pieces of a word) it cannot be pointed
-at.
+Trained: the prompts (q and its projections) and the label weights a (`tune` prompts); the language
+model too (`full`); or, for DP-SGD, few of all these (`light`: q, the biases of its projections,
+biases and layer norms of the language model). Where a position cannot begin a word (begin, end,
+padding, and the later pieces of a word) it cannot be pointed at.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
 from models.prompts import Projected, Prompts
 from models.tuning import FULL, LIGHT, biases_only
 
-__all__ = ["PROMPTS", "Inputs", "PointerNer", "losses_of", "open_model", "split_losses", "trainable_share"]
+__all__ = [
+    "PROMPTS",
+    "Inputs",
+    "PointerNer",
+    "losses_of",
+    "open_model",
+    "split_losses",
+    "trainable_share",
+]
 
 PROMPTS = "prompts"
 
@@ -81,7 +90,9 @@ class PointerNer(nn.Module):
             self._train_few()
 
     def _train_few(self) -> None:
-        """What is not trained must be everybody's, whatever the run's seed: the same numbers always."""
+        """What is not trained must be everybody's, whatever the run's seed: the same numbers
+        always.
+        """
         biases_only(self.backbone)
         self.label_weights.requires_grad_(False)
         fixed = torch.Generator().manual_seed(0)
@@ -97,12 +108,16 @@ class PointerNer(nn.Module):
         return bart.encode(self.backbone, inputs.ids, inputs.real, prompts)
 
     def type_vectors(self) -> torch.Tensor:
-        """(types, width): label pieces by their learnt weights; what a type is scored with, and read as."""
+        """(types, width): label pieces by their learnt weights; what a type is scored with, and
+        read as.
+        """
         weights = self.label_weights.masked_fill(~self.label_there, float("-inf")).softmax(dim=-1)
         return torch.einsum("tp,tpd->td", weights, self.backbone.shared.weight[self.label_ids])
 
     def _answers(self, inputs: Inputs, source: bart.Source) -> torch.Tensor:
-        """(rows, 2 + types + pieces, width): what u is multiplied with; the row of BEGIN is never chosen."""
+        """(rows, 2 + types + pieces, width): what u is multiplied with; the row of BEGIN is never
+        chosen.
+        """
         rows = len(inputs)
         words = self.backbone.shared.weight
         fixed = torch.cat([words[[self.start, self.eos]], self.type_vectors()]).expand(rows, -1, -1)
@@ -116,27 +131,41 @@ class PointerNer(nn.Module):
         return torch.cat([fixed, inputs.first], dim=1)
 
     def _read(self, tokens: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """The word vectors (rows, steps, width) that the decoder reads for what was written before."""
+        """The word vectors (rows, steps, width) that the decoder reads for what was written
+        before.
+        """
         words = self.backbone.shared.weight
         special = torch.tensor([self.start, self.eos])
         vectors = torch.cat([words[special], self.type_vectors()])
         fixed = FIRST_TYPE + self.types
         where = (tokens - fixed).clamp(min=0)
         pointed = words[inputs.ids.gather(1, where)]
-        return torch.where((tokens < fixed)[..., None], vectors[tokens.clamp(max=fixed - 1)], pointed)
+        return torch.where(
+            (tokens < fixed)[..., None], vectors[tokens.clamp(max=fixed - 1)], pointed
+        )
 
     def logits(
-        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, each: bool = False
+        self,
+        inputs: Inputs,
+        tokens: torch.Tensor,
+        q: torch.Tensor | None = None,
+        each: bool = False,
     ) -> torch.Tensor:
-        """Scores (rows, steps, 2 + types + pieces) of every step of a target, given the steps before it."""
+        """Scores (rows, steps, 2 + types + pieces) of every step of a target, given the steps
+        before it.
+        """
         states, source = self.states(inputs, tokens, q, each)
         return self.score(inputs, states, source)
 
     def states(
-        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None, each: bool = False
+        self,
+        inputs: Inputs,
+        tokens: torch.Tensor,
+        q: torch.Tensor | None = None,
+        each: bool = False,
     ) -> tuple[torch.Tensor, bart.Source]:
-        """The decoder's states u (rows, steps, width), and the encoded sentences. `each`: every sentence reads q by
-        itself, so that the first axis of every layer is the sentence.
+        """The decoder's states u (rows, steps, width), and the encoded sentences. `each`: every
+        sentence reads q by itself, so that the first axis of every layer is the sentence.
         """
         prompts = self.prompts(q, len(inputs) if each else 1)
         source = self.encode(inputs, prompts)
@@ -148,7 +177,9 @@ class PointerNer(nn.Module):
         scores = self.dropout(states) @ self._answers(inputs, source).transpose(1, 2)
         return scores.masked_fill(~self._allowed(inputs)[:, None], float("-inf"))
 
-    def token_losses(self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None) -> torch.Tensor:
+    def token_losses(
+        self, inputs: Inputs, tokens: torch.Tensor, q: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """-log P of every token of the targets, (rows, steps)."""
         return losses_of(self.logits(inputs, tokens, q), tokens)
 
@@ -156,8 +187,9 @@ class PointerNer(nn.Module):
 
     @torch.no_grad()
     def write(self, inputs: Inputs, grammar: bool = False, cached: bool = True) -> list[list[int]]:
-        """Greedy outputs, without their end. At most 10 + 0.6 pieces each. `grammar`: only pointer, pointer not before
-        it, type, in turn, or the end between two entities. `cached`: keys and values are kept from step to step.
+        """Greedy outputs, without their end. At most 10 + 0.6 pieces each. `grammar`: only pointer,
+        pointer not before it, type, in turn, or the end between two entities. `cached`: keys and
+        values are kept from step to step.
         """
         prompts = self.prompts()
         source = self.encode(inputs, prompts)
@@ -169,7 +201,9 @@ class PointerNer(nn.Module):
         cache = None
         while True:
             now = tokens[:, -1:] if cached else tokens
-            states, cache = bart.decode(self.backbone, self._read(now, inputs), source, prompts, cache)
+            states, cache = bart.decode(
+                self.backbone, self._read(now, inputs), source, prompts, cache
+            )
             if not cached:
                 cache = None
             scores = (states[:, -1:] @ answers)[:, 0]
@@ -183,7 +217,9 @@ class PointerNer(nn.Module):
         return [[t for t in row if t != END] for row in tokens[:, 1:].tolist()]
 
     def _grammatical(self, written: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-        """What may follow: (rows, 2 + types + pieces) bool. Every third token is a type, so the step tells."""
+        """What may follow: (rows, 2 + types + pieces) bool. Every third token is a type, so the
+        step tells.
+        """
         fixed, pieces = FIRST_TYPE + self.types, inputs.ids.shape[1]
         may = torch.zeros(len(inputs), fixed + pieces, dtype=torch.bool)
         turn = written.shape[1] % 3
@@ -202,9 +238,15 @@ def losses_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
 
 
-def split_losses(losses: torch.Tensor, origins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(source, target, end) of every sentence, each the sum over its tokens: equations 8 and 9, and the end."""
-    parts = [(losses * (origins == o)).sum(dim=1) for o in (Origin.SOURCE, Origin.TARGET, Origin.END)]
+def split_losses(
+    losses: torch.Tensor, origins: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(source, target, end) of every sentence, each the sum over its tokens: equations 8 and 9, and
+    the end.
+    """
+    parts = [
+        (losses * (origins == o)).sum(dim=1) for o in (Origin.SOURCE, Origin.TARGET, Origin.END)
+    ]
     return parts[0], parts[1], parts[2]
 
 
@@ -215,8 +257,9 @@ def trainable_share(model: nn.Module) -> tuple[int, int]:
 
 
 def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
-    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and the types. The frozen
-    language model is not among a run's files: it is loaded by its name, and refused if it is another.
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and
+    the types. The frozen language model is not among a run's files: it is loaded by its name, and
+    refused if it is another.
     """
     from safetensors.torch import load_file
 
@@ -224,9 +267,13 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
     built_in = about["seq2seq"] == "built-in bart"
     checkpoint = load_checkpoint("" if built_in else about["seq2seq"], "bart")
     if checkpoint.sha256 != about["seq2seq_sha256"]:
-        raise UserError(f'{folder}: the model was trained on another language model than "{about["seq2seq"]}" is now.')
+        raise UserError(
+            f'{folder}: the model was trained on another language model than "{about["seq2seq"]}" is now.'
+        )
     types = tuple(about["types"])
     labels = label_pieces(types, checkpoint.tokenizer)
-    model = PointerNer(checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"])
+    model = PointerNer(
+        checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"]
+    )
     model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
     return model.eval(), checkpoint.tokenizer, types

@@ -1,9 +1,10 @@
-"""What the pointer model writes, and how what it wrote is read: entities as [start, end, type], without any network.
+"""What the pointer model writes, and how what it wrote is read: entities as [start, end, type],
+without any network.
 
-The vocabulary of the output (LightNER): 0 begin, 1 end (also padding of targets), 2 to |T| + 1 the types, then the
-positions of the source's pieces. An entity is the first piece of its first word, the first piece of its last word
-(inclusive), and its type. Wang et al. 2023, equation 2; the end is written and trained, although equation 3 stops
-before it.
+The vocabulary of the output (LightNER): 0 begin, 1 end (also padding of targets), 2 to |T| + 1 the
+types, then the positions of the source's pieces. An entity is the first piece of its first word,
+the first piece of its last word (inclusive), and its type. Wang et al. 2023, equation 2; the end is
+written and trained, although equation 3 stops before it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ Span = tuple[int, int, int]  #: first word, word after the last, number of the t
 
 
 class Origin:
-    """Where a token of a target comes from: what its loss is weighted by, and which gradient it is part of."""
+    """Where a token of a target comes from: what its loss is weighted by, and which gradient it is
+    part of.
+    """
 
     PADDING, SOURCE, TARGET, END = 0, 1, 2, 3
 
@@ -31,9 +34,12 @@ class Target:
     origins: tuple[int, ...]
 
 
-def target(gold: Sequence[Span], pseudo: Sequence[Span], first_piece: Sequence[int], types: int) -> Target:
-    """Entities ordered by position, then by their last word. `first_piece[w]` is where word w begins in the source; an
-    entity with a word beyond it (the sentence was longer than the window) cannot be pointed at and is left out.
+def target(
+    gold: Sequence[Span], pseudo: Sequence[Span], first_piece: Sequence[int], types: int
+) -> Target:
+    """Entities ordered by position, then by their last word. `first_piece[w]` is where word w
+    begins in the source; an entity with a word beyond it (the sentence was longer than the window)
+    cannot be pointed at and is left out.
     """
     both = [(*span, Origin.SOURCE) for span in gold] + [(*span, Origin.TARGET) for span in pseudo]
     tokens: list[int] = []
@@ -50,8 +56,8 @@ def target(gold: Sequence[Span], pseudo: Sequence[Span], first_piece: Sequence[i
 def parse(tokens: Sequence[int], first_piece: Sequence[int], types: int) -> list[Span]:
     """The entities of an output, in the order they were written, each once.
 
-    Pointers are collected until a type; only exactly two, the second not before the first, make an entity. A type
-    without a span is dropped, and so is whatever follows the end.
+    Pointers are collected until a type; only exactly two, the second not before the first, make an
+    entity. A type without a span is dropped, and so is whatever follows the end.
     """
     word_at = {piece: word for word, piece in enumerate(first_piece)}
     found: dict[Span, None] = {}

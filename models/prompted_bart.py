@@ -1,12 +1,14 @@
-"""BART's forward pass with prompts in the keys and values of every attention, over a `transformers` model's weights.
+"""BART's forward pass with prompts in the keys and values of every attention, over a `transformers`
+model's weights.
 
-`transformers` has no place where keys and values could be put into an encoder, so the layers are walked here: post-norm
-blocks of self-attention, cross-attention and a feed-forward part, without dropout, because the language model is
-frozen. Without prompts the result is that of `BartModel` itself, which a test holds.
+`transformers` has no place where keys and values could be put into an encoder, so the layers are
+walked here: post-norm blocks of self-attention, cross-attention and a feed-forward part, without
+dropout, because the language model is frozen. Without prompts the result is that of `BartModel`
+itself, which a test holds.
 
-What can be kept, with prompts in the encoder too: within one decoding, the encoder's output and the keys and values
-that every layer makes of it (`Source`), and the decoder's own keys and values from step to step (`cache`). Across
-rounds nothing can, because new prompts change every layer.
+What can be kept, with prompts in the encoder too: within one decoding, the encoder's output and the
+keys and values that every layer makes of it (`Source`), and the decoder's own keys and values from
+step to step (`cache`). Across rounds nothing can, because new prompts change every layer.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def _key_values(attention: Any, x: torch.Tensor) -> KeyValues:
-    return _heads(attention.k_proj(x), attention.num_heads), _heads(attention.v_proj(x), attention.num_heads)
+    return _heads(attention.k_proj(x), attention.num_heads), _heads(
+        attention.v_proj(x), attention.num_heads
+    )
 
 
 def _with_prompt(prompt: KeyValues | None, own: KeyValues) -> KeyValues:
@@ -59,7 +63,9 @@ def _with_prompt(prompt: KeyValues | None, own: KeyValues) -> KeyValues:
     )
 
 
-def _attend(attention: Any, x: torch.Tensor, kv: KeyValues, mask: torch.Tensor | None) -> torch.Tensor:
+def _attend(
+    attention: Any, x: torch.Tensor, kv: KeyValues, mask: torch.Tensor | None
+) -> torch.Tensor:
     """Scaled by the square root of the head's dimension, not of the model's as the paper prints."""
     q = _heads(attention.q_proj(x), attention.num_heads)
     out = F.scaled_dot_product_attention(q, *kv, attn_mask=mask, scale=attention.scaling)
@@ -71,7 +77,9 @@ def _feed_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def embed(part: Any, vectors: torch.Tensor, start: int = 0) -> torch.Tensor:
-    """What the encoder or decoder makes of word vectors (rows, length, width) before its first layer."""
+    """What the encoder or decoder makes of word vectors (rows, length, width) before its first
+    layer.
+    """
     positions = part.embed_positions
     at = positions.weight[positions.offset + start : positions.offset + start + vectors.shape[1]]
     return part.layernorm_embedding(vectors * getattr(part.embed_tokens, "embed_scale", 1.0) + at)
@@ -101,11 +109,17 @@ def encode(bart: Any, ids: torch.Tensor, real: torch.Tensor, prompts: Projected 
 
 
 def decode(
-    bart: Any, vectors: torch.Tensor, source: Source, prompts: Projected | None, cache: Cache | None = None
+    bart: Any,
+    vectors: torch.Tensor,
+    source: Source,
+    prompts: Projected | None,
+    cache: Cache | None = None,
 ) -> tuple[torch.Tensor, Cache]:
-    """Decoder states (rows, steps, width) for input word vectors, and the cache for the steps after them.
+    """Decoder states (rows, steps, width) for input word vectors, and the cache for the steps after
+    them.
 
-    With a cache the vectors are the next steps only; keys and values of the steps before come from it.
+    With a cache the vectors are the next steps only; keys and values of the steps before come from
+    it.
     """
     length = prompts.decoder[0][0].shape[2] if prompts is not None else 0
     before = cache[0][0].shape[2] - length if cache else 0
@@ -120,7 +134,11 @@ def decode(
         else:
             kv = _with_prompt(prompts.decoder[i] if prompts else None, own)
         after.append(kv)
-        x = layer.self_attn_layer_norm(x + _attend(layer.self_attn, x, kv, causal if steps > 1 else None))
-        x = layer.encoder_attn_layer_norm(x + _attend(layer.encoder_attn, x, source.cross[i], source.mask))
+        x = layer.self_attn_layer_norm(
+            x + _attend(layer.self_attn, x, kv, causal if steps > 1 else None)
+        )
+        x = layer.encoder_attn_layer_norm(
+            x + _attend(layer.encoder_attn, x, source.cross[i], source.mask)
+        )
         x = _feed_forward(layer, x)
     return x, after

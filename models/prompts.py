@@ -1,8 +1,10 @@
-"""Prompts for a frozen BART: one array q, and three projections of it into the keys and values of every attention.
+"""Prompts for a frozen BART: one array q, and three projections of it into the keys and values of
+every attention.
 
-Wang et al. 2023, appendix B, after LightNER (Chen et al. 2022): [Phi_K; Phi_V] = W2 tanh(W1 q), one pair (W1, W2) for
-each family of attentions (encoder self, decoder self, cross), W2 giving all layers of its family at once. q is shared
-by all of them, so that its gradient speaks for the whole model: instance weights are made from it.
+Wang et al. 2023, appendix B, after LightNER (Chen et al. 2022): [Phi_K; Phi_V] = W2 tanh(W1 q), one
+pair (W1, W2) for each family of attentions (encoder self, decoder self, cross), W2 giving all
+layers of its family at once. q is shared by all of them, so that its gradient speaks for the whole
+model: instance weights are made from it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ KeyValues = tuple[torch.Tensor, torch.Tensor]  #: each (rows, heads, length, hea
 
 @dataclass(frozen=True)
 class Projected:
-    """Phi_K and Phi_V of every layer, split into heads; one row for all sentences, or one row each."""
+    """Phi_K and Phi_V of every layer, split into heads; one row for all sentences, or one row
+    each.
+    """
 
     encoder: tuple[KeyValues, ...]
     decoder: tuple[KeyValues, ...]
@@ -30,29 +34,37 @@ class Projected:
 class Prompts(nn.Module):
     """`sizes` gives, per family, (layers, heads)."""
 
-    def __init__(self, length: int, width: int, hidden: int, sizes: dict[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, length: int, width: int, hidden: int, sizes: dict[str, tuple[int, int]]
+    ) -> None:
         super().__init__()
-        self.q = nn.Embedding(length, width)  # a table, so that DP-SGD sees by which record it was read
+        # a table, so that DP-SGD sees by which record it was read
+        self.q = nn.Embedding(length, width)
         self.sizes = dict(sizes)
         for family in FAMILIES:
             layers, _ = sizes[family]
-            project = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, layers * 2 * width))
+            project = nn.Sequential(
+                nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, layers * 2 * width)
+            )
             setattr(self, family, project)
 
     def expanded(self, rows: int) -> torch.Tensor:
-        """A copy of q per sentence, (rows, length, width), to be differentiated by: one backward pass over a chunk of
-        sentences then gives the gradient of every single one.
+        """A copy of q per sentence, (rows, length, width), to be differentiated by: one backward
+        pass over a chunk of sentences then gives the gradient of every single one.
         """
         return self.q.weight.detach().expand(rows, -1, -1).clone().requires_grad_()
 
     def forward(self, q: torch.Tensor | None = None, rows: int = 1) -> Projected:
-        """From `q` (rows, length, width), or from the one that is trained, read once for all sentences or by each."""
+        """From `q` (rows, length, width), or from the one that is trained, read once for all
+        sentences or by each.
+        """
         q = self.q(torch.arange(self.q.num_embeddings).expand(rows, -1)) if q is None else q
         found = {}
         for family in FAMILIES:
             layers, heads = self.sizes[family]
             rows, length, width = q.shape
             both = getattr(self, family)(q).view(rows, length, layers, 2, heads, width // heads)
-            both = both.permute(2, 3, 0, 4, 1, 5)  # layers, key or value, rows, heads, length, head dim
+            # layers, key or value, rows, heads, length, head dim
+            both = both.permute(2, 3, 0, 4, 1, 5)
             found[family] = tuple((layer[0], layer[1]) for layer in both)
         return Projected(**found)

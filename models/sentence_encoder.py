@@ -1,8 +1,8 @@
 """The sentence encoder: a BERT-type network, pooled at the two entities, and a linear classifier.
 
-FedED's model (equations 1 and 2 of its paper) and FedCMC's (equations 1 and 2 of its own) are two settings of one
-class: FedED pools [CLS; e1; e2] over blinded entities and has a bias; FedCMC pools [e1; e2] over the words themselves,
-and its classifier is nothing but one vector per class.
+FedED's model (equations 1 and 2 of its paper) and FedCMC's (equations 1 and 2 of its own) are two
+settings of one class: FedED pools [CLS; e1; e2] over blinded entities and has a bias; FedCMC pools
+[e1; e2] over the words themselves, and its classifier is nothing but one vector per class.
 """
 
 from __future__ import annotations
@@ -59,13 +59,17 @@ class SentenceEncoder(nn.Module):
             nn.init.zeros_(self.classifier.bias)
 
     def encode(self, ids: torch.Tensor, real: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
-        """h of equation 1, (batch, 2d or 3d). `real` is False on padding; `flags` say which pieces are entities'."""
+        """h of equation 1, (batch, 2d or 3d). `real` is False on padding; `flags` say which pieces
+        are entities'.
+        """
         more = {}
         if self._positions:
-            # One row of positions per sentence, not one for all: per-example gradients (DP-SGD) need it so.
+            # One row of positions per sentence, not one for all: per-example gradients (DP-SGD)
+            # need it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
         hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
-        # The sum over an entity's pieces, as both papers have it, not the mean; markers carry no flag.
+        # The sum over an entity's pieces, as both papers have it, not the mean; markers carry no
+        # flag.
         weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
         entities = (weights @ hidden).flatten(1)
         h = torch.cat([hidden[:, 0], entities], dim=1) if self.style.cls else entities
@@ -79,10 +83,10 @@ class SentenceEncoder(nn.Module):
         return self.classify(self.encode(ids, real, flags))
 
 
-
-
 def open_model(folder: str | Path) -> tuple[SentenceEncoder, Any, tuple[str, ...]]:
-    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and the relations."""
+    """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and
+    the relations.
+    """
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 

@@ -1,6 +1,8 @@
-"""The conventional NER model: a BERT-type encoder and a linear layer that gives every word a tag of one union tag set.
+"""The conventional NER model: a BERT-type encoder and a linear layer that gives every word a tag of
+one union tag set.
 
-What a user would try first. A word is classified at its first piece; tags are O, and B- and I- of every type.
+What a user would try first. A word is classified at its first piece; tags are O, and B- and I- of
+every type.
 """
 
 from __future__ import annotations
@@ -36,14 +38,17 @@ class Tagger(nn.Module):
         """Scores (rows, pieces, tags)."""
         more = {}
         if getattr(self.backbone.config, "model_type", "") == "bert":
-            # One row of positions per sentence, not one for all: gradients by record (DP-SGD) need it so.
+            # One row of positions per sentence, not one for all: gradients by record (DP-SGD) need
+            # it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
         hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
         return self.classifier(self.dropout(hidden))
 
 
 def tags_of(spans: Sequence[Span], words: int) -> list[int]:
-    """IOB2 tags of a sentence. Of spans that overlap the longer is told; one beyond the words is left out."""
+    """IOB2 tags of a sentence. Of spans that overlap the longer is told; one beyond the words is
+    left out.
+    """
     tags = [OUTSIDE] * words
     for start, end, kind in sorted(spans, key=lambda s: (s[0] - s[1], s[0], s[2])):
         if end <= words and not any(tags[start:end]):

@@ -1,13 +1,17 @@
-"""Epsilon at delta of a list of events, by two accountants of `dp-accounting`, and the noise that meets a target.
+"""Epsilon at delta of a list of events, by two accountants of `dp-accounting`, and the noise that
+meets a target.
 
-* **PLD** (privacy-loss distributions, connect-the-dots, a pessimistic grid): tight, and an upper bound. It is the
-  figure that budgets are held to where every event is DP-SGD or a Gaussian release.
-* **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a sum has discrete Gaussian
-  noise: the discrete Gaussian has the Gaussian's Renyi divergence as a bound (Canonne, Kamath and Steinke 2020), and
-  so has a sum of several (Kairouz, Liu and Steinke 2021), but not the Gaussian's privacy-loss distribution.
+* **PLD** (privacy-loss distributions, connect-the-dots, a pessimistic grid): tight, and an upper
+  bound. It is the figure that budgets are held to where every event is DP-SGD or a Gaussian
+  release.
+* **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a sum has
+  discrete Gaussian noise: the discrete Gaussian has the Gaussian's Renyi divergence as a bound
+  (Canonne, Kamath and Steinke 2020), and so has a sum of several (Kairouz, Liu and Steinke 2021),
+  but not the Gaussian's privacy-loss distribution.
 
-Adjacency is zero-out: the neighbour has one record (or one silo) replaced by nothing, the number of records being the
-same. For Poisson sampling the figures are those of add-or-remove. PRIVACY.md derives every line.
+Adjacency is zero-out: the neighbour has one record (or one silo) replaced by nothing, the number of
+records being the same. For Poisson sampling the figures are those of add-or-remove. PRIVACY.md
+derives every line.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ from privacy.events import DpSgd, Event, Free, Gaussian, NonPrivate, RingNoise, 
 
 __all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_ring", "total"]
 
-_INTERVAL = 2e-3  #: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
+#: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
+_INTERVAL = 2e-3
 _FLOOR, _CEILING = 0.2, 1e4  #: noise multipliers that are searched
 _SLACK_SHARE = 1e-3  #: the part of delta set aside for cut tails, where there are any
-#: Whole orders only: their Renyi divergence is a finite sum, where fractional ones are a series that may not converge.
+#: Whole orders only: their Renyi divergence is a finite sum, where fractional ones are a series
+#: that may not converge.
 _ORDERS = tuple(float(a) for a in (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024))
 
 Key = tuple[tuple[Event, int], ...]
@@ -43,14 +49,17 @@ class Total:
 
 
 def merged(events: Iterable[Event]) -> Key:
-    """Equal mechanisms added up: (mechanism, times), in an order that depends on nothing but the events."""
+    """Equal mechanisms added up: (mechanism, times), in an order that depends on nothing but the
+    events.
+    """
     times: Counter[Event] = Counter()
     for event in events:
         if isinstance(event, DpSgd):
             if event.steps:
                 times[DpSgd(event.noise, event.rate, 1)] += event.steps
         elif isinstance(event, Gaussian):
-            times[DpSgd(event.noise, 1.0, 1)] += 1  # DP-SGD that samples everybody is the Gaussian mechanism
+            # DP-SGD that samples everybody is the Gaussian mechanism
+            times[DpSgd(event.noise, 1.0, 1)] += 1
         elif isinstance(event, NonPrivate):
             times[event] = 1
         elif isinstance(event, RingNoise):
@@ -74,7 +83,8 @@ def _total(key: Key, delta: float, unit: Unit) -> Total:
     slack = sum(times * e.slack for e, times in key if isinstance(e, RingNoise))
     usable = delta * (1 - _SLACK_SHARE) if slack else delta
     by_rdp = _rdp_epsilon(key, usable, unit)
-    # Cutting the tails moves the distribution by `slack`; an (e, d) guarantee becomes (e, d + (1 + exp e) slack).
+    # Cutting the tails moves the distribution by `slack`; an (e, d) guarantee becomes (e, d + (1 +
+    # exp e) slack).
     if slack and (by_rdp > 700 or (1 + math.exp(by_rdp)) * slack > delta - usable):
         return Total(math.inf, math.inf, delta)
     if any(isinstance(e, RingNoise) for e, _ in key):
@@ -88,10 +98,12 @@ def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
         if isinstance(event, DpSgd):
             curve += times * _dpsgd_rdp(event.noise, event.rate)
         elif isinstance(event, RingNoise):
-            # A record changes its silo's clipped vector by two clips at most; its absence, a silo's by one.
+            # A record changes its silo's clipped vector by two clips at most; its absence, a silo's
+            # by one.
             multiplier = event.noise if unit == "silo" else event.noise / 2
             curve += times * np.asarray(_ORDERS) / (2 * multiplier**2)
-    from dp_accounting.rdp import rdp_privacy_accountant as rdp  # here and below: seconds, which a run without DP saves
+    # here and below: seconds, which a run without DP saves
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     return float(rdp.compute_epsilon(_ORDERS, curve, delta)[0])
 
@@ -128,8 +140,9 @@ def _pld_epsilon(key: Key, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int, beside: Key = ()) -> float:
-    """The least noise multiplier (to half a percent, never below) with which `steps` steps stay within epsilon,
-    together with the events `beside` (as `merged` gives them), which must stay below it by themselves.
+    """The least noise multiplier (to half a percent, never below) with which `steps` steps stay
+    within epsilon, together with the events `beside` (as `merged` gives them), which must stay
+    below it by themselves.
     """
 
     def renyi(z: float) -> float:
@@ -138,7 +151,8 @@ def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int, beside: K
     def tight(z: float) -> float:
         return _pld_epsilon(((DpSgd(z, rate, 1), steps), *beside), delta)
 
-    high = _least(renyi, epsilon)  # enough, since the Renyi figure is the larger one; the rest is paid in noise
+    # enough, since the Renyi figure is the larger one; the rest is paid in noise
+    high = _least(renyi, epsilon)
     low = high
     while tight(low) <= epsilon and low > _FLOOR:
         low, high = 0.9 * low, low
@@ -155,7 +169,9 @@ def solve_gaussian(epsilon: float, delta: float, releases: int) -> float:
 def solve_ring(epsilon: float, delta: float, sums: int) -> float:
     """Likewise for `sums` noisy sums, protecting a silo."""
     usable = delta * (1 - _SLACK_SHARE)
-    return _rounded(_least(lambda z: _rdp_epsilon(((RingNoise(z, 0.0), sums),), usable, "silo"), epsilon))
+    return _rounded(
+        _least(lambda z: _rdp_epsilon(((RingNoise(z, 0.0), sums),), usable, "silo"), epsilon)
+    )
 
 
 def _least(spent: Callable[[float], float], epsilon: float) -> float:
@@ -163,7 +179,9 @@ def _least(spent: Callable[[float], float], epsilon: float) -> float:
     while spent(high) > epsilon:
         low, high = high, 2 * high
         if high > _CEILING:
-            raise UserError(f"EPSILON={epsilon:g} cannot be met with noise below {_CEILING:g} clips; raise it.")
+            raise UserError(
+                f"EPSILON={epsilon:g} cannot be met with noise below {_CEILING:g} clips; raise it."
+            )
     return _between(spent, epsilon, low, high)
 
 

@@ -1,8 +1,9 @@
-"""The discrete Gaussian as a table: P[X = k] proportional to exp(-k^2 / 2 s^2) on the whole numbers from -10 s to 10 s.
+"""The discrete Gaussian as a table: P[X = k] proportional to exp(-k^2 / 2 s^2) on the whole numbers
+from -10 s to 10 s.
 
-Canonne, Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy". Cumulative probabilities are exact
-to 2^-128, computed in whole numbers: with float64's 2^-53 the error, times the coordinates of a model, would be larger
-than the part of delta that is set aside for it.
+Canonne, Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy". Cumulative
+probabilities are exact to 2^-128, computed in whole numbers: with float64's 2^-53 the error, times
+the coordinates of a model, would be larger than the part of delta that is set aside for it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def table(deviation: int) -> Table:
 
 
 def _exp_minus(numerator: int, denominator: int) -> int:
-    """exp(-numerator / denominator) times 2^_BITS, for arguments up to a half: Taylor's series in whole numbers."""
+    """exp(-numerator / denominator) times 2^_BITS, for arguments up to a half: Taylor's series in
+    whole numbers.
+    """
     total = term = 1 << _BITS
     n = 1
     while term:
@@ -68,8 +71,9 @@ def _exp_minus(numerator: int, denominator: int) -> int:
 
 
 def slack_of(coordinates: int, deviation: int) -> float:
-    """The most by which the cut and rounded noise of that many coordinates differs from the whole discrete Gaussian's
-    (total variation): their tails, P[|X| > 10 s] <= 2 exp(-50), and the table's rounding.
+    """The most by which the cut and rounded noise of that many coordinates differs from the whole
+    discrete Gaussian's (total variation): their tails, P[|X| > 10 s] <= 2 exp(-50), and the table's
+    rounding.
     """
     tail = 2.0 * math.exp(-(CUT**2) / 2.0)
     return coordinates * (tail + 2 * CUT * deviation * 2.0**-120)

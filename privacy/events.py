@@ -1,7 +1,8 @@
-"""What happened to somebody's privacy, as frozen records. Training and releases emit them; `accountant` adds them up.
+"""What happened to somebody's privacy, as frozen records. Training and releases emit them;
+`accountant` adds them up.
 
-The five kinds below are all there are. A ledger line of any other kind, or with a field too few or too many, is refused
-(`UnknownEvent`), never skipped: what cannot be read cannot be charged.
+The five kinds below are all there are. A ledger line of any other kind, or with a field too few or
+too many, is refused (`UnknownEvent`), never skipped: what cannot be read cannot be charged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class UnknownEvent(ValueError):
 
 @dataclass(frozen=True)
 class DpSgd:
-    """`steps` steps of SGD on Poisson samples at `rate`, per-record gradients clipped, Gaussian noise of `noise` clips.
+    """`steps` steps of SGD on Poisson samples at `rate`, per-record gradients clipped, Gaussian
+    noise of `noise` clips.
 
     Protects a record: the neighbour is the same data with one record's gradients replaced by zero.
     """
@@ -43,9 +45,15 @@ class DpSgd:
     steps: int
 
     def __post_init__(self) -> None:
-        _need(self.noise > 0 and math.isfinite(self.noise), "the noise of DP-SGD must be above zero and finite")
+        _need(
+            self.noise > 0 and math.isfinite(self.noise),
+            "the noise of DP-SGD must be above zero and finite",
+        )
         _need(0 < self.rate <= 1, "the sampling rate of DP-SGD must be above 0 and at most 1")
-        _need(type(self.steps) is int and self.steps >= 0, "the steps of DP-SGD must be a whole number")
+        _need(
+            type(self.steps) is int and self.steps >= 0,
+            "the steps of DP-SGD must be a whole number",
+        )
 
     @property
     def words(self) -> str:
@@ -54,12 +62,17 @@ class DpSgd:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """One release of a vector with Gaussian noise of `noise` times the most that one record can change it (L2)."""
+    """One release of a vector with Gaussian noise of `noise` times the most that one record can
+    change it (L2).
+    """
 
     noise: float
 
     def __post_init__(self) -> None:
-        _need(self.noise > 0 and math.isfinite(self.noise), "the noise of a release must be above zero and finite")
+        _need(
+            self.noise > 0 and math.isfinite(self.noise),
+            "the noise of a release must be above zero and finite",
+        )
 
     @property
     def words(self) -> str:
@@ -68,17 +81,22 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class RingNoise:
-    """A masked sum with discrete Gaussian noise of at least `noise` clips in all, one silo's vector clipped.
+    """A masked sum with discrete Gaussian noise of at least `noise` clips in all, one silo's vector
+    clipped.
 
-    Protects a silo: the neighbour is the same sum with this silo's vector replaced by zeros. `slack` bounds the
-    probability that any coordinate's noise would have been beyond the tail at which it is cut.
+    Protects a silo: the neighbour is the same sum with this silo's vector replaced by zeros.
+    `slack` bounds the probability that any coordinate's noise would have been beyond the tail at
+    which it is cut.
     """
 
     noise: float
     slack: float
 
     def __post_init__(self) -> None:
-        _need(self.noise > 0 and math.isfinite(self.noise), "the noise of a sum must be above zero and finite")
+        _need(
+            self.noise > 0 and math.isfinite(self.noise),
+            "the noise of a sum must be above zero and finite",
+        )
         _need(0 <= self.slack < 1, "the slack of a sum must be a probability")
 
     @property
@@ -88,7 +106,9 @@ class RingNoise:
 
 @dataclass(frozen=True)
 class Free:
-    """A release that costs nothing, and why: computed from what was already charged, or not about the data."""
+    """A release that costs nothing, and why: computed from what was already charged, or not about
+    the data.
+    """
 
     why: str
 
@@ -127,7 +147,9 @@ def to_record(event: Event) -> dict[str, Any]:
 
 
 def from_record(record: Any) -> Event:
-    """An event from a file or from another program; anything not exactly as `to_record` makes it is refused."""
+    """An event from a file or from another program; anything not exactly as `to_record` makes it is
+    refused.
+    """
     if not isinstance(record, Mapping) or record.get("kind") not in _KINDS:
         kind = record.get("kind") if isinstance(record, Mapping) else record
         raise UnknownEvent(f"there is no privacy event of the kind {str(kind)[:40]!r}")

@@ -1,11 +1,14 @@
-"""Randomness that privacy stands on: uniform, Gaussian and discrete Gaussian numbers from an AES-256-CTR keystream.
+"""Randomness that privacy stands on: uniform, Gaussian and discrete Gaussian numbers from an
+AES-256-CTR keystream.
 
-Whoever knows the key can subtract the noise and knows who was sampled. A silo takes its key from the operating system,
-afresh each time; a simulation derives it from its seed, so that both runners give the same model, and says so.
+Whoever knows the key can subtract the noise and knows who was sampled. A silo takes its key from
+the operating system, afresh each time; a simulation derives it from its seed, so that both runners
+give the same model, and says so.
 
-Gaussians are Box and Muller's: a radius from 53 random bits in float64 (so that tails reach 8.5 deviations), an angle
-from 32 in float32, in cache-sized pieces through torch's vector functions. That is four times as fast as numpy in
-float64, which was more than a whole training step of the PCNN.
+Gaussians are Box and Muller's: a radius from 53 random bits in float64 (so that tails reach 8.5
+deviations), an angle from 32 in float32, in cache-sized pieces through torch's vector functions.
+That is four times as fast as numpy in float64, which was more than a whole training step of the
+PCNN.
 """
 
 from __future__ import annotations
@@ -45,7 +48,13 @@ class SecretStream:
             self._cipher.update_into(memoryview(_ZEROS)[: 12 * size], self._raw.data)
             words = np.frombuffer(self._raw.data, "<u8", size) >> np.uint64(11)
             turns = np.frombuffer(self._raw.data, "<u4", size, 8 * size)
-            radius = torch.from_numpy(words.astype(np.float64)).add_(0.5).mul_(2.0**-53).log_().mul_(-2.0)
+            radius = (
+                torch.from_numpy(words.astype(np.float64))
+                .add_(0.5)
+                .mul_(2.0**-53)
+                .log_()
+                .mul_(-2.0)
+            )
             length = radius.sqrt_().float()
             angle = torch.from_numpy(turns.astype(np.float32)).mul_(2.0 * math.pi / 2**32)
             torch.mul(angle.cos(), length, out=out[at : at + size])
@@ -53,10 +62,11 @@ class SecretStream:
         return out[:n].numpy()
 
     def discrete_normal(self, n: int, deviation: int) -> np.ndarray:
-        """n whole numbers from the discrete Gaussian of that deviation, cut at ten deviations: int64.
+        """n whole numbers from the discrete Gaussian of that deviation, cut at ten deviations:
+        int64.
 
-        By inversion of the exact distribution: a word is looked up among the cumulative probabilities' first 64 bits,
-        and where it equals one of them, a second word decides.
+        By inversion of the exact distribution: a word is looked up among the cumulative
+        probabilities' first 64 bits, and where it equals one of them, a second word decides.
         """
         t = table(deviation)
         words = self._words(n)

@@ -1,13 +1,15 @@
-"""One silo's share of the noise of a secure sum: its vector clipped, rounded to a grid, and noised in whole numbers.
+"""One silo's share of the noise of a secure sum: its vector clipped, rounded to a grid, and noised
+in whole numbers.
 
-`DP=silo`. After Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated Learning with
-Secure Aggregation", ICML. Every silo adds discrete Gaussian noise of `deviation` grid steps. At least `honest` silos
-whose noise the adversary does not know are in every sum that is opened, so that the sum has noise of at least
-`noise` times `clip`; with all silos there it has more. The grid follows from that: noise * clip / sqrt(honest) is
-`deviation` steps.
+`DP=silo`. After Kairouz, Liu and Steinke 2021, "The Distributed Discrete Gaussian Mechanism for
+Federated Learning with Secure Aggregation", ICML. Every silo adds discrete Gaussian noise of
+`deviation` grid steps. At least `honest` silos whose noise the adversary does not know are in every
+sum that is opened, so that the sum has noise of at least `noise` times `clip`; with all silos there
+it has more. The grid follows from that: noise * clip / sqrt(honest) is `deviation` steps.
 
-What is added is whole numbers in the ring of the secure sum, before masking: `float32` carries numbers of grid steps
-below 2^22 exactly enough for the encoding, whose own step is the grid, to round them back to themselves.
+What is added is whole numbers in the ring of the secure sum, before masking: `float32` carries
+numbers of grid steps below 2^22 exactly enough for the encoding, whose own step is the grid, to
+round them back to themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from privacy.noise import SecretStream
 __all__ = ["PUBLIC", "Ring", "choose"]
 
 PUBLIC = "weight"  #: the one array that gets no noise: it is one for every silo
-_DEVIATIONS = (16384, 4096, 1024, 256, 64)  #: grid steps of a silo's noise, the finest that fits first
+#: grid steps of a silo's noise, the finest that fits first
+_DEVIATIONS = (16384, 4096, 1024, 256, 64)
 _MOST = 1 << 22
 
 
@@ -54,8 +57,8 @@ class Ring:
         return RingNoise(self.noise, parties * slack_of(coordinates, self.deviation))
 
     def clipped(self, vector: np.ndarray) -> np.ndarray:
-        """The vector in whole grid steps, its norm at most `radius`: rounding may not carry it beyond, so where it does
-        the vector is made a little shorter and rounded again.
+        """The vector in whole grid steps, its norm at most `radius`: rounding may not carry it
+        beyond, so where it does the vector is made a little shorter and rounded again.
         """
         x = vector.astype(np.float64) / self.grid
         x *= min(1.0, self.radius / max(float(np.linalg.norm(x)), 1e-300))
@@ -65,7 +68,9 @@ class Ring:
             whole = np.rint(x)
         return whole.astype(np.int64)
 
-    def noised(self, arrays: Mapping[str, np.ndarray], stream: SecretStream) -> dict[str, np.ndarray]:
+    def noised(
+        self, arrays: Mapping[str, np.ndarray], stream: SecretStream
+    ) -> dict[str, np.ndarray]:
         """All arrays of one sum, clipped together and noised; `weight` must be one and stays so."""
         private = {k: v for k, v in arrays.items() if k != PUBLIC}
         if PUBLIC in arrays and not (arrays[PUBLIC] == 1.0).all():
@@ -79,7 +84,9 @@ class Ring:
 
 
 def choose(clip: float, noise: float, honest: int, steps: int) -> Ring:
-    """The finest grid whose values, noise included, have room in an encoding with that many steps."""
+    """The finest grid whose values, noise included, have room in an encoding with that many
+    steps.
+    """
     for deviation in _DEVIATIONS:
         ring = Ring(clip, noise, honest, deviation)
         if ring.radius >= 16 and ring.radius + CUT * deviation < min(steps, _MOST):

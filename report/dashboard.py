@@ -1,8 +1,9 @@
 """`sottovoce watch RUN --dashboard`: the same in a browser on this machine, read-only.
 
-Listens on the loopback address alone and answers nobody who does not know the random token in its address; a page of
-another site cannot reach it by a name of its own either, since the Host header must be ours. It has one page and one
-table, and no way to change anything. The page asks for the table every second until the run has ended.
+Listens on the loopback address alone and answers nobody who does not know the random token in its
+address; a page of another site cannot reach it by a name of its own either, since the Host header
+must be ours. It has one page and one table, and no way to change anything. The page asks for the
+table every second until the run has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Dashboard:
             self._server = ThreadingHTTPServer((HOST, port), _handler(self))
         except OSError as e:
             where = f"{HOST}:{port} ({e.strerror})"
-            raise UserError(f"The dashboard cannot listen on {where}; give another --port.") from None
+            raise UserError(
+                f"The dashboard cannot listen on {where}; give another --port."
+            ) from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -53,7 +56,9 @@ class Dashboard:
         return f"http://{HOST}:{self.port}/{self.token}/"
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
-        """(type, content) of what is asked for; None: there is no such thing, or whoever asks may not know."""
+        """(type, content) of what is asked for; None: there is no such thing, or whoever asks may
+        not know.
+        """
         word, _, rest = path.removeprefix("/").partition("/")
         if not hmac.compare_digest(word.encode("utf-8", "replace"), self.token.encode()):
             return None
@@ -91,7 +96,9 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True  # what they wanted to send is not read
             self._send(405, "text/plain", b"read-only\n")
 
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_TRACE = do_CONNECT = _refuse
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_HEAD = do_TRACE = do_CONNECT = (
+            _refuse
+        )
 
         def _send(self, status: int, kind: str, content: bytes) -> None:
             self.send_response(status)
@@ -121,7 +128,13 @@ def _page(s: dict[str, Any]) -> str:
         node(
             "header",
             node("h1", f"{s['method']} on {s['corpus']}"),
-            node("p", "waiting for the first word of the run …", id="status", class_="lead", role="status"),
+            node(
+                "p",
+                "waiting for the first word of the run …",
+                id="status",
+                class_="lead",
+                role="status",
+            ),
             node("p", "", id="missing", class_="warning", role="alert", hidden=True),
         ),
         node(
@@ -129,7 +142,9 @@ def _page(s: dict[str, Any]) -> str:
             node(
                 "dl",
                 *(
-                    node("div", node("dt", name), node("dd", node("span", "–", class_="big", id=id_)))
+                    node(
+                        "div", node("dt", name), node("dd", node("span", "–", class_="big", id=id_))
+                    )
                     for name, id_ in (
                         ("rounds done", "done"),
                         ("dev metric", "dev"),
@@ -145,8 +160,22 @@ def _page(s: dict[str, Any]) -> str:
         node(
             "section",
             node("h2", "Rounds"),
-            node("div", class_="plot", id="metric", style="height:240px", role="img", aria_label="Metric by round"),
-            node("div", class_="plot", id="bytes", style="height:200px", role="img", aria_label="Bytes by round"),
+            node(
+                "div",
+                class_="plot",
+                id="metric",
+                style="height:240px",
+                role="img",
+                aria_label="Metric by round",
+            ),
+            node(
+                "div",
+                class_="plot",
+                id="bytes",
+                style="height:200px",
+                role="img",
+                aria_label="Bytes by round",
+            ),
             node(
                 "div",
                 node(
@@ -160,8 +189,18 @@ def _page(s: dict[str, Any]) -> str:
             ),
             aria_label="Rounds",
         ),
-        node("section", node("h2", "Silos"), node("ul", empty, id="silos", class_="silos"), aria_label="Silos"),
-        node("section", node("h2", "What happened"), node("ul", empty, id="notes"), aria_label="What happened"),
+        node(
+            "section",
+            node("h2", "Silos"),
+            node("ul", empty, id="silos", class_="silos"),
+            aria_label="Silos",
+        ),
+        node(
+            "section",
+            node("h2", "What happened"),
+            node("ul", empty, id="notes"),
+            aria_label="What happened",
+        ),
     )
     return page(f"live: {s['run']}", *body, script="live.js", connect="'self'")
 
@@ -170,7 +209,9 @@ def run_dashboard(run: Path, port: int, console: Console) -> int:
     """Until Ctrl-C. After the end of the run the page can still be opened."""
     dashboard = Dashboard(run, port)
     console.print(f"dashboard: {dashboard.address}", highlight=False, soft_wrap=True)
-    console.print("on this machine only; whoever has the address can read, nobody can write; Ctrl-C ends it")
+    console.print(
+        "on this machine only; whoever has the address can read, nobody can write; Ctrl-C ends it"
+    )
     told = False
     try:
         while True:

@@ -1,8 +1,10 @@
-"""`sottovoce export RUN`: a run's logs as CSV or Parquet tables, or as a run of TensorBoard or MLflow.
+"""`sottovoce export RUN`: a run's logs as CSV or Parquet tables, or as a run of TensorBoard or
+MLflow.
 
-A table is a file of the run, a row is a line of it: nothing is computed. Nested tables become columns with a dot in
-their name, lists become JSON. TensorBoard and MLflow get the rounds as curves and the summary as figures; both
-packages are optional (`pip install 'sottovoce[tensorboard]'`, `'sottovoce[mlflow]'`).
+A table is a file of the run, a row is a line of it: nothing is computed. Nested tables become
+columns with a dot in their name, lists become JSON. TensorBoard and MLflow get the rounds as curves
+and the summary as figures; both packages are optional (`pip install 'sottovoce[tensorboard]'`,
+`'sottovoce[mlflow]'`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from rich.console import Console
 from config.errors import UserError
 from report.files import RunFiles, read_run
 
-__all__ = ["export_csv", "export_mlflow", "export_parquet", "export_tensorboard", "run_export", "tables"]
+__all__ = [
+    "export_csv",
+    "export_mlflow",
+    "export_parquet",
+    "export_tensorboard",
+    "run_export",
+    "tables",
+]
 
 Row = dict[str, Any]
 
@@ -34,7 +43,9 @@ def tables(run: RunFiles) -> dict[str, list[Row]]:
         "events": run.events,
         "disclosures": run.disclosures["each_silo_sends"],
         "curve": [{"recall": x, "precision": y} for x, y in run.curve["points"]],
-        "settings": [{k: v for k, v in run.config.items() if k != "run"} | {"run": run.config.get("run", {})}],
+        "settings": [
+            {k: v for k, v in run.config.items() if k != "run"} | {"run": run.config.get("run", {})}
+        ],
     }
     if run.partition is not None:
         p = run.partition
@@ -98,7 +109,9 @@ def _typed(values: list[Any]) -> list[Any]:
     return values
 
 
-def _each(run: RunFiles, folder: Path, suffix: str, write: Callable[[Path, Sequence[Row]], None]) -> list[Path]:
+def _each(
+    run: RunFiles, folder: Path, suffix: str, write: Callable[[Path, Sequence[Row]], None]
+) -> list[Path]:
     made = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +124,8 @@ def _each(run: RunFiles, folder: Path, suffix: str, write: Callable[[Path, Seque
     return made
 
 
-# Other people's tools --------------------------------------------------------------------------------------------
+# Other people's tools
+# --------------------------------------------------------------------------------------------
 
 
 def _curves(run: RunFiles) -> Iterator[tuple[int, str, float]]:
@@ -130,7 +144,11 @@ def _curves(run: RunFiles) -> Iterator[tuple[int, str, float]]:
 
 def _figures(run: RunFiles) -> dict[str, float]:
     flat = _flat({k: v for k, v in run.summary.items() if k not in ("missed", "epsilon_by_silo")})
-    taken = {k: float(v) for k, v in flat.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    taken = {
+        k: float(v)
+        for k, v in flat.items()
+        if isinstance(v, int | float) and not isinstance(v, bool)
+    }
     return taken | {k: math.inf for k in ("epsilon", "epsilon_rdp") if flat.get(k) == "inf"}
 
 
@@ -142,14 +160,19 @@ def export_tensorboard(run: RunFiles, folder: Path) -> None:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError("TensorBoard is not installed; pip install 'sottovoce[tensorboard]' adds it.") from None
+        raise UserError(
+            "TensorBoard is not installed; pip install 'sottovoce[tensorboard]' adds it."
+        ) from None
     began = run.events[0]["time"] if run.events else None
     with SummaryWriter(str(folder)) as writer:
         for step, name, value in _curves(run):
             writer.add_scalar(name.replace(".", "/"), value, step, walltime=began)
         for name, value in _figures(run).items():
-            writer.add_scalar(f"summary/{name.replace('.', '/')}", value, len(run.rounds), walltime=began)
-        text = "\n".join(f"    {k} = {v}" for k, v in _settings(run).items())  # four spaces: shown as it is
+            writer.add_scalar(
+                f"summary/{name.replace('.', '/')}", value, len(run.rounds), walltime=began
+            )
+        # four spaces: shown as it is
+        text = "\n".join(f"    {k} = {v}" for k, v in _settings(run).items())
         writer.add_text("settings", text, walltime=began)
 
 
@@ -158,9 +181,13 @@ def export_mlflow(run: RunFiles, uri: str) -> str:
     try:
         import mlflow
     except ImportError:
-        raise UserError("MLflow is not installed; pip install 'sottovoce[mlflow]' adds it.") from None
+        raise UserError(
+            "MLflow is not installed; pip install 'sottovoce[mlflow]' adds it."
+        ) from None
     if ":" not in uri:
-        raise UserError(f'--mlflow takes the URI of a store, such as http://127.0.0.1:5000, not "{uri}".')
+        raise UserError(
+            f'--mlflow takes the URI of a store, such as http://127.0.0.1:5000, not "{uri}".'
+        )
     try:
         return _to_mlflow(run, mlflow.MlflowClient(tracking_uri=uri))
     except mlflow.exceptions.MlflowException as e:
@@ -171,18 +198,29 @@ def _to_mlflow(run: RunFiles, client: Any) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
     experiment = client.get_experiment_by_name("sottovoce")
-    number = experiment.experiment_id if experiment is not None else client.create_experiment("sottovoce")
+    number = (
+        experiment.experiment_id
+        if experiment is not None
+        else client.create_experiment("sottovoce")
+    )
     began = int(1000 * run.events[0]["time"]) if run.events else 0
     ended = int(1000 * run.events[-1]["time"]) if run.events else 0
     made = client.create_run(number, start_time=began, run_name=run.path.resolve().name).info.run_id
     curves = [Metric(_word(n), v, began, step) for step, n, v in _curves(run) if math.isfinite(v)]
-    figures = [Metric(f"summary.{_word(n)}", v, ended, 0) for n, v in _figures(run).items() if math.isfinite(v)]
+    figures = [
+        Metric(f"summary.{_word(n)}", v, ended, 0)
+        for n, v in _figures(run).items()
+        if math.isfinite(v)
+    ]
     params = [Param(_word(k), v[:6000]) for k, v in _settings(run).items()]
     for at in range(0, len(curves) + len(figures), 900):  # a server takes a thousand at once
         client.log_batch(made, metrics=[*curves, *figures][at : at + 900])
     for at in range(0, len(params), 90):
         client.log_batch(made, params=params[at : at + 90])
-    tags = [RunTag("epsilon", str(run.summary["epsilon"])), RunTag("masked", str(run.summary["masked"]))]
+    tags = [
+        RunTag("epsilon", str(run.summary["epsilon"])),
+        RunTag("masked", str(run.summary["masked"])),
+    ]
     client.log_batch(made, tags=tags)
     client.set_terminated(made, end_time=ended)
     return str(made)
@@ -193,9 +231,13 @@ def _word(name: str) -> str:
     return "".join(c if c.isalnum() or c in "_-. /" else "_" for c in name)
 
 
-def run_export(run: Path, csv_: str, parquet: str, tensorboard: str, mlflow: str, console: Console) -> int:
+def run_export(
+    run: Path, csv_: str, parquet: str, tensorboard: str, mlflow: str, console: Console
+) -> int:
     if not (csv_ or parquet or tensorboard or mlflow):
-        raise UserError("Say where to: --csv FOLDER, --parquet FOLDER, --tensorboard FOLDER or --mlflow URI.")
+        raise UserError(
+            "Say where to: --csv FOLDER, --parquet FOLDER, --tensorboard FOLDER or --mlflow URI."
+        )
     files = read_run(run)
     for folder, write in ((csv_, export_csv), (parquet, export_parquet)):
         if folder:
@@ -205,5 +247,7 @@ def run_export(run: Path, csv_: str, parquet: str, tensorboard: str, mlflow: str
         export_tensorboard(files, Path(tensorboard))
         console.print(f"TensorBoard: {tensorboard}", highlight=False, soft_wrap=True)
     if mlflow:
-        console.print(f"MLflow run {export_mlflow(files, mlflow)}: {mlflow}", highlight=False, soft_wrap=True)
+        console.print(
+            f"MLflow run {export_mlflow(files, mlflow)}: {mlflow}", highlight=False, soft_wrap=True
+        )
     return 0

@@ -33,12 +33,16 @@ class RunFiles:
 
     @property
     def on_the_wire(self) -> bool:
-        """Whether bytes crossed a wire: in one process none did, and the arrays as coded are all there is."""
+        """Whether bytes crossed a wire: in one process none did, and the arrays as coded are all
+        there is.
+        """
         return bool(self.traffic)
 
 
 def read_run(run: Path) -> RunFiles:
-    """The files of a finished run; a sentence naming the file when one is missing or is not what it should be."""
+    """The files of a finished run; a sentence naming the file when one is missing or is not what it
+    should be.
+    """
     if not (run / "summary.json").is_file():
         raise UserError(f'"{run}" has no summary.json: it is not a finished run.')
 
@@ -65,6 +69,8 @@ def read_run(run: Path) -> RunFiles:
             plan=optional("plan.json"),
         )
     except OSError as e:
-        raise UserError(f'"{e.filename}" cannot be read ({e.strerror}); the run folder is not whole.') from None
+        raise UserError(
+            f'"{e.filename}" cannot be read ({e.strerror}); the run folder is not whole.'
+        ) from None
     except ValueError as e:
         raise UserError(f'A file of the run "{run}" is damaged: {e}.') from None

@@ -1,6 +1,8 @@
-"""A run as it goes, put together from its files alone: whoever may read the folder can follow it, from anywhere.
+"""A run as it goes, put together from its files alone: whoever may read the folder can follow it,
+from anywhere.
 
-Reads config.toml once and events.jsonl and rounds.jsonl as they grow. Says nothing that they do not say.
+Reads config.toml once and events.jsonl and rounds.jsonl as they grow. Says nothing that they do not
+say.
 """
 
 from __future__ import annotations
@@ -63,13 +65,16 @@ class LiveRun:
         return self._status in ENDED
 
     def _launcher_gone(self) -> bool:
-        """Whether the process that started the run is dead; only where it ran on this machine and said who it is."""
+        """Whether the process that started the run is dead; only where it ran on this machine and
+        said who it is.
+        """
         table = self.path / "processes.json"
         try:
             if table.stat().st_mtime < self._listening:  # of an earlier process of this run
                 return False
             said = json.loads(table.read_text("utf-8"))
-            if said.get("host") != platform.node():  # a folder that machines share: its processes are not ours to see
+            # a folder that machines share: its processes are not ours to see
+            if said.get("host") != platform.node():
                 return False
             pid = said["launcher"]
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -125,7 +130,9 @@ class LiveRun:
             self._note(f"round {e['round'] + 1}: privacy budgets are spent")
         elif kind == "round-done":
             missed = f", missed by {', '.join(e['missed'])}" if e["missed"] else ""
-            self._note(f"round {e['round'] + 1} of {self.rounds}: dev {e['dev']:.4f}, {e['seconds']:.1f} s{missed}")
+            self._note(
+                f"round {e['round'] + 1} of {self.rounds}: dev {e['dev']:.4f}, {e['seconds']:.1f} s{missed}"
+            )
         elif kind in ("finished", "interrupted", "failed"):
             self._status, self._why = kind, e.get("why", "")
             self._note(f"the run failed: {self._why}" if kind == "failed" else f"the run is {kind}")

@@ -1,6 +1,8 @@
-"""What a person sees while a run goes on. It only reads events.jsonl, so any run can be followed by anybody.
+"""What a person sees while a run goes on. It only reads events.jsonl, so any run can be followed by
+anybody.
 
-On a terminal: a bar over the rounds, who is computing, bytes, metric, time left. Elsewhere: one plain line a round.
+On a terminal: a bar over the rounds, who is computing, bytes, metric, time left. Elsewhere: one
+plain line a round.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ def human_bytes(n: float) -> str:
 
 class Follower:
     def __init__(self, run: Path, console: Console, rounds: int, metric: str) -> None:
-        self._path, self._console, self._rounds, self._metric = run / "events.jsonl", console, rounds, metric
+        self._path, self._console, self._rounds, self._metric = (
+            run / "events.jsonl",
+            console,
+            rounds,
+            metric,
+        )
         self._at = self._path.stat().st_size if self._path.exists() else 0
         self._rest = b""
         self._began = time.monotonic()
@@ -38,13 +45,19 @@ class Follower:
         self._live: Live | None = None
         if console.is_terminal:
             self._bar = Progress(
-                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), console=console
+                TextColumn("round"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TimeElapsedColumn(),
+                console=console,
             )
             self._task = self._bar.add_task("rounds", total=rounds)
 
     def started(self, pids: list[int]) -> None:
         if self._console.is_terminal:
-            self._live = Live(self._picture(), console=self._console, auto_refresh=False, transient=True)
+            self._live = Live(
+                self._picture(), console=self._console, auto_refresh=False, transient=True
+            )
             self._live.start()
 
     def catch_up(self) -> None:
@@ -87,7 +100,9 @@ class Follower:
                 )
         elif kind == "lost" and e["silo"] not in self._lost:
             self._lost[e["silo"]] = e["round"]
-            self._say(f"{e['silo']} was lost in round {e['round'] + 1}; the round goes on without it")
+            self._say(
+                f"{e['silo']} was lost in round {e['round'] + 1}; the round goes on without it"
+            )
         elif kind in ("refused", "refused-by-silo"):
             self._say(f"refused ({e['attack']}): {e['silo']}: {e['detail']}")
         elif kind == "sum-failed":
@@ -96,14 +111,21 @@ class Follower:
             self._say(f"starting without {', '.join(e['silos'])}")
 
     def _say(self, text: str) -> None:
-        (self._live.console if self._live is not None else self._console).print(text, highlight=False)
+        (self._live.console if self._live is not None else self._console).print(
+            text, highlight=False
+        )
 
     def _picture(self) -> Group:
         self._bar.update(self._task, completed=self._done)
         elapsed, here = time.monotonic() - self._began, self._done - (self._first or 0)
-        left = f", about {elapsed / here * (self._rounds - self._done):.0f} s left" if here > 0 else ""
+        left = (
+            f", about {elapsed / here * (self._rounds - self._done):.0f} s left" if here > 0 else ""
+        )
         value = f", dev {self._metric} {self._value:.4f}" if self._done else ""
         busy = ", ".join(self._computing) or "nobody"
         return Group(
-            self._bar, Text(f"computing: {busy}; {human_bytes(self._bytes)} uploaded{value}{left}", style="dim")
+            self._bar,
+            Text(
+                f"computing: {busy}; {human_bytes(self._bytes)} uploaded{value}{left}", style="dim"
+            ),
         )

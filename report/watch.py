@@ -1,4 +1,6 @@
-"""`sottovoce watch RUN`: follow a run in the terminal; elsewhere than on a terminal, a plain line for what happens."""
+"""`sottovoce watch RUN`: follow a run in the terminal; elsewhere than on a terminal, a plain line
+for what happens.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,19 @@ __all__ = ["closing", "run_watch"]
 _PAUSE = 0.5
 _ROUNDS = 8  #: the last rounds shown
 _SINGLE = 24  #: up to so many silos stand by name
-_STYLES = {"computing": "bold cyan", "answered": "green", "lost": "bold red", "out": "red", "absent": "red"}
+_STYLES = {
+    "computing": "bold cyan",
+    "answered": "green",
+    "lost": "bold red",
+    "out": "red",
+    "absent": "red",
+}
 
 
 def run_watch(run: Path, console: Console) -> int:
-    """Until the run ends, however it ends, or Ctrl-C. Returns 0: what became of the run is said, not ours to judge."""
+    """Until the run ends, however it ends, or Ctrl-C. Returns 0: what became of the run is said,
+    not ours to judge.
+    """
     live = LiveRun(run)
     try:
         if console.is_terminal:
@@ -59,28 +69,42 @@ def closing(s: dict[str, Any]) -> str:
         "gone": f"The run ended: {s['why']}.",
     }.get(s["status"], "The run goes on.")
     if s["test"]:
-        said += f" Test {s['metric']} {s['test']['value']:.4f}, {duration(s['test']['wall_seconds'])}."
+        said += (
+            f" Test {s['metric']} {s['test']['value']:.4f}, {duration(s['test']['wall_seconds'])}."
+        )
     return said
 
 
 def _picture(s: dict[str, Any]) -> Group:
     done = len(s["done"])
-    head = Text.assemble((s["method"], "bold"), f" on {s['corpus']}, {len(s['silos'])} silos, {s['run']}")
+    head = Text.assemble(
+        (s["method"], "bold"), f" on {s['corpus']}, {len(s['silos'])} silos, {s['run']}"
+    )
     if not s["masked"]:
         head.append("  NOTHING IS MASKED", "bold red")
     left = f", about {duration(s['seconds_left'])} left" if s["seconds_left"] is not None else ""
     value = f"dev {s['metric']} {s['done'][-1]['dev']:.4f}, " if done else ""
     line = f"{s['status']}: round {done} of {s['rounds']} done, {value}"
     line += f"{human_bytes(s['up'])} up, {human_bytes(s['down'])} down{left}"
-    return Group(head, ProgressBar(total=max(1, s["rounds"]), completed=done), Text(line), _silos(s), _rounds(s))
+    return Group(
+        head,
+        ProgressBar(total=max(1, s["rounds"]), completed=done),
+        Text(line),
+        _silos(s),
+        _rounds(s),
+    )
 
 
 def _silos(s: dict[str, Any]) -> Text:
     if len(s["silos"]) <= _SINGLE:
-        parts = [(f"{x['name']} {x['state']}  ", _STYLES.get(x["state"], "dim")) for x in s["silos"]]
+        parts = [
+            (f"{x['name']} {x['state']}  ", _STYLES.get(x["state"], "dim")) for x in s["silos"]
+        ]
         return Text.assemble(*parts)
     counts = Counter(x["state"] for x in s["silos"])
-    return Text.assemble(*((f"{n} {state}  ", _STYLES.get(state, "dim")) for state, n in counts.most_common()))
+    return Text.assemble(
+        *((f"{n} {state}  ", _STYLES.get(state, "dim")) for state, n in counts.most_common())
+    )
 
 
 def _rounds(s: dict[str, Any]) -> Table:

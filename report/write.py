@@ -39,7 +39,10 @@ def _markdown(run: RunFiles) -> str:
         f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
         *(f"> **{w}**\n" for w in warnings(s)),
         f"{lead(run)}\n",
-        "".join(f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more) for name, said, more in plain(run)),
+        "".join(
+            f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more)
+            for name, said, more in plain(run)
+        ),
         _answer(run),
         _rounds(run),
         _missed(s),
@@ -54,19 +57,35 @@ def _markdown(run: RunFiles) -> str:
 
 def _answer(run: RunFiles) -> str:
     s = run.summary
-    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']} at delta {s['delta']}"
+    epsilon = (
+        f"infinite ({why_infinite(s)})"
+        if s["epsilon"] == "inf"
+        else f"{s['epsilon']} at delta {s['delta']}"
+    )
     figures = ", ".join(f"{k} {v:.4f}" for k, v in s["figures"].items())
     rows = [
-        (f"test {s['metric']}", f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)"),
-        *([("the same before the first round", f"{s['before_value']:.4f}")] if "before_value" in s else []),
+        (
+            f"test {s['metric']}",
+            f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)",
+        ),
+        *(
+            [("the same before the first round", f"{s['before_value']:.4f}")]
+            if "before_value" in s
+            else []
+        ),
         ("other figures", figures or "none"),
         *_target(s),
         ("message per silo and round", _message(s)),
         ("epsilon", epsilon),
         ("wall time", f"{s['wall_seconds']:.1f} s"),
-        ("peak memory", f"{s['peak_rss_mb']:.0f} MB, shared pages once" if s["peak_rss_mb"] else "not measured"),
+        (
+            "peak memory",
+            f"{s['peak_rss_mb']:.0f} MB, shared pages once" if s["peak_rss_mb"] else "not measured",
+        ),
     ]
-    rows += [(name.lower(), html.unescape(re.sub("<[^>]*>", "", words))) for name, words in facts(run)]
+    rows += [
+        (name.lower(), html.unescape(re.sub("<[^>]*>", "", words))) for name, words in facts(run)
+    ]
     return _table(("", ""), rows)
 
 
@@ -79,7 +98,10 @@ def _target(s: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _message(s: dict[str, Any]) -> str:
-    up, down = human_bytes(s["arrays_up_per_silo_round"]), human_bytes(s["arrays_down_per_silo_round"])
+    up, down = (
+        human_bytes(s["arrays_up_per_silo_round"]),
+        human_bytes(s["arrays_down_per_silo_round"]),
+    )
     return f"{up} up, {down} down (the arrays as coded, without framing and keys)"
 
 
@@ -95,7 +117,14 @@ def _rounds(run: RunFiles) -> str:
         )
         for r, up, down in zip(run.rounds, round_bytes(run, "up"), round_bytes(run, "down"))
     ]
-    head = ("round", "survivors", f"dev {run.summary['metric']}", "seconds", "all silos up", "all silos down")
+    head = (
+        "round",
+        "survivors",
+        f"dev {run.summary['metric']}",
+        "seconds",
+        "all silos up",
+        "all silos down",
+    )
     return "## Rounds\n\n" + _table(head, rows)
 
 
@@ -113,9 +142,14 @@ def _bytes(run: RunFiles) -> str:
         entry[0] += t["messages"]
         entry[1] += t["payload_bytes"]
         entry[2] += t["wire_bytes"]
-    rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in sorted(sums.items(), key=_heaviest)]
+    rows = [
+        (*key, f"{n}", human_bytes(p), human_bytes(w))
+        for key, (n, p, w) in sorted(sums.items(), key=_heaviest)
+    ]
     head = ("direction", "message", "channel", "messages", "payload", "on the wire")
-    return f"## What it cost in bytes\n\n{total_words(run)}\n\n" + (_table(head, rows) if rows else "")
+    return f"## What it cost in bytes\n\n{total_words(run)}\n\n" + (
+        _table(head, rows) if rows else ""
+    )
 
 
 def _heaviest(item: tuple[Any, list[int]]) -> int:
@@ -144,7 +178,11 @@ def _partition(p: dict[str, Any] | None) -> str:
 
 def _plan(run: RunFiles) -> str:
     rows = plan_rows(run)
-    return "## Plan and fact\n\n" + _table(("", "planned", "measured", "difference"), rows) if rows else ""
+    return (
+        "## Plan and fact\n\n" + _table(("", "planned", "measured", "difference"), rows)
+        if rows
+        else ""
+    )
 
 
 def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
@@ -158,4 +196,9 @@ def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(c.replace("|", "\\|") for c in r) + " |" for r in rows]) + "\n"
+    return (
+        "\n".join(
+            lines + ["| " + " | ".join(c.replace("|", "\\|") for c in r) + " |" for r in rows]
+        )
+        + "\n"
+    )

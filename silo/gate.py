@@ -1,7 +1,8 @@
-"""Where a silo computes: the silo half of a method, on its own data, with its own memory, and the gate on the way out.
+"""Where a silo computes: the silo half of a method, on its own data, with its own memory, and the
+gate on the way out.
 
-Nothing leaves the desk that the method did not declare, in the channel and shape it declared: `_check` refuses it,
-whatever the method's code put into its answer.
+Nothing leaves the desk that the method did not declare, in the channel and shape it declared:
+`_check` refuses it, whatever the method's code put into its answer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _LARGEST = 1e3  #: of a number received under DP=record
 
 @dataclass(frozen=True)
 class MemoryFile:
-    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never half there.
+    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never
+    half there.
 
     They are of one study: another may promise privacy to what this one left in the clear.
     """
@@ -55,19 +57,24 @@ class MemoryFile:
 
 
 class Desk:
-    def __init__(self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None
+    ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
         self._view = replace(view, memory=dict(memory.read()))
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_ring: Ring | None = None
-        self._carried: dict[int, Mapping[str, Any]] = {}  # exchange -> what its answer left for later ones
+        # exchange -> what its answer left for later ones
+        self._carried: dict[int, Mapping[str, Any]] = {}
         self._charged: list[dict[str, Any]] = []
 
     def exchange(self, index: int) -> Exchange:
         if not 0 <= index < len(self._method.exchanges):
-            raise Refusal("undeclared-upload", f"{self._method.name} has no exchange number {index}")
+            raise Refusal(
+                "undeclared-upload", f"{self._method.name} has no exchange number {index}"
+            )
         return self._method.exchanges[index]
 
     def caps(self, index: int, encoding: Encoding) -> list[float]:
@@ -77,8 +84,11 @@ class Desk:
             return list(ring.agreed_ranges(settings, self._method, exchange, encoding))
         return [s.cap for s in exchange.masked.values()]
 
-    def answer(self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None) -> Answer:
-        """Compute, check, remember. Asked again for the same payload (a sum that failed), it answers the same.
+    def answer(
+        self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None
+    ) -> Answer:
+        """Compute, check, remember. Asked again for the same payload (a sum that failed), it
+        answers the same.
 
         `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
         """
@@ -89,7 +99,10 @@ class Desk:
             noise = ring.check(settings, self._method, exchange, encoding, len(heard.cohort))
         if self._last is not None and self._last[0] == key:
             if noise != self._last_ring:
-                raise Refusal("tiny-sum", f"{exchange.name}: its noise was made for a sum over another number of silos")
+                raise Refusal(
+                    "tiny-sum",
+                    f"{exchange.name}: its noise was made for a sum over another number of silos",
+                )
             return self._last[1]
 
         def spend(what: str, event: Event) -> None:
@@ -99,10 +112,12 @@ class Desk:
             _check_bounded(heard)
         if noise is not None and encoding is not None:
             spend("noisy sum", ring.charge_of(noise, exchange, encoding))
-        # An exchange stands on those before it, also when it is asked for again after later ones: a coordinator that
-        # crashed may begin the round anew, and must get the same answer.
+        # An exchange stands on those before it, also when it is asked for again after later ones: a
+        # coordinator that crashed may begin the round anew, and must get the same answer.
         self._carried = {k: v for k, v in self._carried.items() if k < index}
-        carry = {name: value for k in sorted(self._carried) for name, value in self._carried[k].items()}
+        carry = {
+            name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
+        }
         answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
         if settings.dp != "off":
             answer = replace(answer, masked=_finite(answer.masked))
@@ -125,7 +140,9 @@ class Desk:
         return answer
 
     def charged(self) -> list[dict[str, Any]]:
-        """What the ledger was charged for the last answer; the same again when it is asked for again."""
+        """What the ledger was charged for the last answer; the same again when it is asked for
+        again.
+        """
         return self._charged
 
     def end_round(self) -> None:
@@ -134,9 +151,9 @@ class Desk:
 
 
 def _check_bounded(heard: Heard) -> None:
-    """Before any record is looked at. A model of numbers near float32's end overflows where other records of a batch
-    have their padding, or rounds as they do, so that one record decides whether others count. None that was trained
-    comes near this.
+    """Before any record is looked at. A model of numbers near float32's end overflows where other
+    records of a batch have their padding, or rounds as they do, so that one record decides whether
+    others count. None that was trained comes near this.
     """
     for name, array in (*heard.common.items(), *heard.private.items()):
         if array.dtype.kind == "f" and not (np.abs(array) <= _LARGEST).all():
@@ -148,10 +165,14 @@ def _check_bounded(heard: Heard) -> None:
 
 
 def _finite(arrays: Arrays) -> Arrays:
-    """Nothing in place of what is no number: to refuse then would tell of the data what no noise covers."""
+    """Nothing in place of what is no number: to refuse then would tell of the data what no noise
+    covers.
+    """
     if all(np.isfinite(a).all() for a in arrays.values()):
         return arrays
-    log.warning("what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead")
+    log.warning(
+        "what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead"
+    )
     return {k: a if k == "weight" else np.zeros_like(a) for k, a in arrays.items()}
 
 
@@ -163,10 +184,15 @@ def _check(exchange: Exchange, answer: Answer) -> None:
     ):
         if list(arrays) != list(declared):
             odd = sorted(set(arrays) ^ set(declared)) or list(arrays)
-            raise Refusal("undeclared-upload", f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}")
+            raise Refusal(
+                "undeclared-upload",
+                f"{exchange.name}: {channel} arrays differ from the declared: {odd[:3]}",
+            )
         for name, array in arrays.items():
             if (name.split("/")[0], channel) not in covered:
-                raise Refusal("undeclared-upload", f"{exchange.name}: no disclosure covers {channel} {name}")
+                raise Refusal(
+                    "undeclared-upload", f"{exchange.name}: no disclosure covers {channel} {name}"
+                )
             spec = declared[name]
             fits = len(array.shape) == len(spec.shape) and all(
                 want is None or want == got for want, got in zip(spec.shape, array.shape)
@@ -178,4 +204,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
                 what = "holds NaN or infinity: training diverged, lower LR"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
             if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
-                raise Refusal("weight-hog", f"{exchange.name}: a weight that is not between nothing and the agreed cap")
+                raise Refusal(
+                    "weight-hog",
+                    f"{exchange.name}: a weight that is not between nothing and the agreed cap",
+                )

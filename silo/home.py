@@ -1,7 +1,8 @@
 """A silo's own folder: its keys, the roster it pinned, and what it must remember.
 
-Beside what `wire.keyring` keeps there: `journal.jsonl` (sums and releases), `ledger.jsonl` (privacy), `consents.jsonl`
-(studies that its operator agreed to), `memory.safetensors` (what a method remembers between rounds).
+Beside what `wire.keyring` keeps there: `journal.jsonl` (sums and releases), `ledger.jsonl`
+(privacy), `consents.jsonl` (studies that its operator agreed to), `memory.safetensors` (what a
+method remembers between rounds).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Home:
         except RosterRefused as e:
             raise UserError(f"{self.path}: {e}.") from None
         if ring.card.role != "silo":
-            raise UserError(f"{self.path} has the keys of a {ring.card.role}; a silo needs keys of its own.")
+            raise UserError(
+                f"{self.path} has the keys of a {ring.card.role}; a silo needs keys of its own."
+            )
         return ring
 
     @cached_property
@@ -79,13 +82,25 @@ class Home:
         try:
             return any(json.loads(line)["study"] == study for line in lines)
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path} is damaged; it says which studies this silo agreed to.") from None
+            raise UserError(
+                f"{path} is damaged; it says which studies this silo agreed to."
+            ) from None
 
     def agree(self, study: str, title: str, how: str) -> None:
         """On disk before the silo dials: what was agreed to, when, and how (asked, or --accept)."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = json.dumps({"time": when, "study": study, "title": title, "how": how, "roster": self.roster.version})
-        handle = os.open(self.path / "consents.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        line = json.dumps(
+            {
+                "time": when,
+                "study": study,
+                "title": title,
+                "how": how,
+                "roster": self.roster.version,
+            }
+        )
+        handle = os.open(
+            self.path / "consents.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+        )
         try:
             os.write(handle, line.encode() + b"\n")
             os.fsync(handle)

@@ -1,8 +1,10 @@
-"""What a silo must not forget, whatever happens to its machine: an append-only file, synced before it answers.
+"""What a silo must not forget, whatever happens to its machine: an append-only file, synced before
+it answers.
 
-The secure sum writes here the number of each sum before it joins it and each release of shares before it is sent
-(crypto.sum.silo says why). One JSON pair per line; the last line for a key counts. A line cut short by a crash was
-never acted on, because `put` returns only after the disk has it.
+The secure sum writes here the number of each sum before it joins it and each release of shares
+before it is sent (crypto.sum.silo says why). One JSON pair per line; the last line for a key
+counts. A line cut short by a crash was never acted on, because `put` returns only after the disk
+has it.
 """
 
 from __future__ import annotations

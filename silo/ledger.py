@@ -1,11 +1,14 @@
-"""What this silo's records were charged, on the silo's own disk: append-only, and synced before anything is sent.
+"""What this silo's records were charged, on the silo's own disk: append-only, and synced before
+anything is sent.
 
-One JSON line per event. `charge` returns only when the disk has the line, and only then may what it pays for leave; so
-a kill at any point leaves the ledger at or above what left, never below. A last line cut short was never acted on and
-is dropped; any other line that cannot be read stops the silo, because what cannot be read cannot be charged.
+One JSON line per event. `charge` returns only when the disk has the line, and only then may what it
+pays for leave; so a kill at any point leaves the ledger at or above what left, never below. A last
+line cut short was never acted on and is dropped; any other line that cannot be read stops the silo,
+because what cannot be read cannot be charged.
 
-Events stay in the file, and count, for as long as the file is there: a second run on the same data starts where the
-first one ended. An operator whose silo has entirely new records gives it a new file.
+Events stay in the file, and count, for as long as the file is there: a second run on the same data
+starts where the first one ended. An operator whose silo has entirely new records gives it a new
+file.
 """
 
 from __future__ import annotations
@@ -23,7 +26,16 @@ from typing import Any
 from config.errors import UserError
 from config.settings import Settings
 from privacy.accountant import Total, total
-from privacy.events import DpSgd, Event, Gaussian, NonPrivate, Unit, UnknownEvent, from_record, to_record
+from privacy.events import (
+    DpSgd,
+    Event,
+    Gaussian,
+    NonPrivate,
+    Unit,
+    UnknownEvent,
+    from_record,
+    to_record,
+)
 
 __all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
 
@@ -33,7 +45,8 @@ log = logging.getLogger("silo")
 class BudgetSpent(Exception):
     """The next release would take this silo over its budget: it refuses, and stays out."""
 
-    attack = "budget-spent"  #: the name the refusal travels under; nobody need have attacked anybody
+    #: the name the refusal travels under; nobody need have attacked anybody
+    attack = "budget-spent"
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -61,10 +74,16 @@ class Ledger:
     """`path` None: kept in memory only, for a desk without a disk (tests)."""
 
     def __init__(
-        self, path: Path | None, budget: Budget, data: str = "", same_data: bool = False, records: str = ""
+        self,
+        path: Path | None,
+        budget: Budget,
+        data: str = "",
+        same_data: bool = False,
+        records: str = "",
     ) -> None:
-        """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of counting on.
-        `records`: what one record is, in a word; costs of sentences and costs of bags cannot be added.
+        """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of
+        counting on. `records`: what one record is, in a word; costs of sentences and costs of bags
+        cannot be added.
         """
         self._budget, self._data, self._path, self._records = budget, data, path, records
         self._events: list[Event] = []
@@ -84,9 +103,13 @@ class Ledger:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"The privacy ledger {path} is in use by another process; end that one first.") from None
+            raise UserError(
+                f"The privacy ledger {path} is in use by another process; end that one first."
+            ) from None
         except OSError as e:
-            raise UserError(f"The privacy ledger {path} cannot be opened ({e.strerror}); without it, no run.") from None
+            raise UserError(
+                f"The privacy ledger {path} cannot be opened ({e.strerror}); without it, no run."
+            ) from None
         text, good = path.read_bytes(), 0
         for number, line in enumerate(text.splitlines(keepends=True), 1):
             if not line.endswith(b"\n"):  # cut short by a crash: `charge` had not returned
@@ -98,7 +121,9 @@ class Ledger:
                 other, records = entry["data"] != self._data, str(entry.get("records", ""))
             except (ValueError, KeyError, TypeError) as e:
                 what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
-                raise UserError(f"{path}, line {number}: {what}; what cannot be read cannot be charged.") from None
+                raise UserError(
+                    f"{path}, line {number}: {what}; what cannot be read cannot be charged."
+                ) from None
             if other and same_data:
                 raise UserError(
                     f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
@@ -114,7 +139,9 @@ class Ledger:
         os.close(folder)
 
     def _same_records(self, path: Path, event: Event, records: str) -> None:
-        """A noisy sum protects the whole silo, and so whatever a record is; DP-SGD protects what it sampled."""
+        """A noisy sum protects the whole silo, and so whatever a record is; DP-SGD protects what it
+        sampled.
+        """
         if not isinstance(event, (DpSgd, Gaussian)) or "silo" in (records, self._records):
             return
         if records and self._records and records != self._records:
@@ -139,16 +166,27 @@ class Ledger:
             self._stopped = self._why(disclosure, event, after)
             log.error("refused (%s): %s", BudgetSpent.attack, self._stopped)
             raise BudgetSpent(self._stopped)
-        entry: dict[str, Any] = {"data": self._data, "records": self._records, "round": round, "exchange": exchange}
+        entry: dict[str, Any] = {
+            "data": self._data,
+            "records": self._records,
+            "round": round,
+            "exchange": exchange,
+        }
         entry |= {"disclosure": disclosure}
-        entry |= {"event": to_record(event), "epsilon_after": shown(after.epsilon), "delta": after.delta}
+        entry |= {
+            "event": to_record(event),
+            "epsilon_after": shown(after.epsilon),
+            "delta": after.delta,
+        }
         if self._file is not None:
             line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
             at = os.lseek(self._file, 0, os.SEEK_CUR)
             if os.write(self._file, line) != len(line):
                 os.ftruncate(self._file, at)
                 os.lseek(self._file, at, os.SEEK_SET)
-                raise OSError(f"the privacy ledger {self._path} could not be written; is the disk full?")
+                raise OSError(
+                    f"the privacy ledger {self._path} could not be written; is the disk full?"
+                )
             os.fsync(self._file)
         self._events.append(event)
         self._charged.append(
@@ -173,7 +211,9 @@ class Ledger:
         return f"with {disclosure} epsilon would be {after.epsilon:.4g}, above {budget} (now {before.epsilon:.4g})"
 
     def drain(self) -> list[dict[str, Any]]:
-        """What was charged since the last call, for the coordinator's privacy.jsonl and the operator."""
+        """What was charged since the last call, for the coordinator's privacy.jsonl and the
+        operator.
+        """
         taken, self._charged = self._charged, []
         return taken
 

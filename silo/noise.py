@@ -1,8 +1,10 @@
-"""DP=silo at the silo: what its share of a sum's noise must be, whether the sum asked for keeps the promise, the noise.
+"""DP=silo at the silo: what its share of a sum's noise must be, whether the sum asked for keeps the
+promise, the noise.
 
-A silo does not believe the coordinator: it computes from its own settings which grid the sum must have and how many
-honest silos' noise every opened sum holds, and refuses a sum in which either is less. The secure sum itself opens
-nothing over fewer survivors than it counted on (crypto.sum.graph: check_survivors).
+A silo does not believe the coordinator: it computes from its own settings which grid the sum must
+have and how many honest silos' noise every opened sum holds, and refuses a sum in which either is
+less. The secure sum itself opens nothing over fewer survivors than it counted on (crypto.sum.graph:
+check_survivors).
 """
 
 from __future__ import annotations
@@ -31,21 +33,38 @@ def _agreed(settings: Settings, method: Method, encoding: Encoding) -> Ring:
     return ring_of(settings, method, _honest(settings, encoding.parties), encoding.steps)
 
 
-def agreed_ranges(settings: Settings, method: Method, exchange: Exchange, encoding: Encoding) -> tuple[float, ...]:
+def agreed_ranges(
+    settings: Settings, method: Method, exchange: Exchange, encoding: Encoding
+) -> tuple[float, ...]:
     return ranges_of(_agreed(settings, method, encoding), exchange, encoding.steps)
 
 
-def check(settings: Settings, method: Method, exchange: Exchange, encoding: Encoding | None, silos: int) -> Ring:
-    """The ring of this sum, if the encoding is the agreed one and a sum over `silos` keeps the promise."""
+def check(
+    settings: Settings, method: Method, exchange: Exchange, encoding: Encoding | None, silos: int
+) -> Ring:
+    """The ring of this sum, if the encoding is the agreed one and a sum over `silos` keeps the
+    promise.
+    """
     if encoding is None:
-        raise Refusal("channel-downgrade", f"{exchange.name} is noised within a sum and was asked for without one")
+        raise Refusal(
+            "channel-downgrade",
+            f"{exchange.name} is noised within a sum and was asked for without one",
+        )
     ring = _agreed(settings, method, encoding)
     if encoding.ranges != ranges_of(ring, exchange, encoding.steps):
-        raise Refusal("range-widening", f"{exchange.name}: the sum is not on the grid that DP=silo needs")
+        raise Refusal(
+            "range-widening", f"{exchange.name}: the sum is not on the grid that DP=silo needs"
+        )
     if encoding.rounding != "nearest" or encoding.rotate:
-        raise Refusal("range-widening", f"{exchange.name}: DP=silo needs the grid as it is, not rounded or rotated")
+        raise Refusal(
+            "range-widening",
+            f"{exchange.name}: DP=silo needs the grid as it is, not rounded or rotated",
+        )
     if _honest(settings, silos) < ring.honest:
-        raise Refusal("tiny-sum", f"{silos} silos may leave fewer than {ring.honest} honest ones' noise in the sum")
+        raise Refusal(
+            "tiny-sum",
+            f"{silos} silos may leave fewer than {ring.honest} honest ones' noise in the sum",
+        )
     return ring
 
 

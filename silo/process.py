@@ -1,4 +1,6 @@
-"""A silo as a process: one socket, one loop around `silo.session`, its keys, its journal, its log."""
+"""A silo as a process: one socket, one loop around `silo.session`, its keys, its journal, its
+log.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,11 @@ from wire.prometheus import MetricsServer, address_of
 
 __all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
 
-AGAIN = 75  #: the coordinator stopped before the study was finished: whoever watches this process starts it again
-_BROADCAST_LIMIT = 4 << 30  #: the most a coordinator may ask this silo to hold: a model of 1 G parameters
+#: the coordinator stopped before the study was finished: whoever watches this process starts it
+#: again
+AGAIN = 75
+#: the most a coordinator may ask this silo to hold: a model of 1 G parameters
+_BROADCAST_LIMIT = 4 << 30
 
 NOTHING: Mapping[str, str] = {}
 
@@ -47,34 +52,58 @@ log = logging.getLogger("silo")
 
 
 def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
-    """What silo and coordinator must agree on before the first round. Where a run is kept is nobody's business.
+    """What silo and coordinator must agree on before the first round. Where a run is kept is
+    nobody's business.
 
-    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: the encoder is compared by its
-    weights, wherever its folder is.
+    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: the
+    encoder is compared by its weights, wherever its folder is.
     """
-    private = ["out", "port", "slots", "runner", "corpus", "vectors", "encoder", "seq2seq", "target", "ledger"]
+    private = [
+        "out",
+        "port",
+        "slots",
+        "runner",
+        "corpus",
+        "vectors",
+        "encoder",
+        "seq2seq",
+        "target",
+        "ledger",
+    ]
     private += ["physical", "metrics", "launcher", "hosts"]
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private += ["epsilon", "noise"]
-    agreed = {k: v for k, v in vars(settings).items() if k not in private} | {"content": dict(content)}
+    agreed = {k: v for k, v in vars(settings).items() if k not in private} | {
+        "content": dict(content)
+    }
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 
 
 def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
-    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks never are."""
+    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks
+    never are.
+    """
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
 
 
-def open_ledger(home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf) -> Ledger:
-    """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo there.
+def open_ledger(
+    home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf
+) -> Ledger:
+    """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo
+    there.
 
-    A LEDGER folder serves simulations, whose partition may change from run to run: there it must be the same records.
-    `most`: the silo's own bound on epsilon.
+    A LEDGER folder serves simulations, whose partition may change from run to run: there it must be
+    the same records. `most`: the silo's own bound on epsilon.
     """
-    held = hashlib.sha256(task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes())
+    held = hashlib.sha256(
+        task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes()
+    )
     path, shared = home / "ledger.jsonl", bool(settings.ledger)
     if shared:
-        path = Path(settings.ledger) / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
+        path = (
+            Path(settings.ledger)
+            / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
+        )
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
     return Ledger(path, budget, held.hexdigest()[:32], shared, unit_of(settings, task))
@@ -83,19 +112,26 @@ def open_ledger(home: Path, name: str, settings: Settings, task: Any, data: Any,
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
     """One run of a study, across restarts too: two runs would give two sums over the same rounds.
 
-    A run in which no sum was begun does not count. An operator who wants another one gives the silo a new journal.
+    A run in which no sum was begun does not count. An operator who wants another one gives the silo
+    a new journal.
     """
     key = f"run/{study.hex()}"
     earlier = journal.get(key)
     if earlier == run.hex():
         return
-    if earlier is not None and journal.get(f"last/{earlier}") is not None:  # crypto.sum.silo's note of the last sum
-        raise Refusal("second-sum", "this silo took part in another run of this study; journal.jsonl remembers it")
+    # crypto.sum.silo's note of the last sum
+    if earlier is not None and journal.get(f"last/{earlier}") is not None:
+        raise Refusal(
+            "second-sum",
+            "this silo took part in another run of this study; journal.jsonl remembers it",
+        )
     journal.put(key, run.hex())
 
 
 def _last_number(journal: FileJournal, study: bytes) -> int:
-    """Of the last sum heard of in this study's run: a coordinator whose clock is behind counts on from there."""
+    """Of the last sum heard of in this study's run: a coordinator whose clock is behind counts on
+    from there.
+    """
     run = journal.get(f"run/{study.hex()}")
     last = journal.get(f"last/{run}") if run is not None else None
     return int(last.split(" ")[0]) if last is not None else 0
@@ -117,12 +153,13 @@ def serve(
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
-    `address` may name several, with commas between: where the coordinator is, or may be restarted. A connection that
-    ends is dialled again, for `patience` seconds without a word (silo.redial).
+    `address` may name several, with commas between: where the coordinator is, or may be restarted.
+    A connection that ends is dialled again, for `patience` seconds without a word (silo.redial).
 
-    `simulated`: privacy noise comes from the run's seed, so that both runners give the same model. Everywhere else it
-    comes from the operating system, and nobody can subtract it. `rules`: this silo's own, which win over the study's.
-    `agreed`: what else than the task's content must be the same everywhere (the roster, the disclosures), by name.
+    `simulated`: privacy noise comes from the run's seed, so that both runners give the same model.
+    Everywhere else it comes from the operating system, and nobody can subtract it. `rules`: this
+    silo's own, which win over the study's. `agreed`: what else than the task's content must be the
+    same everywhere (the roster, the disclosures), by name.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     journal = FileJournal(home.path / "journal.jsonl")
@@ -155,8 +192,11 @@ def serve(
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())
     log.info("%s, process %d, dials %s", name, os.getpid(), address)
-    # The silos of a simulation share their settings, and so would share one port: there only the coordinator tells.
-    figures, server = (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
+    # The silos of a simulation share their settings, and so would share one port: there only the
+    # coordinator tells.
+    figures, server = (
+        (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
+    )
     waiting = Patience(name, address, patience)
     try:
         while session.state is not State.STOPPED:
@@ -197,6 +237,8 @@ def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:
     try:
         server = MetricsServer(figures, *address_of(address))
     except OSError as e:
-        raise UserError(f"METRICS={address} cannot be listened on ({e.strerror}); give another port.") from None
+        raise UserError(
+            f"METRICS={address} cannot be listened on ({e.strerror}); give another port."
+        ) from None
     log.info("figures for Prometheus on port %d", server.port)
     return figures, server

@@ -1,4 +1,6 @@
-"""A silo's figures for Prometheus, for its own operator: what it heard, computed, sent and spent."""
+"""A silo's figures for Prometheus, for its own operator: what it heard, computed, sent and
+spent.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ class SiloMetrics(Metrics):
         super().__init__(
             {
                 "silo_info": ("gauge", "1, with the silo's name."),
-                "silo_round": ("gauge", "The last round that this silo was asked for, counted from one."),
+                "silo_round": (
+                    "gauge",
+                    "The last round that this silo was asked for, counted from one.",
+                ),
                 "silo_answers_total": ("counter", "Answers that this silo computed."),
                 "silo_compute_seconds_total": ("counter", "Seconds spent on answers."),
                 "silo_bytes_total": ("counter", "Bytes on the wire, by direction."),

@@ -1,10 +1,11 @@
 """How long a silo goes on dialling a coordinator that does not answer, or that does not let it in.
 
-That a key is not let in is said before anything is encrypted (a CURVE handshake's ERROR), so whoever sits between the
-two can say it as well. Hence a silo does not stop at the first such word, but after an hour of nothing else: whoever
-can forge that for an hour could as well have kept the two apart for it, and gains only that an operator has to start
-the silo again. Nothing was released meanwhile. The coordinator for its part says the same to keys that were revoked
-and to keys it never knew, and lets neither in to be told more.
+That a key is not let in is said before anything is encrypted (a CURVE handshake's ERROR), so
+whoever sits between the two can say it as well. Hence a silo does not stop at the first such word,
+but after an hour of nothing else: whoever can forge that for an hour could as well have kept the
+two apart for it, and gains only that an operator has to start the silo again. Nothing was released
+meanwhile. The coordinator for its part says the same to keys that were revoked and to keys it never
+knew, and lets neither in to be told more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ REFUSED = 3600.0  #: seconds of refusals, with nothing else between them, after 
 
 
 class Patience:
-    def __init__(self, name: str, address: str, silent: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, name: str, address: str, silent: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._name, self._address, self._silent, self._clock = name, address, silent, clock
         self._heard = clock()
         self._refused: float | None = None  # since when every attempt was
@@ -32,7 +35,9 @@ class Patience:
         self._heard, self._refused = self._clock(), None
 
     def cut(self, end: Cut) -> None:
-        """A connection ended, or could not be made. Raises the sentence with which this silo gives up."""
+        """A connection ended, or could not be made. Raises the sentence with which this silo gives
+        up.
+        """
         now = self._clock()
         if not end.refused:
             self._refused = None
@@ -45,4 +50,6 @@ class Patience:
                 "Compare rosters with its operator (sottovoce roster show), and start this silo again."
             )
         if now - self._heard > self._silent:
-            raise UserError(f"No coordinator at {self._address} for {self._silent:.0f} s; {self._name} gives up.")
+            raise UserError(
+                f"No coordinator at {self._address} for {self._silent:.0f} s; {self._name} gives up."
+            )

@@ -1,6 +1,8 @@
-"""A silo's own rules: what it takes part in, whatever the study says. Checked before it dials, and at every round.
+"""A silo's own rules: what it takes part in, whatever the study says. Checked before it dials, and
+at every round.
 
-Nothing here is taken from the coordinator, and nothing here is sent to it but the name of the rule that a request met.
+Nothing here is taken from the coordinator, and nothing here is sent to it but the name of the rule
+that a request met.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Declined(Exception):
 
 @dataclass(frozen=True)
 class Hours:
-    """From `begin` to `end`, minutes after midnight on this machine's clock; over midnight where end is not later."""
+    """From `begin` to `end`, minutes after midnight on this machine's clock; over midnight where
+    end is not later.
+    """
 
     begin: int
     end: int
@@ -71,11 +75,17 @@ class Rules:
         """Refuse a study that breaks a rule, before anything is sent."""
         if self.methods and settings.method not in self.methods:
             allowed = ", ".join(self.methods)
-            raise UserError(f'The study\'s method is "{settings.method}", and this silo allows only {allowed}.')
+            raise UserError(
+                f'The study\'s method is "{settings.method}", and this silo allows only {allowed}.'
+            )
         if not settings.secagg:
-            raise UserError("The study masks nothing (secagg = false); a silo on a machine of its own takes no part.")
+            raise UserError(
+                "The study masks nothing (secagg = false); a silo on a machine of its own takes no part."
+            )
         if self.maximum_rounds and settings.rounds > self.maximum_rounds:
-            raise UserError(f"The study has {settings.rounds} rounds, and this silo allows {self.maximum_rounds}.")
+            raise UserError(
+                f"The study has {settings.rounds} rounds, and this silo allows {self.maximum_rounds}."
+            )
         if self.minimum_survivors > silos:
             raise UserError(
                 f"This silo wants sums over at least {self.minimum_survivors} silos, and the roster has {silos}."
@@ -86,7 +96,9 @@ class Rules:
             )
 
     def applied(self, settings: Settings) -> Settings:
-        """The study as this silo runs it: with the smaller budget, from which its noise is then solved."""
+        """The study as this silo runs it: with the smaller budget, from which its noise is then
+        solved.
+        """
         if settings.dp == "off" or self.maximum_epsilon >= (settings.epsilon or math.inf):
             return settings
         return replace(settings, epsilon=self.maximum_epsilon)
@@ -98,7 +110,9 @@ class Rules:
 
         def check(round: int) -> None:
             if settings.rounds and round >= settings.rounds:  # 0: left open
-                raise Declined("too-many-rounds", f"round {round + 1} of a study of {settings.rounds}")
+                raise Declined(
+                    "too-many-rounds", f"round {round + 1} of a study of {settings.rounds}"
+                )
             if self.hours is not None and not self.hours.holds(now()):
                 raise Declined("outside-hours", f"this silo computes from {self.hours}")
 

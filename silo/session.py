@@ -1,8 +1,9 @@
 """A silo's side of the conversation, as a state machine without I/O.
 
-`hear` takes one message and yields what to send back; sockets live in silo.process. The table in silo.states lists what
-may be heard in which state; everything else is refused and logged, and the session goes on. The secure sum's own rules
-(what to sign, what to release, and only once) are in crypto.sum.silo.
+`hear` takes one message and yields what to send back; sockets live in silo.process. The table in
+silo.states lists what may be heard in which state; everything else is refused and logged, and the
+session goes on. The secure sum's own rules (what to sign, what to release, and only once) are in
+crypto.sum.silo.
 """
 
 from __future__ import annotations
@@ -48,19 +49,27 @@ class Session:
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
     ) -> None:
-        """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to SECAGG=off.
-        `last_number`: of the last sum that this silo, before any restart of it, heard of. `rules`: the silo's own
-        (silo.rules), asked before it hears a round's broadcast; they raise what it declines.
+        """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to
+        SECAGG=off. `last_number`: of the last sum that this silo, before any restart of it, heard
+        of. `rules`: the silo's own (silo.rules), asked before it hears a round's broadcast; they
+        raise what it declines.
         """
         self.state = State.GREETED
         self.finished = False  #: whether the study was, when the coordinator said stop
-        self.turned_away = ""  #: the coordinator's reason, when it stopped this silo before it was let in
+        #: the coordinator's reason, when it stopped this silo before it was let in
+        self.turned_away = ""
         self._name, self._desk, self._new_party = name, desk, new_party
-        self._rounding_seed, self._limit, self._hello, self._peers = rounding_seed, broadcast_limit, hello, peers
+        self._rounding_seed, self._limit, self._hello, self._peers = (
+            rounding_seed,
+            broadcast_limit,
+            hello,
+            peers,
+        )
         self._rules = rules
         self._releases, self._last_number = releases or Releases(), last_number
         self._life = secrets.token_bytes(16)
-        self._endorsed: tuple[m.SumStep, m.SumStep] | None = None  # the last question about survivors, and the answer
+        # the last question about survivors, and the answer
+        self._endorsed: tuple[m.SumStep, m.SumStep] | None = None
         self._round: int | None = None
         #: Digest -> common arrays of this round, so that they need not come a second time.
         self._held: dict[bytes, Bundle] = {}
@@ -71,7 +80,8 @@ class Session:
         self._header: SumHeader | None = None
         self._inboxes: list[tuple[str, Inbox]] = []
         self._answer: Answer | None = None
-        #: Exchange -> (round, digest) of the broadcast it was answered on, while the desk may carry something of it.
+        #: Exchange -> (round, digest) of the broadcast it was answered on, while the desk may carry
+        #: something of it.
         self._answered: dict[int, tuple[int, bytes]] = {}
         self._steps: dict[str, Callable[[Any, Any], Iterator[Outgoing]]] = {
             "welcome": self._welcome,
@@ -90,7 +100,9 @@ class Session:
         }
 
     def greet(self) -> Iterator[Outgoing]:
-        """What to say first on every connection: who it is, and where it stands if it was here before."""
+        """What to say first on every connection: who it is, and where it stands if it was here
+        before.
+        """
         in_session = self._party is not None and bool(self._party.members)
         yield (
             replace(
@@ -100,12 +112,15 @@ class Session:
                 number=self._number,
                 state=self.state.value,
                 last=max(self._number, self._last_number()),
-                answered=[[round, exchange] for exchange, (round, _) in sorted(self._answered.items())],
+                answered=[
+                    [round, exchange] for exchange, (round, _) in sorted(self._answered.items())
+                ],
                 have=sorted(self._held),
             ),
             None,
         )
-        if self.state is State.READY:  # whether it was heard before the connection ended, nobody knows
+        # whether it was heard before the connection ended, nobody knows
+        if self.state is State.READY:
             yield m.Ready(self._number, self._desk.charged()), None
 
     def cut(self) -> None:
@@ -123,8 +138,14 @@ class Session:
             if kind not in LEGAL or self.state not in LEGAL[kind]:
                 raise Refusal("replay", f"a {kind} message while {self.state.value}")
             number = getattr(message, "number", None)
-            if kind not in ("broadcast", "closed") and number is not None and number != self._number:
-                raise Refusal("replay", f"a {kind} message of exchange {number} during {self._number}")
+            if (
+                kind not in ("broadcast", "closed")
+                and number is not None
+                and number != self._number
+            ):
+                raise Refusal(
+                    "replay", f"a {kind} message of exchange {number} during {self._number}"
+                )
             yield from self._steps[kind](message, payload)
         except Declined as e:
             log.warning("declined (%s): %s", e.attack, e.detail)
@@ -136,15 +157,22 @@ class Session:
             log.error("refused (%s): %s", e.attack, detail)
             yield m.Refused(self._number, e.attack, detail), None
         except OSError as e:
-            # What must be written down before it is said could not be: nothing is said. A later round may find room.
+            # What must be written down before it is said could not be: nothing is said. A later
+            # round may find room.
             log.error("this silo's disk: %s; it sits this exchange out", e)
-            yield m.Refused(self._number, "disk", "it could not write down what it must remember"), None
+            yield (
+                m.Refused(self._number, "disk", "it could not write down what it must remember"),
+                None,
+            )
 
     def _said_before(self, message: m.SumStep) -> m.SumStep | None:
-        """Asked word for word the same once more, it says the same once more: the first answer may have been lost."""
+        """Asked word for word the same once more, it says the same once more: the first answer may
+        have been lost.
+        """
         if message.step == "unmask":
             request = UnmaskRequest.from_record(message.record)
-            # While the sum is open here its own rules are asked; after it, or after a restart, what was kept.
+            # While the sum is open here its own rules are asked; after it, or after a restart, what
+            # was kept.
             if self._party is None or not self._party.awaits(request.h):
                 answer = self._releases.again(request)
                 return None if answer is None else m.SumStep("release", answer.to_record())
@@ -152,11 +180,13 @@ class Session:
             return self._endorsed[1]
         return None
 
-    # Enrolment -------------------------------------------------------------------------------------------------
+    # Enrolment
+    # -------------------------------------------------------------------------------------------------
 
     def _welcome(self, message: m.Welcome, _: Any) -> Iterator[Outgoing]:
         if self._run not in (None, message.run):
-            # What was released is remembered by run: under another name, the same rounds could be summed again.
+            # What was released is remembered by run: under another name, the same rounds could be
+            # summed again.
             raise Refusal("second-sum", "another run than the one this silo joined")
         party = self._new_party(message.run) if self._new_party is not None else None
         self._run = message.run
@@ -177,7 +207,8 @@ class Session:
         self.state = State.IDLE
         yield from ()
 
-    # One exchange ----------------------------------------------------------------------------------------------
+    # One exchange
+    # ----------------------------------------------------------------------------------------------
 
     def _broadcast(self, message: m.Broadcast, _: Any) -> Iterator[Outgoing]:
         if message.number <= self._number:
@@ -192,7 +223,8 @@ class Session:
         if message.round != self._round:  # the end of the last one may not have been heard
             self._over()
         self._round = message.round
-        # Asked for an exchange again, it starts from what came before that exchange, and from nothing else.
+        # Asked for an exchange again, it starts from what came before that exchange, and from
+        # nothing else.
         self._answered = {k: v for k, v in self._answered.items() if k < message.exchange}
         self._told = message
         self._inboxes = [("common", common), ("private", Inbox(message.private, self._limit))]
@@ -202,19 +234,25 @@ class Session:
     def _common_held(self, message: m.Broadcast) -> Inbox:
         held = self._held.get(message.have)
         if held is None or held.layout != message.common or held.digest != message.have:
-            raise Refusal("wrong-shape", "the coordinator did not send arrays that this silo does not hold")
+            raise Refusal(
+                "wrong-shape", "the coordinator did not send arrays that this silo does not hold"
+            )
         return Inbox.of(held)
 
     def _chunk(self, message: m.Chunk, payload: Any) -> Iterator[Outgoing]:
         inbox = next((box for stream, box in self._inboxes if not box.complete), None)
         stream = next((stream for stream, box in self._inboxes if not box.complete), "")
         if inbox is None or message.stream != stream or payload is None:
-            raise Refusal("wrong-shape", f"a piece of {message.stream[:20]!r} where {stream!r} was announced")
+            raise Refusal(
+                "wrong-shape", f"a piece of {message.stream[:20]!r} where {stream!r} was announced"
+            )
         inbox.add(message.index, payload)
         yield from self._heard_all()
 
     def _heard_all(self) -> Iterator[Outgoing]:
-        """All arrays are here: check what is asked for against what was declared, before computing anything."""
+        """All arrays are here: check what is asked for against what was declared, before computing
+        anything.
+        """
         if all(box.complete for _, box in self._inboxes):
             assert self._told is not None
             common = self._inboxes[0][1].bundle()
@@ -224,7 +262,10 @@ class Session:
             exchange = self._desk.exchange(self._told.exchange)
             if exchange.masked and self._new_party is not None:
                 if not self._told.header:
-                    raise Refusal("channel-downgrade", f"{exchange.name} is masked and was asked for in the clear")
+                    raise Refusal(
+                        "channel-downgrade",
+                        f"{exchange.name} is masked and was asked for in the clear",
+                    )
                 self._header = SumHeader.from_record(self._told.header)
                 _check_told(self._told, self._header, exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
@@ -254,7 +295,9 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.round)
-            raise Refusal("wrong-shape", f"no answer could be computed from it ({type(e).__name__})") from None
+            raise Refusal(
+                "wrong-shape", f"no answer could be computed from it ({type(e).__name__})"
+            ) from None
         self._answered[told.exchange] = (told.round, self._inboxes[0][1].bundle().digest)
         self.state = State.READY
         yield m.Ready(self._number, self._desk.charged()), None
@@ -262,7 +305,8 @@ class Session:
     def _send(self, message: m.Send, _: Any) -> Iterator[Outgoing]:
         told, answer = self._told, self._answer
         assert told is not None and answer is not None
-        self.state = State.SENT  # before the first frame: cut off halfway, it must not begin again under the same masks
+        # before the first frame: cut off halfway, it must not begin again under the same masks
+        self.state = State.SENT
         if answer.sealed:
             bundle = pack(answer.sealed)
             yield m.SealedStart(self._number, bundle.layout), None
@@ -281,7 +325,8 @@ class Session:
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would count on it.
+        # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would
+        # count on it.
         signed = self._sum.endorse(Proposal.from_record(message.record), self._releases.keep)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
         yield self._endorsed[1], None
@@ -334,7 +379,9 @@ class Session:
     @property
     def _sum(self) -> SiloSum:
         if self._party is None:
-            raise Refusal("channel-downgrade", "a secure sum's message in a run without secure sums")
+            raise Refusal(
+                "channel-downgrade", "a secure sum's message in a run without secure sums"
+            )
         return self._party
 
     def _forget(self) -> None:

@@ -1,4 +1,6 @@
-"""The states of a silo's conversation, and what may be heard in which. What is not in the table is refused."""
+"""The states of a silo's conversation, and what may be heard in which. What is not in the table is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class State(Enum):
 
 
 _S = State
-#: kind of message -> the states in which it may be heard. A new broadcast abandons the exchange before it.
+#: kind of message -> the states in which it may be heard. A new broadcast abandons the exchange
+#: before it.
 LEGAL: dict[str, frozenset[State]] = {
     "welcome": frozenset(_S) - {_S.STOPPED},
     "sum:keys": frozenset({_S.KEYS}),
@@ -29,7 +32,8 @@ LEGAL: dict[str, frozenset[State]] = {
     "chunk": frozenset({_S.HEARING}),
     "go": frozenset({_S.TOLD}),
     "send": frozenset({_S.READY}),
-    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),  # not uploaded: refused by name (crypto.sum.silo)
+    # not uploaded: refused by name (crypto.sum.silo)
+    "sum:propose": frozenset({_S.TOLD, _S.READY, _S.SENT}),
     "sum:unmask": frozenset({_S.TOLD, _S.READY, _S.SENT}),
     "closed": frozenset({_S.IDLE, _S.HEARING, _S.TOLD, _S.READY, _S.SENT}),
     "round-over": frozenset({_S.IDLE}),

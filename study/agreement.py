@@ -1,8 +1,9 @@
-"""What a consortium agrees on before a run, as one hash; and the words in which a silo's operator is asked for consent.
+"""What a consortium agrees on before a run, as one hash; and the words in which a silo's operator
+is asked for consent.
 
-The hash is over the study's settings, the roster, what every machine must have alike (encoder, classes, the model
-before the first round) and the disclosures themselves, word for word. It is the one that coordinator and silo compare
-when a silo enrols, so what was agreed to is what runs.
+The hash is over the study's settings, the roster, what every machine must have alike (encoder,
+classes, the model before the first round) and the disclosures themselves, word for word. It is the
+one that coordinator and silo compare when a silo enrols, so what was agreed to is what runs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Agreed:
     study: StudyFile
     roster: Roster
     prepared: Study
-    content: Mapping[str, str]  #: beside the task's own: what else must be the same everywhere, by name
+    #: beside the task's own: what else must be the same everywhere, by name
+    content: Mapping[str, str]
 
     @property
     def everything(self) -> dict[str, str]:
@@ -47,16 +49,22 @@ def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
     content = {
         "study file": study.digest,
         "roster": roster.digest.hex(),
-        "common secret": roster.group.digest(roster.digest).hex() if roster.group is not None else "",
+        "common secret": roster.group.digest(roster.digest).hex()
+        if roster.group is not None
+        else "",
         "model": model,
-        "disclosures": hashlib.sha256(json.dumps(_disclosures(prepared.method)).encode()).hexdigest(),
+        "disclosures": hashlib.sha256(
+            json.dumps(_disclosures(prepared.method)).encode()
+        ).hexdigest(),
     }
     return Agreed(study, roster, prepared, content)
 
 
 def _disclosures(method: Method) -> list[dict[str, str]]:
     return [
-        {"exchange": e.name, **vars(d), "readable_by": d.readable_by} for e in method.exchanges for d in e.disclosures
+        {"exchange": e.name, **vars(d), "readable_by": d.readable_by}
+        for e in method.exchanges
+        for d in e.disclosures
     ]
 
 

@@ -1,4 +1,6 @@
-"""From settings to what both runners need: task, method, partition, each checked before anything starts."""
+"""From settings to what both runners need: task, method, partition, each checked before anything
+starts.
+"""
 
 from __future__ import annotations
 
@@ -40,23 +42,29 @@ class Study:
 
 
 def prepare(settings: Settings, holder: int | None = None) -> Study:
-    """`holder`: None where one corpus is cut among the silos; else the number of the silo that has all of it, or -1
-    for a coordinator, which needs no training data.
+    """`holder`: None where one corpus is cut among the silos; else the number of the silo that has
+    all of it, or -1 for a coordinator, which needs no training data.
     """
     settings = adjusted(settings)
-    if holder is not None and task_name(settings) == "ner":  # its own corpus has the types that it has
+    # its own corpus has the types that it has
+    if holder is not None and task_name(settings) == "ner":
         settings = replace(settings, options={"tags": "all", **settings.options})
     if holder is not None and task_name(settings) == "sentence":
-        # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's public.jsonl or empty.
+        # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's
+        # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name, task.natural_silos())
     seed = derived_seed(settings.seed, "partition")
     if holder is None:
-        partition = cut(settings.partition, settings.silos, seed, task.train_size(), task.partition_keys())
+        partition = cut(
+            settings.partition, settings.silos, seed, task.train_size(), task.partition_keys()
+        )
     else:
         nothing = np.arange(0)
-        held = tuple(np.arange(task.train_size()) if i == holder else nothing for i in range(settings.silos))
+        held = tuple(
+            np.arange(task.train_size()) if i == holder else nothing for i in range(settings.silos)
+        )
         partition = Partition(held, "own", seed)
     task.divided(partition.indices)
     method = build(settings.method, task, settings)
@@ -66,9 +74,12 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
 
 
 def warm(study: Study) -> None:
-    """One tiny training step, so that forked silos find torch's optimizers and kernels already loaded."""
+    """One tiny training step, so that forked silos find torch's optimizers and kernels already
+    loaded.
+    """
     task = study.task
-    if study.settings.dp == "record":  # seconds, once here and not once in every silo: the noise that meets epsilon
+    # seconds, once here and not once in every silo: the noise that meets epsilon
+    if study.settings.dp == "record":
         held = (task.subset(ix) for ix in study.partition.indices)
         for records in {records_in(study.settings, task, data) for data in held} - {0}:
             plan(study.settings, records)
@@ -91,7 +102,9 @@ def planned_ring(study: Study) -> Ring:
 
 
 def write_partition(run: Path, study: Study) -> None:
-    """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's coordinator does not."""
+    """Sizes and label counts per silo, for the report. A simulation knows them; a consortium's
+    coordinator does not.
+    """
     counts = [study.task.label_counts(indices).tolist() for indices in study.partition.indices]
     content: dict[str, Any] = {
         "spec": study.partition.spec,
@@ -104,6 +117,8 @@ def write_partition(run: Path, study: Study) -> None:
     measure = study.task.unit_measure()
     if measure is not None:
         edges = np.histogram_bin_edges(measure[1], bins=_BINS)
-        bars = [np.histogram(measure[1][ix], bins=edges)[0].tolist() for ix in study.partition.indices]
+        bars = [
+            np.histogram(measure[1][ix], bins=edges)[0].tolist() for ix in study.partition.indices
+        ]
         content["histogram"] = {"of": measure[0], "edges": edges.round(4).tolist(), "counts": bars}
     (run / "partition.json").write_text(json.dumps(content) + "\n", "utf-8")

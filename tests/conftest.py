@@ -1,4 +1,6 @@
-"""What tests share: running the real command, following a real run, and a report of what was skipped and why."""
+"""What tests share: running the real command, following a real run, and a report of what was
+skipped and why.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,17 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "cli.main", *words]
 
 
-def sottovoce(*words: str, timeout: float = 240, **options: Any) -> subprocess.CompletedProcess[str]:
+def sottovoce(
+    *words: str, timeout: float = 240, **options: Any
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*words), cwd=ROOT, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **options
+        command(*words),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        **options,
     )
 
 
@@ -61,7 +71,9 @@ class Running:
 
     @property
     def run(self) -> Path:
-        return wait_for(lambda: next((p for p in self.out.glob("2*") if (p / "config.toml").exists()), None))
+        return wait_for(
+            lambda: next((p for p in self.out.glob("2*") if (p / "config.toml").exists()), None)
+        )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         return [e for e in lines(self.run / "events.jsonl") if e["event"] == kind]
@@ -74,7 +86,8 @@ class Running:
 
     def computing(self, silo: str, round: int, exchange: str = "train") -> Any:
         return any(
-            e["silo"] == silo and e["round"] == round and e["exchange"] == exchange for e in self.events("computing")
+            e["silo"] == silo and e["round"] == round and e["exchange"] == exchange
+            for e in self.events("computing")
         )
 
     def finish(self, timeout: float = 240) -> tuple[int, str]:
@@ -122,7 +135,9 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def consortium(tmp_path: Path) -> Any:
-    """A coordinator and three silos with keys and a roster; whatever was started is ended with the test."""
+    """A coordinator and three silos with keys and a roster; whatever was started is ended with the
+    test.
+    """
     from tests.consortium import Consortium
 
     made = Consortium(tmp_path)

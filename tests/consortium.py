@@ -1,4 +1,6 @@
-"""A consortium for tests: folders, keys, a roster and files as its operators would have them, and its real programs."""
+"""A consortium for tests: folders, keys, a roster and files as its operators would have them, and
+its real programs.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ class Consortium:
 
     def site(self, name: str, port: int | str, more: str = "", **settings: object) -> Path:
         file = self.path / f"{name}.toml"
-        values = {"study": "study.toml", "home": name, "coordinator": f"127.0.0.1:{port}", **settings}
+        values = {
+            "study": "study.toml",
+            "home": name,
+            "coordinator": f"127.0.0.1:{port}",
+            **settings,
+        }
         file.write_text("".join(f"{k} = {_toml(v)}\n" for k, v in values.items()) + more)
         return file
 
@@ -64,19 +71,38 @@ class Consortium:
 
     def hub(self, *words: str, listen: str = "127.0.0.1:0") -> tuple[int, str]:
         """Start the coordinator; its port and the study's hash, once it listens."""
-        files = ("--config", str(self.path / "study.toml"), "--home", str(self.path / "hub"), "--out", str(self.path))
+        files = (
+            "--config",
+            str(self.path / "study.toml"),
+            "--home",
+            str(self.path / "hub"),
+            "--out",
+            str(self.path),
+        )
         process = self.start("hub", "coordinator", *files, "--listen", listen, *words)
 
         def listening() -> tuple[int, str] | None:
             said = self.said("hub")
             assert process.poll() is None, said + self.log("hub")
-            port, study = re.search(r"listening on [\d.]+:(\d+)", said), re.search(r"Study hash +(\w+)", said)
+            port, study = (
+                re.search(r"listening on [\d.]+:(\d+)", said),
+                re.search(r"Study hash +(\w+)", said),
+            )
             return (int(port[1]), study[1]) if port and study else None
 
         return wait_for(listening)
 
-    def silo(self, name: str, port: int | str, study: str, more: str = "", **settings: object) -> subprocess.Popen[str]:
-        return self.start(name, "silo", "--config", str(self.site(name, port, more, **settings)), "--accept", study)
+    def silo(
+        self, name: str, port: int | str, study: str, more: str = "", **settings: object
+    ) -> subprocess.Popen[str]:
+        return self.start(
+            name,
+            "silo",
+            "--config",
+            str(self.site(name, port, more, **settings)),
+            "--accept",
+            study,
+        )
 
     def said(self, name: str) -> str:
         return (self.path / f"{name}.out").read_text()

@@ -1,7 +1,8 @@
-"""Named arrays as one flat buffer, sent in 1 MiB pieces that are slices of it, and read back as views.
+"""Named arrays as one flat buffer, sent in 1 MiB pieces that are slices of it, and read back as
+views.
 
-The buffer is made once for any number of receivers; the receiver allocates it once and fills it. dtypes are a
-short list of plain numbers: nothing that could carry code or text of unknown encoding.
+The buffer is made once for any number of receivers; the receiver allocates it once and fills it.
+dtypes are a short list of plain numbers: nothing that could carry code or text of unknown encoding.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from wire.messages import FRAME_BYTES, BadMessage, Oversize
 
 __all__ = ["Bundle", "Inbox", "broadcast_digest", "laid_out", "pack", "pieces"]
 
-_DTYPES = {d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")}
+_DTYPES = {
+    d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")
+}
 _ALIGN = 64
 MAX_ARRAYS = 4096
 
@@ -40,7 +43,9 @@ class Bundle:
 
 
 def laid_out(arrays: Mapping[str, np.ndarray]) -> tuple[list[list], int]:
-    """[name, dtype, shape] of each array as it would travel, and the bytes of all of them in one buffer."""
+    """[name, dtype, shape] of each array as it would travel, and the bytes of all of them in one
+    buffer.
+    """
     layout: list[list] = []
     at = 0
     for name, a in arrays.items():
@@ -66,7 +71,8 @@ def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
 def broadcast_digest(said: Mapping[int, tuple[int, bytes]]) -> bytes:
     """Hash of all that was broadcast for a sum: exchange -> (round, digest of its bundle).
 
-    A silo's answer may stand on what it was told in earlier exchanges of the round, so its masks are bound to them all.
+    A silo's answer may stand on what it was told in earlier exchanges of the round, so its masks
+    are bound to them all.
     """
     h = hashlib.sha256()
     for exchange, (round, digest) in sorted(said.items()):
@@ -81,7 +87,9 @@ def pieces(buffer: np.ndarray) -> Iterator[memoryview]:
 
 
 class Inbox:
-    """Receives one bundle. Everything about its size is known, and refused if too large, before it allocates."""
+    """Receives one bundle. Everything about its size is known, and refused if too large, before it
+    allocates.
+    """
 
     def __init__(self, layout: list, limit: int) -> None:
         self._plan: list[tuple[str, np.dtype, tuple[int, ...], int]] = []
@@ -92,7 +100,12 @@ class Inbox:
             if not (isinstance(entry, list) and len(entry) == 3):
                 raise BadMessage("an array without name, type and shape")
             name, dtype, shape = entry
-            if not isinstance(name, str) or dtype not in _DTYPES or not isinstance(shape, list) or len(shape) > 8:
+            if (
+                not isinstance(name, str)
+                or dtype not in _DTYPES
+                or not isinstance(shape, list)
+                or len(shape) > 8
+            ):
                 raise BadMessage("an array of an unknown type")
             if not all(type(n) is int and 0 <= n <= limit for n in shape):
                 raise BadMessage("an array of impossible shape")

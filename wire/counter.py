@@ -1,8 +1,10 @@
-"""The byte counter: one wrapper around send and receive, counting what our process puts on the wire.
+"""The byte counter: one wrapper around send and receive, counting what our process puts on the
+wire.
 
-ZMTP 3.1 with CURVE adds to each frame of p bytes a MESSAGE command of 33 bytes (name 8, nonce 8, box 16, flags 1)
-and a length of 2 bytes, or 9 above 255. A connection costs a handshake of fixed size on top, counted when a silo
-first speaks. TCP and IP headers are the network's and are not counted. A test compares the total with a proxy.
+ZMTP 3.1 with CURVE adds to each frame of p bytes a MESSAGE command of 33 bytes (name 8, nonce 8,
+box 16, flags 1) and a length of 2 bytes, or 9 above 255. A connection costs a handshake of fixed
+size on top, counted when a silo first speaks. TCP and IP headers are the network's and are not
+counted. A test compares the total with a proxy.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _GREETING = 64
 _PROPERTY_TYPE = 1 + 11 + 4 + 6  # "Socket-Type" with DEALER or ROUTER
 _PROPERTY_IDENTITY = 1 + 8 + 4  # "Identity", empty
 #: Greeting, HELLO (200), INITIATE (cookie 96, nonce 8, box 16, keys and vouch 128, properties).
-HANDSHAKE_UP = _GREETING + (2 + 200) + (9 + 9 + 96 + 8 + 16 + 128 + _PROPERTY_TYPE + _PROPERTY_IDENTITY)
+HANDSHAKE_UP = (
+    _GREETING + (2 + 200) + (9 + 9 + 96 + 8 + 16 + 128 + _PROPERTY_TYPE + _PROPERTY_IDENTITY)
+)
 #: Greeting, WELCOME (168), READY (nonce 8, box 16, properties).
 HANDSHAKE_DOWN = _GREETING + (2 + 168) + (2 + 6 + 8 + 16 + _PROPERTY_TYPE + _PROPERTY_IDENTITY)
 
@@ -28,7 +32,9 @@ def wire_size(payload: int) -> int:
 
 
 class ByteCounter:
-    """Sums by (silo, round, kind, channel, direction); `drain` empties it into lines for traffic.jsonl."""
+    """Sums by (silo, round, kind, channel, direction); `drain` empties it into lines for
+    traffic.jsonl.
+    """
 
     def __init__(self) -> None:
         self.round = -1  #: before the first round: enrolment and key exchange
@@ -58,7 +64,9 @@ class ByteCounter:
         self._sums.clear()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        for (silo, round, kind, channel, direction), (messages, payload, wire) in sorted(self._sums.items()):
+        for (silo, round, kind, channel, direction), (messages, payload, wire) in sorted(
+            self._sums.items()
+        ):
             yield {
                 "silo": silo,
                 "round": round,

@@ -1,8 +1,9 @@
 """A silo's end: it dials out, speaks to one coordinator whose key it pinned, and opens no port.
 
-Every connection is a socket of its own. libzmq's own reconnecting is off: it would flush what was meant for the old
-connection into the new one, ahead of the greeting. A connection that ends raises `Cut`; `redial` waits (longer each
-time, and never the same time twice, so that silos do not come back in step) and tries the next address.
+Every connection is a socket of its own. libzmq's own reconnecting is off: it would flush what was
+meant for the old connection into the new one, ahead of the greeting. A connection that ends raises
+`Cut`; `redial` waits (longer each time, and never the same time twice, so that silos do not come
+back in step) and tries the next address.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_N
 class Cut(Exception):
     """The connection ended, or never stood. The message is a few words why.
 
-    `refused`: the other end said, before anything was encrypted, that it does not let this key in. Anybody on the way
-    can say that too: it is a reason to tell the operator, and by itself none to believe it.
+    `refused`: the other end said, before anything was encrypted, that it does not let this key in.
+    Anybody on the way can say that too: it is a reason to tell the operator, and by itself none to
+    believe it.
     """
 
     def __init__(self, why: str, refused: bool = False) -> None:
@@ -48,7 +50,9 @@ class Cut(Exception):
 
 class Dealer:
     def __init__(self, address: str, keys: CurveKeys, coordinator: bytes) -> None:
-        """`address`: tcp://HOST:PORT, or several with commas between, for a coordinator that may have moved."""
+        """`address`: tcp://HOST:PORT, or several with commas between, for a coordinator that may
+        have moved.
+        """
         self._addresses, self._keys, self._coordinator = address.split(","), keys, coordinator
         self._context = zmq.Context()
         self._attempts, self._closed = 0, False
@@ -94,7 +98,9 @@ class Dealer:
         self._dial()
 
     def send(self, message: Message, payload: Any = None) -> None:
-        """Raises `Cut` when the connection is gone: whoever waits for it to come back would wait for ever."""
+        """Raises `Cut` when the connection is gone: whoever waits for it to come back would wait
+        for ever.
+        """
         frame = numbered(self._number, encode(message))
         self._number += 1
         self._transmit([frame] if payload is None else [frame, payload])
@@ -135,7 +141,9 @@ class Dealer:
             seen = recv_monitor_message(self._monitor)
             event = seen["event"]
             if event & _REFUSED:
-                self._refused = bool(event & zmq.EVENT_HANDSHAKE_FAILED_AUTH) and seen["value"] == _NOT_ALLOWED
+                self._refused = (
+                    bool(event & zmq.EVENT_HANDSHAKE_FAILED_AUTH) and seen["value"] == _NOT_ALLOWED
+                )
                 self._down = "the coordinator did not take this silo's key, or has another than the one pinned"
             elif event & _DOWN:
                 self._down = "the connection ended, or could not be made"
@@ -147,7 +155,9 @@ class Dealer:
                 raise BadMessage(f"a message of {len(frames)} frames")
             number, header = split(frames[0].buffer)
             message = decode(header)
-            self._ready.extend(self._order.take(number, (message, frames[1].buffer if len(frames) == 2 else None)))
+            self._ready.extend(
+                self._order.take(number, (message, frames[1].buffer if len(frames) == 2 else None))
+            )
             self._attempts = 0
         except BadMessage as e:
             log.warning("refused (%s): the coordinator sent %s", e.attack, e)

@@ -47,7 +47,9 @@ class Keyring:
         return cls._made(home, _KEYS, name, role, passphrase, None)
 
     @classmethod
-    def _made(cls, home: Path, folder: str, name: str, role: str, passphrase: str, old: Identity | None) -> Keyring:
+    def _made(
+        cls, home: Path, folder: str, name: str, role: str, passphrase: str, old: Identity | None
+    ) -> Keyring:
         identity, curve = Identity.generate(), CurveKeys.generate()
         card = make_card(name, role, identity, curve.public.decode())
         if old is not None:
@@ -68,7 +70,8 @@ class Keyring:
     @classmethod
     def load(cls, home: Path, passphrase: str = "") -> Keyring:
         if not (home / _KEYS).exists() and (home / _RETIRED).exists() and (home / _NEXT).exists():
-            (home / _NEXT).rename(home / _KEYS)  # a rotation that was cut short between its two renames
+            # a rotation that was cut short between its two renames
+            (home / _NEXT).rename(home / _KEYS)
         return cls._read(home, _KEYS, passphrase)
 
     @classmethod
@@ -90,10 +93,16 @@ class Keyring:
         return any(is_sealed(home / _KEYS / name) for name in ("identity", "curve"))
 
     def rotate(self, passphrase: str = "") -> Keyring:
-        """New keys, signed with these, in `next/`. They come into force with the roster that has them."""
+        """New keys, signed with these, in `next/`. They come into force with the roster that has
+        them.
+        """
         if (self.path / _NEXT).exists():
-            raise KeyFileError(f"{self.path / _NEXT} has new keys already; put their card.json into the roster")
-        return self._made(self.path, _NEXT, self.card.name, self.card.role, passphrase, self.identity)
+            raise KeyFileError(
+                f"{self.path / _NEXT} has new keys already; put their card.json into the roster"
+            )
+        return self._made(
+            self.path, _NEXT, self.card.name, self.card.role, passphrase, self.identity
+        )
 
     # Rosters
 
@@ -103,14 +112,22 @@ class Keyring:
         if listed is None:
             gone = [r for r in roster.revoked if r.identity == self.identity.public]
             if gone:
-                raise RosterRefused("revoked-key", f"version {gone[0].since} revoked {self.card.name}: {gone[0].why}")
-            raise RosterRefused("unknown-silo", f"{self.card.name} is not in version {roster.version}")
+                raise RosterRefused(
+                    "revoked-key",
+                    f"version {gone[0].since} revoked {self.card.name}: {gone[0].why}",
+                )
+            raise RosterRefused(
+                "unknown-silo", f"{self.card.name} is not in version {roster.version}"
+            )
         if listed.identity == self.identity.public and listed.curve == self.card.curve:
             return self
         coming = self.path / _NEXT
         if coming.exists() and read_card(coming / "card.json").identity == listed.identity:
             return self._read(self.path, _NEXT, passphrase)
-        raise RosterRefused("key-substitution", f"the roster has another key under {self.card.name} than the one here")
+        raise RosterRefused(
+            "key-substitution",
+            f"the roster has another key under {self.card.name} than the one here",
+        )
 
     def sign(self, roster: Roster, passphrase: str = "") -> Roster:
         """With this party's signature, which it gives to one content per version."""
@@ -118,10 +135,14 @@ class Keyring:
         version, content = str(roster.version), roster.digest.hex()
         if pins["signed"].get(version, content) != content:
             raise RosterRefused(
-                "split-view", f"another content of version {version} was signed here before; the next version is free"
+                "split-view",
+                f"another content of version {version} was signed here before; the next version is free",
             )
         if roster.version < pins["version"]:
-            raise RosterRefused("old-roster", f"version {version} is older than version {pins['version']}, pinned here")
+            raise RosterRefused(
+                "old-roster",
+                f"version {version} is older than version {pins['version']}, pinned here",
+            )
         self._follows(roster)
         signed = roster.sign({self.card.name: self._in(roster, passphrase).identity})
         pins["signed"][version] = content
@@ -147,7 +168,9 @@ class Keyring:
         return Keyring.load(self.path, passphrase)
 
     def adopt(self, roster: Roster, file: Path) -> None:
-        """Take over `file`, which has this roster, verified by whoever calls this; many folders may share one file."""
+        """Take over `file`, which has this roster, verified by whoever calls this; many folders may
+        share one file.
+        """
         self._keep(self._pins() | {"version": roster.version, "digest": roster.digest.hex()})
         link = self.path / "roster.json.link"
         link.unlink(missing_ok=True)
@@ -155,16 +178,24 @@ class Keyring:
         link.replace(self.path / "roster.json")
 
     def pinned(self) -> Roster:
-        """The roster in force: signed by everybody, this party among them, and the very one that was pinned."""
+        """The roster in force: signed by everybody, this party among them, and the very one that
+        was pinned.
+        """
         path, pins = self.path / "roster.json", self._pins()
         if not path.exists() or not pins["version"]:
-            raise RosterRefused("unsigned-roster", f'{self.path} has no pinned roster; run "sottovoce roster pin"')
+            raise RosterRefused(
+                "unsigned-roster", f'{self.path} has no pinned roster; run "sottovoce roster pin"'
+            )
         roster = _verified(path.read_bytes())
         _not_older(roster, pins)
         if roster.version > pins["version"]:
-            raise RosterRefused("tampered-roster", f"{path} is version {roster.version}, which was not pinned here")
+            raise RosterRefused(
+                "tampered-roster", f"{path} is version {roster.version}, which was not pinned here"
+            )
         if self._in(roster, "") is not self:
-            raise RosterRefused("key-substitution", f"{path} has the keys in {self.path / _NEXT}; pin it again")
+            raise RosterRefused(
+                "key-substitution", f"{path} has the keys in {self.path / _NEXT}; pin it again"
+            )
         return roster
 
     def earlier(self) -> Roster | None:
@@ -186,7 +217,9 @@ class Keyring:
             if not isinstance(table, dict) or set(table) != set(empty):
                 raise ValueError
         except ValueError:
-            raise KeyFileError(f"{path} is damaged; restore it: it says which roster this party agreed to") from None
+            raise KeyFileError(
+                f"{path} is damaged; restore it: it says which roster this party agreed to"
+            ) from None
         return table
 
     def _keep(self, pins: dict[str, Any]) -> None:
@@ -201,11 +234,15 @@ def _not_older(roster: Roster, pins: dict[str, Any]) -> None:
         pinned = f"version {pins['version']}, pinned here"
         raise RosterRefused("old-roster", f"version {roster.version} is older than {pinned}")
     if roster.version == pins["version"] and roster.digest.hex() != pins["digest"]:
-        raise RosterRefused("split-view", f"another content of version {roster.version} is pinned here")
+        raise RosterRefused(
+            "split-view", f"another content of version {roster.version} is pinned here"
+        )
 
 
 def write_public(path: Path, text: str) -> None:
-    """A file that is on disk when this returns. Its folder is closed to others; its content is no secret."""
+    """A file that is on disk when this returns. Its folder is closed to others; its content is no
+    secret.
+    """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -245,5 +282,7 @@ def _verified_once(digest: bytes, text: bytes) -> Roster:
 
 
 def _verified(text: bytes) -> Roster:
-    """Verified once per process and, in a simulation, once for all the silos that are forked from it."""
+    """Verified once per process and, in a simulation, once for all the silos that are forked from
+    it.
+    """
     return _verified_once(hashlib.sha256(text).digest(), text)

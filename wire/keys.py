@@ -1,4 +1,6 @@
-"""CURVE transport keys: who may open a connection to the coordinator, and which coordinator a silo dials."""
+"""CURVE transport keys: who may open a connection to the coordinator, and which coordinator a silo
+dials.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Everything that coordinator and silo say to each other, as typed records in msgpack.
 
-A message is one small header frame, `[kind, fields…]`, and for bulk data one raw payload frame of at most 1 MiB
-beside it, which msgpack never sees. What arrives is checked field by field against the record's types before
-anybody looks at it; whatever does not fit is a `BadMessage`, never an exception from deep inside.
+A message is one small header frame, `[kind, fields…]`, and for bulk data one raw payload frame of
+at most 1 MiB beside it, which msgpack never sees. What arrives is checked field by field against
+the record's types before anybody looks at it; whatever does not fit is a `BadMessage`, never an
+exception from deep inside.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ __all__ = [
 
 VERSION = "0.1.0"  #: of the program, as the two ends tell it each other
 OVER = "the run is over"  #: the one reason to stop after which there is nothing to come back for
-INTERRUPTED, FAILED = "the run was interrupted", "the run failed"  #: it goes on when its coordinator is started again
+#: it goes on when its coordinator is started again
+INTERRUPTED, FAILED = "the run was interrupted", "the run failed"
 FRAME_BYTES = 1 << 20  #: the most a payload frame holds
-HEADER_BYTES = 1 << 21  #: the most a header frame holds (the shares that 1000 silos address to one holder fit)
-#: Where libzmq hangs up before it keeps a byte, without a word on why. Twice what is allowed: whoever sends one that
-#: is merely too large is refused by name, and the memory that one frame may cost stays bounded.
+#: the most a header frame holds (the shares that 1000 silos address to one holder fit)
+HEADER_BYTES = 1 << 21
+#: Where libzmq hangs up before it keeps a byte, without a word on why. Twice what is allowed:
+#: whoever sends one that is merely too large is refused by name, and the memory that one frame may
+#: cost stays bounded.
 HANG_UP_BYTES = 1 << 22
 
 
@@ -73,18 +77,24 @@ class Message:
 
 @dataclass(frozen=True)
 class Hello(Message):
-    """Silo: I am here. Its name is not in it: that comes from its CURVE key, which cannot be claimed."""
+    """Silo: I am here. Its name is not in it: that comes from its CURVE key, which cannot be
+    claimed.
+    """
 
     kind: ClassVar[str] = "hello"
     version: str
     study: bytes  #: hash of the study this silo agreed to
-    content: dict = field(default_factory=dict)  #: what must be the same everywhere, by name: hashes of public things
-    life: bytes = b""  #: drawn when the process began: the same again means that it has forgotten nothing
+    #: what must be the same everywhere, by name: hashes of public things
+    content: dict = field(default_factory=dict)
+    #: drawn when the process began: the same again means that it has forgotten nothing
+    life: bytes = b""
     session: bytes = b""  #: the secure sum's session it is in; empty: none
     number: int = 0  #: the exchange it is in, or was in last
     state: str = ""  #: how far it has come there
-    last: int = 0  #: the highest number of any sum it ever heard of, which no new one may fall below
-    answered: list = field(default_factory=list)  #: [round, exchange] of what it answered and still carries
+    #: the highest number of any sum it ever heard of, which no new one may fall below
+    last: int = 0
+    #: [round, exchange] of what it answered and still carries
+    answered: list = field(default_factory=list)
     have: list = field(default_factory=list)  #: digests of the broadcasts it still holds
 
 
@@ -99,7 +109,9 @@ class Welcome(Message):
 
 @dataclass(frozen=True)
 class SumStep(Message):
-    """Either way: one record of the secure sum's own protocol (crypto.sum.records), named by `step`."""
+    """Either way: one record of the secure sum's own protocol (crypto.sum.records), named by
+    `step`.
+    """
 
     kind: ClassVar[str] = "sum"
     step: str
@@ -108,7 +120,9 @@ class SumStep(Message):
 
 @dataclass(frozen=True)
 class Broadcast(Message):
-    """Coordinator: an exchange begins. The arrays follow in chunks: first `common`, then `private`."""
+    """Coordinator: an exchange begins. The arrays follow in chunks: first `common`, then
+    `private`.
+    """
 
     kind: ClassVar[str] = "broadcast"
     number: int  #: counts exchanges of a run; every message of an exchange carries it
@@ -119,7 +133,8 @@ class Broadcast(Message):
     private: list
     header: dict  #: the secure sum's header; empty when nothing masked travels
     encoding: dict  #: how masked arrays are coded; empty likewise
-    have: bytes = b""  #: digest of the common arrays, if they do not follow because the silo holds them already
+    #: digest of the common arrays, if they do not follow because the silo holds them already
+    have: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -142,7 +157,9 @@ class Go(Message):
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """Silo: the answer is computed, and paid for: what its privacy ledger was charged, in words and figures."""
+    """Silo: the answer is computed, and paid for: what its privacy ledger was charged, in words and
+    figures.
+    """
 
     kind: ClassVar[str] = "ready"
     number: int
@@ -208,7 +225,9 @@ class Stop(Message):
 
 @dataclass(frozen=True)
 class Ping(Message):
-    """Coordinator: nothing to say; the send itself tells whether the silo's connection still stands."""
+    """Coordinator: nothing to say; the send itself tells whether the silo's connection still
+    stands.
+    """
 
     kind: ClassVar[str] = "ping"
 
@@ -242,7 +261,9 @@ def encode(message: Message) -> bytes:
     body = [message.kind, *(getattr(message, f.name) for f in fields(message))]
     packed: bytes = msgpack.packb(body, use_bin_type=True)
     if len(packed) > HEADER_BYTES:
-        raise BadMessage(f'a "{message.kind}" header of {len(packed)} bytes is over the limit of {HEADER_BYTES}')
+        raise BadMessage(
+            f'a "{message.kind}" header of {len(packed)} bytes is over the limit of {HEADER_BYTES}'
+        )
     return packed
 
 
@@ -260,7 +281,9 @@ def decode(data: bytes | memoryview) -> Message:
         raise BadMessage("unknown kind of message")
     hints = _HINTS[cls]
     if len(body) - 1 != len(hints):
-        raise BadMessage(f'a "{cls.kind}" message with {len(body) - 1} fields instead of {len(hints)}')
+        raise BadMessage(
+            f'a "{cls.kind}" message with {len(body) - 1} fields instead of {len(hints)}'
+        )
     for hint, value in zip(hints, body[1:]):
         if type(value) is not hint:
             raise BadMessage(f'a "{cls.kind}" message with a field of the wrong type')

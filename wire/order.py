@@ -1,8 +1,10 @@
-"""Every message once and in order, whatever brought it: a number in front of each, counted per connection.
+"""Every message once and in order, whatever brought it: a number in front of each, counted per
+connection.
 
-TCP delivers in order and once, so on a healthy connection this never has anything to do. It is here for what stands
-between the two ends in practice (a relay that repeats, a queue that is flushed late), so that the state machines above
-need not tell a repetition by accident from a replay on purpose: on one connection, neither reaches them.
+TCP delivers in order and once, so on a healthy connection this never has anything to do. It is here
+for what stands between the two ends in practice (a relay that repeats, a queue that is flushed
+late), so that the state machines above need not tell a repetition by accident from a replay on
+purpose: on one connection, neither reaches them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class InOrder(Generic[T]):
         self._early: dict[int, T] = {}
 
     def take(self, number: int, message: T) -> list[T]:
-        """What can be handed on now: nothing for a repetition, or for one that came before an earlier one."""
+        """What can be handed on now: nothing for a repetition, or for one that came before an
+        earlier one.
+        """
         if number < self._due or number in self._early:
             return []
         if number - self._due > _WINDOW:

@@ -1,4 +1,6 @@
-"""Where the passphrase of a key file comes from: a file that the service manager hands over, or a person's keyboard."""
+"""Where the passphrase of a key file comes from: a file that the service manager hands over, or a
+person's keyboard.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _SHORTEST = 10
 
 
 def passphrase_for(home: Path) -> str:
-    """Empty where the keys in `home` need none. Never on a command line, where every user of a machine sees it."""
+    """Empty where the keys in `home` need none. Never on a command line, where every user of a
+    machine sees it.
+    """
     try:
         if not Keyring.sealed(home):
             return ""
@@ -31,7 +35,9 @@ def passphrase_for(home: Path) -> str:
         except OSError as e:
             raise UserError(f"{VARIABLE}: {path} cannot be read ({e.strerror}).") from None
     if not sys.stdin.isatty():
-        raise UserError(f"The keys in {home} have a passphrase; name a file that holds it in {VARIABLE}.")
+        raise UserError(
+            f"The keys in {home} have a passphrase; name a file that holds it in {VARIABLE}."
+        )
     return getpass.getpass(f"Passphrase of {home}: ")
 
 

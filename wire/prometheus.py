@@ -1,8 +1,9 @@
-"""Figures for Prometheus: a handful of gauges and counters in its text format, over HTTP. Off unless asked for.
+"""Figures for Prometheus: a handful of gauges and counters in its text format, over HTTP. Off
+unless asked for.
 
-No package is needed for it, and none is loaded. Whoever can reach the address can read the figures and do nothing else;
-the address is the loopback one unless the operator names another. Nothing here is about single examples: rounds, bytes,
-seconds, states, epsilon.
+No package is needed for it, and none is loaded. Whoever can reach the address can read the figures
+and do nothing else; the address is the loopback one unless the operator names another. Nothing here
+is about single examples: rounds, bytes, seconds, states, epsilon.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ class Metrics:
         lines = []
         for name, (kind, says) in self._about.items():
             lines += [f"# HELP sottovoce_{name} {says}", f"# TYPE sottovoce_{name} {kind}"]
-            lines += [f"sottovoce_{n}{_braces(labels)} {_number(v)}" for (n, labels), v in values.items() if n == name]
+            lines += [
+                f"sottovoce_{n}{_braces(labels)} {_number(v)}"
+                for (n, labels), v in values.items()
+                if n == name
+            ]
         return "\n".join(lines) + "\n"
 
 
@@ -72,7 +77,9 @@ def _braces(labels: _Labels) -> str:
 
 
 class MetricsServer:
-    """GET /metrics, from a thread of its own, until `close`. Raises OSError when the port is taken."""
+    """GET /metrics, from a thread of its own, until `close`. Raises OSError when the port is
+    taken.
+    """
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -1,9 +1,11 @@
-"""The coordinator's end: a ROUTER that only enrolled keys reach, and that knows at once when a silo has gone.
+"""The coordinator's end: a ROUTER that only enrolled keys reach, and that knows at once when a silo
+has gone.
 
-A silo's name is never taken from what it says: ZAP maps its CURVE key to a name, and libzmq attaches that name to
-every message of the connection. A connection that breaks (or stops answering libzmq's heartbeats) raises a monitor
-event; the next send to a silo whose connection is gone then fails, because ROUTER_MANDATORY is set. So death is
-noticed without a thread in the silo and without waiting for a time-out.
+A silo's name is never taken from what it says: ZAP maps its CURVE key to a name, and libzmq
+attaches that name to every message of the connection. A connection that breaks (or stops answering
+libzmq's heartbeats) raises a monitor event; the next send to a silo whose connection is gone then
+fails, because ROUTER_MANDATORY is set. So death is noticed without a thread in the silo and without
+waiting for a time-out.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ from wire.order import InOrder, numbered, split
 __all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "SEND_BUFFER", "Bad", "Gone", "Received", "Router"]
 
 HEARTBEAT_MS = 2_000
-#: A peer silent for this long (to libzmq, not to Python) is gone. Heartbeats go between frames: on a line of 0.5 Mbit/s
-#: one of 1 MiB takes 17 s, and what the kernel holds (SEND_BUFFER) as long again.
+#: A peer silent for this long (to libzmq, not to Python) is gone. Heartbeats go between frames: on
+#: a line of 0.5 Mbit/s one of 1 MiB takes 17 s, and what the kernel holds (SEND_BUFFER) as long
+#: again.
 PATIENCE_MS = 40_000
 SEND_BUFFER = 1 << 20
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
@@ -65,7 +68,9 @@ class Gone:
 
 @dataclass(frozen=True)
 class Bad:
-    """Bytes from a silo that are no message of ours: whatever it should have sent, nobody need wait for it."""
+    """Bytes from a silo that are no message of ours: whatever it should have sent, nobody need wait
+    for it.
+    """
 
     silo: str
     attack: str
@@ -76,9 +81,13 @@ Event = Received | Gone | Bad
 
 
 class _Zap(ThreadAuthenticator):
-    """The allow-list. pyzmq's authenticator in a thread of its own, so that handshakes never wait for training."""
+    """The allow-list. pyzmq's authenticator in a thread of its own, so that handshakes never wait
+    for training.
+    """
 
-    def __init__(self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]) -> None:
+    def __init__(
+        self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]
+    ) -> None:
         super().__init__(context, log=logging.getLogger("wire.zap"))
         self._roster, self._revoked = allowed, revoked
 
@@ -87,7 +96,10 @@ class _Zap(ThreadAuthenticator):
     def callback(self, domain: str, key: bytes) -> bool:
         known = key in self._roster
         if key in self._revoked:
-            log.warning("refused (revoked-key): a connection with a key of %s that was revoked", self._revoked[key])
+            log.warning(
+                "refused (revoked-key): a connection with a key of %s that was revoked",
+                self._revoked[key],
+            )
         elif not known:
             log.warning("refused (unknown-silo): a connection with a key that is not in the roster")
         return known
@@ -104,7 +116,9 @@ class Router:
         counter: ByteCounter,
         revoked: Mapping[bytes, str] = NOBODY,
     ) -> None:
-        """`allowed`: CURVE public key (Z85) -> name of the silo that holds it; `revoked`: whose it was, for the log."""
+        """`allowed`: CURVE public key (Z85) -> name of the silo that holds it; `revoked`: whose it
+        was, for the log.
+        """
         self.counter = counter
         self._context = zmq.Context()
         self._zap = _Zap(self._context, allowed, revoked)
@@ -121,7 +135,8 @@ class Router:
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
         s.setsockopt(zmq.SNDBUF, SEND_BUFFER)
         s.setsockopt(zmq.RCVHWM, 64)  # a silo that floods waits in its own queue, not in our memory
-        s.setsockopt(zmq.SNDHWM, 0)  # frames to send share one buffer; a queue holds only references
+        # frames to send share one buffer; a queue holds only references
+        s.setsockopt(zmq.SNDHWM, 0)
         self._monitor = s.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._poller = zmq.Poller()
         self._poller.register(s, zmq.POLLIN)
@@ -143,7 +158,9 @@ class Router:
     def connected(self) -> frozenset[str]:
         return frozenset(self._route)
 
-    def send(self, silo: str, message: Message, payload: Any = None, channel: str = "control") -> bool:
+    def send(
+        self, silo: str, message: Message, payload: Any = None, channel: str = "control"
+    ) -> bool:
         """False when the silo's connection is gone; it is then also reported by `receive`."""
         route = self._route.get(silo)
         if route is None:
@@ -203,10 +220,12 @@ class Router:
                 raise BadMessage(f"a message of {len(sizes)} frames")
             number, header = split(frames[1].buffer)
             message = decode(header)
-            # Whoever reads the pieces of a stream refuses such a piece, and with it the sender's upload.
+            # Whoever reads the pieces of a stream refuses such a piece, and with it the sender's
+            # upload.
             if len(sizes) == 2 and sizes[1] > FRAME_BYTES and message.kind != "chunk":
                 raise Oversize(f"{sizes[1]} bytes beside a {message.kind} message")
-            if message.kind == "probe":  # answered on its own connection, beside whatever this silo's program is doing
+            # answered on its own connection, beside whatever this silo's program is doing
+            if message.kind == "probe":
                 answer = numbered(0, encode(Probed(time.time_ns() // 1_000_000, VERSION)))
                 self._socket.send_multipart([frames[0].bytes, answer], zmq.DONTWAIT)
                 return
@@ -221,16 +240,21 @@ class Router:
                 self._due.append(event)
                 return
         try:
-            self._due.extend(self._order[silo].take(number, event))  # also what is bad has its place in the row
+            # also what is bad has its place in the row
+            self._due.extend(self._order[silo].take(number, event))
         except BadMessage as e:
             self._due.append(self._bad(silo, e))
 
     def _open(self, silo: str, route: bytes, message: Message) -> bool:
-        """Whether a message of this connection is to be heard: only a greeting may open, or reopen, a silo's route."""
+        """Whether a message of this connection is to be heard: only a greeting may open, or reopen,
+        a silo's route.
+        """
         if self._route.get(silo) == route:
             return True
         if message.kind != "hello":
-            log.warning("refused (replay): %s sent a %s message before its greeting", silo, message.kind)
+            log.warning(
+                "refused (replay): %s sent a %s message before its greeting", silo, message.kind
+            )
             return False
         self.counter.connection(silo)
         self._route[silo], self._order[silo], self._sent[silo] = route, InOrder(), 0
@@ -255,7 +279,9 @@ class Router:
     def _lose(self, silo: str) -> None:
         if self._route.pop(silo, None) is not None:
             # libzmq says that a connection ended, and not why.
-            why = f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
+            why = (
+                f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
+            )
             log.warning("lost %s: %s", silo, why)
             self._due.append(Gone(silo))
 

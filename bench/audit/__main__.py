@@ -1,9 +1,10 @@
-"""`make audit METHOD=… DP=…`: attacks on a study of that method, and what they prove beside what is promised.
+"""`make audit METHOD=… DP=…`: attacks on a study of that method, and what they prove beside what is
+promised.
 
-The study is small and on a built-in corpus unless told otherwise; every setting of `simulate` can be given. SHADOWS=8
-is how many shadow models the likelihood-ratio attack has. The result is printed and kept in AUDITS (audits/):
-audit.json and audit.md. An attack that fails proves nothing: a better one may succeed. One that succeeds beyond the
-promise would show that the promise is broken.
+The study is small and on a built-in corpus unless told otherwise; every setting of `simulate` can
+be given. SHADOWS=8 is how many shadow models the likelihood-ratio attack has. The result is printed
+and kept in AUDITS (audits/): audit.json and audit.md. An attack that fails proves nothing: a better
+one may succeed. One that succeeds beyond the promise would show that the promise is broken.
 """
 
 from __future__ import annotations
@@ -32,9 +33,24 @@ __all__ = ["audit", "main"]
 
 #: Few records and many steps over them: where a model would remember if it can.
 _SMALL: Mapping[str, Mapping[str, str]] = {
-    "distant": {"corpus": "distant:sentences=300,dev=60,test=60", "rounds": "4", "epochs": "6", "silos": "3"},
-    "sentence": {"corpus": "sentence:sentences=200,dev=60,test=60", "rounds": "4", "epochs": "3", "silos": "3"},
-    "document": {"corpus": "document:documents=40,dev=10,test=10", "rounds": "4", "epochs": "3", "silos": "3"},
+    "distant": {
+        "corpus": "distant:sentences=300,dev=60,test=60",
+        "rounds": "4",
+        "epochs": "6",
+        "silos": "3",
+    },
+    "sentence": {
+        "corpus": "sentence:sentences=200,dev=60,test=60",
+        "rounds": "4",
+        "epochs": "3",
+        "silos": "3",
+    },
+    "document": {
+        "corpus": "document:documents=40,dev=10,test=10",
+        "rounds": "4",
+        "epochs": "3",
+        "silos": "3",
+    },
     "ner": {"corpus": "ner:sentences=60,dev=12,test=12", "rounds": "4", "epochs": "3"},
 }
 
@@ -60,8 +76,12 @@ def _promised(study: Study) -> float | str:
         return "inf"
     with tempfile.TemporaryDirectory() as folder:
         if run_inprocess(Path(folder), study) != 0:
-            raise UserError("The study of this audit does not finish; raise EPSILON, or give more records.")
-        said: float | str = json.loads((Path(folder) / "summary.json").read_text("utf-8"))["epsilon"]
+            raise UserError(
+                "The study of this audit does not finish; raise EPSILON, or give more records."
+            )
+        said: float | str = json.loads((Path(folder) / "summary.json").read_text("utf-8"))[
+            "epsilon"
+        ]
     return said
 
 
@@ -85,7 +105,11 @@ def audit(study: Study, shadows: int) -> dict[str, Any]:
 
 
 def _page(a: Mapping[str, Any]) -> str:
-    promise = "infinite: no noise" if a["epsilon_at_most"] == "inf" else f"{a['epsilon_at_most']:.3g} at {a['delta']:g}"
+    promise = (
+        "infinite: no noise"
+        if a["epsilon_at_most"] == "inf"
+        else f"{a['epsilon_at_most']:.3g} at {a['delta']:g}"
+    )
     lines = [
         f"# Audit: {a['method']}, DP={a['dp']}",
         "",
@@ -99,9 +123,14 @@ def _page(a: Mapping[str, Any]) -> str:
     ]
     for m in a["membership"]:
         right = f"{m['right']} of {m['guesses']}"
-        lines.append(f"| {m['name']} | {m['auc']:.3f} | {m['advantage']:.3f} | {right} | {m['epsilon_at_least']:.3f} |")
+        lines.append(
+            f"| {m['name']} | {m['auc']:.3f} | {m['advantage']:.3f} | {right} | {m['epsilon_at_least']:.3f} |"
+        )
     if a["dp"] == "silo":
-        lines += ["", "DP=silo promises more than this attack tries: it is on records, and the promise is on silos."]
+        lines += [
+            "",
+            "DP=silo promises more than this attack tries: it is on records, and the promise is on silos.",
+        ]
     lines += ["", "## One silo's words from its first update", ""]
     if a["inversion"]:
         lines += ["| the coordinator sees | AUC of the silo's words |", "|---|---|"]

@@ -1,9 +1,11 @@
-"""Gradient inversion: which words does a silo have? From its update as the coordinator sees it, in three ways.
+"""Gradient inversion: which words does a silo have? From its update as the coordinator sees it, in
+three ways.
 
-A word vector moves only if some record of the silo has the word, so that the update of the embedding table is a list of
-the silo's words (Melis et al. 2019; the first step of every text inversion since). The attacker scores every word by
-how far its vector moved, beside what weight decay alone would do, and is asked to tell words that only the victim
-has from words that only others have: 1.0 is a full inversion, 0.5 a coin.
+A word vector moves only if some record of the silo has the word, so that the update of the
+embedding table is a list of the silo's words (Melis et al. 2019; the first step of every text
+inversion since). The attacker scores every word by how far its vector moved, beside what weight
+decay alone would do, and is asked to tell words that only the victim has from words that only
+others have: 1.0 is a full inversion, 0.5 a coin.
 
 * **clear**: the victim's own update, which SECAGG=off would show;
 * **masked**: the words that arrive under secure aggregation;
@@ -45,7 +47,11 @@ class Inversion:
 
 def _table(model: nn.Module) -> str:
     """The parameter with the word vectors, if they are trained; empty: they are not."""
-    tables = [(m.weight.numel(), name, m) for name, m in model.named_modules() if isinstance(m, nn.Embedding)]
+    tables = [
+        (m.weight.numel(), name, m)
+        for name, m in model.named_modules()
+        if isinstance(m, nn.Embedding)
+    ]
     _, name, largest = max(tables, key=lambda t: t[:2])
     return f"{name}.weight" if largest.weight.requires_grad else ""
 
@@ -67,7 +73,9 @@ def _words(task: Any, indices: np.ndarray) -> set[int]:
 def _moved(update: np.ndarray, start: np.ndarray) -> np.ndarray:
     """How far every vector moved across its own direction: along it, weight decay moves all."""
     unit = start / np.maximum(np.linalg.norm(start, axis=1, keepdims=True), 1e-12)
-    return np.asarray(np.linalg.norm(update - (update * unit).sum(axis=1, keepdims=True) * unit, axis=1))
+    return np.asarray(
+        np.linalg.norm(update - (update * unit).sum(axis=1, keepdims=True) * unit, axis=1)
+    )
 
 
 def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | None:
@@ -96,7 +104,9 @@ def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | 
 
 
 def _as_it_arrives(call: Call, masked: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The victim's upload under a mask that the coordinator does not have, read as if it were none."""
+    """The victim's upload under a mask that the coordinator does not have, read as if it were
+    none.
+    """
     encoding = call.encoding()
     mask, words = Mask(os.urandom(16), 1), np.zeros(encoding.words, "<u8")
     for index, frame in enumerate(encoding.encode(list(masked.values()), b"audit")):
@@ -109,7 +119,10 @@ def attack_update(study: Study) -> tuple[list[Inversion], str]:
     """What each view gives away; or none, and the sentence why."""
     table = _table(study.task.new_model(0))
     if not table:
-        return [], "No word vectors are trained, so that no update lists a silo's words; nothing else was inverted."
+        return (
+            [],
+            "No word vectors are trained, so that no update lists a silo's words; nothing else was inverted.",
+        )
     with tempfile.TemporaryDirectory() as folder:
         found = _round(study, Path(folder))
     if found is None:

@@ -1,17 +1,21 @@
-"""Membership inference on a run's final model: who was in the training data? Two attacks, and the epsilon they prove.
+"""Membership inference on a run's final model: who was in the training data? Two attacks, and the
+epsilon they prove.
 
-Every record of the corpus is in the training data with probability one half, decided by its own coin. The attacker gets
-the final model, the record, and (for the second attack) shadow models: the same study, run again with other coins.
+Every record of the corpus is in the training data with probability one half, decided by its own
+coin. The attacker gets the final model, the record, and (for the second attack) shadow models: the
+same study, run again with other coins.
 
 * **Loss threshold** (Yeom et al. 2018): the lower the loss, the likelier a member.
-* **Likelihood ratio** (LiRA; Carlini et al. 2022): log-odds of the record's label under shadow models that had it and
-  under those that had not, each as a Gaussian; the ratio of the two at the target's value.
+* **Likelihood ratio** (LiRA; Carlini et al. 2022): log-odds of the record's label under shadow
+  models that had it and under those that had not, each as a Gaussian; the ratio of the two at the
+  target's value.
 
-**Lower bound.** The attacker guesses only where it is surest: the tenth of the records with the highest and the tenth
-with the lowest score. If training is epsilon-DP, the number of right guesses is at most Binomial(guesses, e^eps / (1 +
-e^eps)) in distribution, whatever dependence one training run makes between records (Steinke, Nasr and Jagielski 2023,
-"Privacy Auditing with One (1) Training Run"); so the logit of a Clopper-Pearson lower limit of the hit rate is a lower
-limit of epsilon. Delta enters by at most 2 m delta in the error probability, which is taken off the confidence.
+**Lower bound.** The attacker guesses only where it is surest: the tenth of the records with the
+highest and the tenth with the lowest score. If training is epsilon-DP, the number of right guesses
+is at most Binomial(guesses, e^eps / (1 + e^eps)) in distribution, whatever dependence one training
+run makes between records (Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training
+Run"); so the logit of a Clopper-Pearson lower limit of the hit rate is a lower limit of epsilon.
+Delta enters by at most 2 m delta in the error probability, which is taken off the confidence.
 """
 
 from __future__ import annotations
@@ -36,7 +40,14 @@ from methods.common.training import load
 from methods.dp.coverage import BAG_METHODS
 from study.prepare import Study
 
-__all__ = ["Attack", "attack_membership", "auc", "clopper_pearson", "epsilon_lower_bound", "record_scores"]
+__all__ = [
+    "Attack",
+    "attack_membership",
+    "auc",
+    "clopper_pearson",
+    "epsilon_lower_bound",
+    "record_scores",
+]
 
 CONFIDENCE = 0.95
 _SURE = 0.1  #: the share of records guessed at each end
@@ -96,15 +107,21 @@ def _groups(study: Study) -> np.ndarray:
 
 
 def record_scores(study: Study, model: torch.nn.Module, group: np.ndarray) -> np.ndarray:
-    """Log-odds of what is known about every record: log p / (1 - p) with p = exp(-loss); mean over a bag."""
+    """Log-odds of what is known about every record: log p / (1 - p) with p = exp(-loss); mean over
+    a bag.
+    """
     task: Any = study.task
     data = task.subset(np.arange(task.train_size()))
     loss = np.zeros(task.train_size())
     model.eval()
     with torch.no_grad():
-        for some in task.record_chunks(data, np.arange(task.train_size()), _CHUNK if task.record_rows else 1):
+        for some in task.record_chunks(
+            data, np.arange(task.train_size()), _CHUNK if task.record_rows else 1
+        ):
             batch = task.batch(data, some)
-            loss[some] = (task.record_losses if task.record_rows else task.loss)(model, batch).numpy()
+            loss[some] = (task.record_losses if task.record_rows else task.loss)(
+                model, batch
+            ).numpy()
     mean = np.bincount(group, loss) / np.bincount(group)
     p = np.exp(-np.clip(mean, 1e-6, 30.0))
     return np.log(p) - np.log1p(-np.clip(p, 0.0, 1 - 1e-6))
@@ -112,7 +129,9 @@ def record_scores(study: Study, model: torch.nn.Module, group: np.ndarray) -> np
 
 def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
     """The study once more, with those units only and another seed; its final model."""
-    settings = replace(study.settings, seed=derived_seed(study.settings.seed, "audit", number) % 2**31, ledger="")
+    settings = replace(
+        study.settings, seed=derived_seed(study.settings.seed, "audit", number) % 2**31, ledger=""
+    )
     indices = tuple(ix[kept[ix]] for ix in study.partition.indices)
     again = Study(
         settings,
@@ -122,7 +141,9 @@ def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
     )
     with tempfile.TemporaryDirectory() as folder:
         if run_inprocess(Path(folder), again) != 0:
-            raise UserError("A run of the audit did not finish; with fewer records per silo, raise EPSILON or SILOS.")
+            raise UserError(
+                "A run of the audit did not finish; with fewer records per silo, raise EPSILON or SILOS."
+            )
         values = load_file(Path(folder) / "model" / "model.safetensors")
     model = study.task.new_model(0)
     own = dict(model.named_parameters())
@@ -132,14 +153,17 @@ def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
 def _lira(target: np.ndarray, shadows: np.ndarray, had: np.ndarray) -> np.ndarray:
     """`shadows` (models, records) log-odds, `had` whether each model was trained on each record.
 
-    One deviation for all records on each side: a handful of shadow models does not tell it for each.
+    One deviation for all records on each side: a handful of shadow models does not tell it for
+    each.
     """
 
     def fit(which: np.ndarray) -> tuple[np.ndarray, float]:
         count = which.sum(axis=0)
         overall = shadows[which].mean() if which.any() else 0.0
         mean = np.where(count > 0, (shadows * which).sum(axis=0) / np.maximum(count, 1), overall)
-        return mean, float(np.sqrt(((shadows - mean)[which] ** 2).mean()) + 1e-3) if which.any() else 1.0
+        return mean, float(
+            np.sqrt(((shadows - mean)[which] ** 2).mean()) + 1e-3
+        ) if which.any() else 1.0
 
     (mean_in, s_in), (mean_out, s_out) = fit(had), fit(~had)
     ratio = ((target - mean_out) / s_out) ** 2 - ((target - mean_in) / s_in) ** 2
@@ -152,7 +176,9 @@ def attack_membership(study: Study, shadows: int) -> Sequence[Attack]:
     records = int(group.max()) + 1
     rng = np.random.default_rng(derived_seed(study.settings.seed, "coins"))
     coins = rng.random((shadows + 1, records)) < 0.5
-    scores = np.stack([record_scores(study, _train(study, j, coins[j][group]), group) for j in range(shadows + 1)])
+    scores = np.stack(
+        [record_scores(study, _train(study, j, coins[j][group]), group) for j in range(shadows + 1)]
+    )
     delta = study.settings.delta if study.settings.dp != "off" else 0.0
     found = [_judge("loss threshold", scores[0], coins[0], delta)]
     if shadows >= 2:

@@ -1,4 +1,6 @@
-"""What a paper compared, as runs of ours, and what it printed: kept apart, because the two are different things."""
+"""What a paper compared, as runs of ours, and what it printed: kept apart, because the two are
+different things.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ Settings = tuple[str, ...]  #: as a user would type them: ("SILOS=30", "SET=publ
 
 @dataclass(frozen=True)
 class Published:
-    """A table as a paper prints it. Shown only beside runs on that paper's own corpus, and labelled."""
+    """A table as a paper prints it. Shown only beside runs on that paper's own corpus, and
+    labelled.
+    """
 
-    corpus: str  #: a name that a user's corpus folder carries when it is the paper's: compared case-insensitively
+    #: a name that a user's corpus folder carries when it is the paper's: compared
+    #: case-insensitively
+    corpus: str
     source: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -23,19 +29,25 @@ class Published:
 @dataclass(frozen=True)
 class Comparison:
     title: str
-    methods: tuple[str, ...]  #: the rows; the first is the paper's own. None: `variants` are all there are
+    #: the rows; the first is the paper's own. None: `variants` are all there are
+    methods: tuple[str, ...]
     columns: Mapping[str, Settings]  #: label -> settings
     references: Mapping[str, Settings]  #: runs that no column varies -> settings
     metrics: Mapping[str, str]  #: label -> key in summary.json, "figures.x" for one of the figures
     sizes: Mapping[str, Settings]  #: how much work -> settings on the built-in corpus
     on_folder: Settings = ()  #: settings on a corpus that the user names
     published: tuple[Published, ...] = ()
-    against: str = ""  #: a column that the others are compared with, seed by seed; empty: the first row is compared
-    variants: Mapping[str, Settings] = field(default_factory=dict)  #: more rows: label -> settings (ablations)
+    #: a column that the others are compared with, seed by seed; empty: the first row is compared
+    against: str = ""
+    #: more rows: label -> settings (ablations)
+    variants: Mapping[str, Settings] = field(default_factory=dict)
     more_columns: Mapping[str, Settings] = field(default_factory=dict)  #: added by SIZE=hours
     more_variants: Mapping[str, Settings] = field(default_factory=dict)  #: likewise
     messages: bool = False  #: a table of what one silo sends and receives in a round
-    target: float = 0.0  #: rounds until dev reaches this value get a table; TARGET= changes it; 0: no such table
-    steady: int = 0  #: the dev metric, mean over this many last rounds, gets a table; 0: no such table
+    #: rounds until dev reaches this value get a table; TARGET= changes it; 0: no such table
+    target: float = 0.0
+    #: the dev metric, mean over this many last rounds, gets a table; 0: no such table
+    steady: int = 0
     per_class: bool = False  #: a table of every class's F1, in the first column's setting
-    convergence: bool = False  #: pictures of the dev metric by round: the methods by column, and the variants
+    #: pictures of the dev metric by round: the methods by column, and the variants
+    convergence: bool = False

@@ -1,4 +1,6 @@
-"""FedCMC's comparison (Du et al. 2023): label skew alpha and number of silos (Table 2), other vectors (Figure 4)."""
+"""FedCMC's comparison (Du et al. 2023): label skew alpha and number of silos (Table 2), other
+vectors (Figure 4).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def _table_2(corpus: str, name: str, figures: str) -> Published:
         *((m, f"alpha=0.05 K={k}") for k in (20, 50) for m in ("FedAvg", "FedCMC")),
     )
     source = f"Du et al. 2023, Table 2: F1 on {name}, DistilBERT, mean of three"
-    return Published(corpus, source, ("", "", "F1"), tuple((*r, f) for r, f in zip(rows, figures.split(), strict=True)))
+    return Published(
+        corpus,
+        source,
+        ("", "", "F1"),
+        tuple((*r, f) for r, f in zip(rows, figures.split(), strict=True)),
+    )
 
 
 COMPARISON = Comparison(
@@ -38,7 +45,8 @@ COMPARISON = Comparison(
     references={"centralised": ("METHOD=centralised",)},
     metrics={"macro-F1": "figures.macro_f1", "micro-F1": "figures.micro_f1"},
     sizes={
-        # 80 sentences a silo: with 160, one seed, FedAvg was above FedCMC on dev. Chosen after seeing that.
+        # 80 sentences a silo: with 160, one seed, FedAvg was above FedCMC on dev. Chosen after
+        # seeing that.
         "minutes": ("CORPUS=sentence:none=0,sentences=800", "ROUNDS=25", _KNOBS),
         "hours": ("CORPUS=sentence:none=0,sentences=3000", "ROUNDS=50", _KNOBS),
     },

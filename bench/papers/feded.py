@@ -1,4 +1,6 @@
-"""FedED's comparison (Sui et al. 2020): F1 (Tables 3 to 5), by class (6), message size (7), rounds to a target (8)."""
+"""FedED's comparison (Sui et al. 2020): F1 (Tables 3 to 5), by class (6), message size (7), rounds
+to a target (8).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ COMPARISON = Comparison(
     },
     sizes={
         "minutes": ("SILOS=50", "FRACTION=0.1", "CORPUS=sentence", "LR=5e-4", "ROUNDS=15"),
-        "hours": ("SILOS=100", "FRACTION=0.1", "CORPUS=sentence:sentences=10000", "LR=5e-4", "ROUNDS=50"),
+        "hours": (
+            "SILOS=100",
+            "FRACTION=0.1",
+            "CORPUS=sentence:sentences=10000",
+            "LR=5e-4",
+            "ROUNDS=50",
+        ),
     },
     on_folder=("SILOS=50", "FRACTION=0.1", "LR=5e-4", "ROUNDS=15"),
     messages=True,

@@ -1,5 +1,5 @@
-"""FedLCC's comparison (Xiao et al. 2024): IID and structural entropy (Tables 3 to 6), convergence (Figure 3), share of
-silos in a round (Figure 4).
+"""FedLCC's comparison (Xiao et al. 2024): IID and structural entropy (Tables 3 to 6), convergence
+(Figure 3), share of silos in a round (Figure 4).
 """
 
 from __future__ import annotations
@@ -10,16 +10,32 @@ __all__ = ["COMPARISON"]
 
 
 def _table(corpus: str, source: str, figures: str) -> Published:
-    """One of the paper's Tables 3 to 5: precision, recall and F1, `figures` in the order in which it prints them."""
-    settings = ["centralised", *(f"{m}, {p}" for p in ("IID", "non-IID") for m in ("FedAvg", "FedAtt", "FedLCC"))]
+    """One of the paper's Tables 3 to 5: precision, recall and F1, `figures` in the order in which
+    it prints them.
+    """
+    settings = [
+        "centralised",
+        *(f"{m}, {p}" for p in ("IID", "non-IID") for m in ("FedAvg", "FedAtt", "FedLCC")),
+    ]
     numbers = figures.split()
     rows = tuple((s, *numbers[3 * i : 3 * i + 3]) for i, s in enumerate(settings))
-    return Published(corpus, f"Xiao et al. 2024, {source}: SciBERT, 10 silos, 50 rounds", ("", "P", "R", "F1"), rows)
+    return Published(
+        corpus,
+        f"Xiao et al. 2024, {source}: SciBERT, 10 silos, 50 rounds",
+        ("", "P", "R", "F1"),
+        rows,
+    )
 
 
 def _share(fraction: str) -> tuple[str, ...]:
-    """Fewer than three participants cannot hide in a sum: C=0.1 of ten silos is one, and runs unmasked."""
-    return ("METHOD=fedlcc", f"FRACTION={fraction}", *(("SECAGG=off",) if fraction == "0.1" else ()))
+    """Fewer than three participants cannot hide in a sum: C=0.1 of ten silos is one, and runs
+    unmasked.
+    """
+    return (
+        "METHOD=fedlcc",
+        f"FRACTION={fraction}",
+        *(("SECAGG=off",) if fraction == "0.1" else ()),
+    )
 
 
 COMPARISON = Comparison(
@@ -42,7 +58,10 @@ COMPARISON = Comparison(
         "F1 across sentences": "figures.inter_f1",
         "Ign-F1": "figures.ign_f1",
     },
-    sizes={"minutes": ("CORPUS=document",), "hours": ("CORPUS=document:documents=1500", "ROUNDS=50")},
+    sizes={
+        "minutes": ("CORPUS=document",),
+        "hours": ("CORPUS=document:documents=1500", "ROUNDS=50"),
+    },
     on_folder=("ROUNDS=50",),
     messages=True,
     target=0.6,

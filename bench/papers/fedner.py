@@ -1,4 +1,6 @@
-"""FedNER's comparison (Wang et al. 2023): adversarial baselines and ablations by domain (Tables 1 and 2)."""
+"""FedNER's comparison (Wang et al. 2023): adversarial baselines and ablations by domain (Tables 1
+and 2).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _DOMAINS = ("report", "forum", "note")
 
 def _rows(text: str) -> tuple[tuple[str, ...], ...]:
     """A line per row: its name, then its figures, separated by semicolons."""
-    return tuple(tuple(cell.strip() for cell in line.split(";")) for line in text.strip().splitlines())
+    return tuple(
+        tuple(cell.strip() for cell in line.split(";")) for line in text.strip().splitlines()
+    )
 
 
 COMPARISON = Comparison(

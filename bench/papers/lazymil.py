@@ -14,7 +14,12 @@ COMPARISON = Comparison(
     variants={"lazymil, no warm start (as printed)": ("METHOD=lazymil", "SET=warmup=0")},
     columns=_FRACTIONS,
     references={"centralised": ("METHOD=centralised",), "local": ("METHOD=local",)},
-    metrics={"AUC": "value", "P@100": "figures.p@100", "P@200": "figures.p@200", "P@300": "figures.p@300"},
+    metrics={
+        "AUC": "value",
+        "P@100": "figures.p@100",
+        "P@200": "figures.p@200",
+        "P@300": "figures.p@300",
+    },
     sizes={
         "minutes": ("SILOS=30", "CORPUS=distant:sentences=6000,ways=8,filler=150,entities=100"),
         "hours": ("SILOS=100", "CORPUS=distant:sentences=60000,entities=1000", "ROUNDS=50"),

@@ -1,4 +1,6 @@
-"""The page that `make table` writes: figures with their spread over seeds, and a paper's own, apart and labelled."""
+"""The page that `make table` writes: figures with their spread over seeds, and a paper's own, apart
+and labelled.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,17 @@ class Results:
 
     def values(self, row: str, column: str, metric: str) -> list[float]:
         group, _, name = metric.rpartition(".")
-        return [float(d.summary[group][name] if group else d.summary[name]) for d in self.of(row, column)]
+        return [
+            float(d.summary[group][name] if group else d.summary[name])
+            for d in self.of(row, column)
+        ]
 
 
 def page(comparison: Comparison, common: tuple[str, ...], results: Results, corpus: str) -> str:
     first = next(iter(results.runs.values())).summary
-    used = {f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()}
+    used = {
+        f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()
+    }
     metrics = " or ".join({str(d.summary["metric"]): None for d in results.runs.values()})
     seeds = ", ".join(map(str, results.seeds))
     parts = [
@@ -76,10 +83,14 @@ def first_metric(results: Results) -> str:
 
 
 def panels(comparison: Comparison, results: Results) -> dict[str, dict[str, list[float]]]:
-    """What the picture shows: per column every method, and the paper's own method with its variants in the last."""
+    """What the picture shows: per column every method, and the paper's own method with its variants
+    in the last.
+    """
 
     def mean(row: str, column: str) -> list[float]:
-        return [statistics.fmean(values) for values in zip(*(d.dev for d in results.of(row, column)))]
+        return [
+            statistics.fmean(values) for values in zip(*(d.dev for d in results.of(row, column)))
+        ]
 
     shown = {c: {m: mean(m, c) for m in comparison.methods} for c in comparison.columns}
     if comparison.variants:
@@ -98,8 +109,11 @@ def _metrics(comparison: Comparison, results: Results) -> list[str]:
     for label, key in comparison.metrics.items():
         group, _, name = key.rpartition(".")
         if group and name not in some[group]:
-            continue  # a figure of the built-in corpus (one of its domains) that this corpus does not have
-        rows = [[r, *(_spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)]
+            # a figure of the built-in corpus (one of its domains) that this corpus does not have
+            continue
+        rows = [
+            [r, *(_spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)
+        ]
         text += [f"## {label}", "", *_rows(["", *columns], rows), ""]
         references = [[r, _spread(results.values(r, "", key))] for r in comparison.references]
         if references:
@@ -115,7 +129,8 @@ def _paired(ours: list[float], theirs: list[float]) -> str:
 def _against(comparison: Comparison, results: Results) -> list[str]:
     base, metric = comparison.against, next(iter(comparison.metrics.values()))
     rest = [c for c in comparison.columns if c != base]
-    if len(rest) == len(comparison.columns) or not rest:  # cut down by COLUMNS: nothing to compare with
+    # cut down by COLUMNS: nothing to compare with
+    if len(rest) == len(comparison.columns) or not rest:
         return []
     rows = [
         [r, *(_paired(results.values(r, c, metric), results.values(r, base, metric)) for c in rest)]
@@ -134,7 +149,13 @@ def _first_row(comparison: Comparison, results: Results) -> list[str]:
     text = []
     for label, metric in list(comparison.metrics.items())[: 2 if comparison.per_class else 1]:
         rows = [
-            [r, *(_paired(results.values(own, c, metric), results.values(r, c, metric)) for c in columns)]
+            [
+                r,
+                *(
+                    _paired(results.values(own, c, metric), results.values(r, c, metric))
+                    for c in columns
+                ),
+            ]
             for r in others
         ]
         title = f"## {own} minus each, {label}, seed by seed (and in how many seeds it is above)"
@@ -144,7 +165,9 @@ def _first_row(comparison: Comparison, results: Results) -> list[str]:
 
 def _rounds(comparison: Comparison, results: Results, metric: str) -> list[str]:
     def cell(row: str, column: str) -> str:
-        reached = [rounds_to(comparison.target, d.dev) if d.dev else None for d in results.of(row, column)]
+        reached = [
+            rounds_to(comparison.target, d.dev) if d.dev else None for d in results.of(row, column)
+        ]
         return ", ".join(str(r) if r else NOT_REACHED for r in reached)
 
     longest = max(len(d.dev) for d in results.runs.values())
@@ -160,7 +183,9 @@ def _rounds(comparison: Comparison, results: Results, metric: str) -> list[str]:
 
 
 def _steady(comparison: Comparison, results: Results, metric: str) -> list[str]:
-    """A round chosen on dev flatters a model that jumps about; the mean over late rounds does not."""
+    """A round chosen on dev flatters a model that jumps about; the mean over late rounds does
+    not.
+    """
 
     def cell(row: str, column: str) -> str:
         late = [d.dev[-comparison.steady :] for d in results.of(row, column)]
@@ -172,7 +197,9 @@ def _steady(comparison: Comparison, results: Results, metric: str) -> list[str]:
 
 
 def _messages(comparison: Comparison, results: Results) -> list[str]:
-    """FedED's Table 7, download included. In the setting of the first column; the size is the same for every seed."""
+    """FedED's Table 7, download included. In the setting of the first column; the size is the same
+    for every seed.
+    """
     column = next(iter(comparison.columns))
     runs = {r: results.of(r, column)[0].summary for r in _names(comparison)}
     base = runs.get("fedavg", {}).get("arrays_up_per_silo_round", 0.0)
@@ -180,8 +207,18 @@ def _messages(comparison: Comparison, results: Results) -> list[str]:
     def row(name: str) -> list[str]:
         s = runs[name]
         up = s["arrays_up_per_silo_round"]
-        ratio = "" if not base or not up else f"1/{base / up:.0f}" if base >= 1.5 * up else f"{up / base:.2f}"
-        wire = human_bytes(s["bytes_up_per_silo_round"]) if s["bytes_up_per_silo_round"] else "not measured"
+        ratio = (
+            ""
+            if not base or not up
+            else f"1/{base / up:.0f}"
+            if base >= 1.5 * up
+            else f"{up / base:.2f}"
+        )
+        wire = (
+            human_bytes(s["bytes_up_per_silo_round"])
+            if s["bytes_up_per_silo_round"]
+            else "not measured"
+        )
         return [name, human_bytes(up), ratio, human_bytes(s["arrays_down_per_silo_round"]), wire]
 
     head = ["", "up", "of FedAvg's", "down", "up on the wire"]
@@ -202,10 +239,14 @@ def _per_class(comparison: Comparison, results: Results) -> list[str]:
         **{r: results.of(r, column) for r in _names(comparison)},
         **{r: results.of(r, "") for r in comparison.references},
     }
-    classes = list(dict.fromkeys(c for runs in rows.values() for d in runs for c in d.summary["per_class"]))
+    classes = list(
+        dict.fromkeys(c for runs in rows.values() for d in runs for c in d.summary["per_class"])
+    )
 
     def cell(runs: list[Done], name: str) -> str:
-        found = [float(d.summary["per_class"][name]) for d in runs if name in d.summary["per_class"]]
+        found = [
+            float(d.summary["per_class"][name]) for d in runs if name in d.summary["per_class"]
+        ]
         return _spread(found) if found else ""
 
     table = [[c, *(cell(runs, c) for runs in rows.values())] for c in classes]
@@ -220,4 +261,8 @@ def _spread(values: list[float]) -> str:
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in rows)]
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(r) + " |" for r in rows),
+    ]

@@ -1,4 +1,6 @@
-"""The picture of convergence beside `make table`'s page, as SVG. A run's own pictures are in its page, bench/pages."""
+"""The picture of convergence beside `make table`'s page, as SVG. A run's own pictures are in its
+page, bench/pages.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from pathlib import Path
 __all__ = ["draw_rounds"]
 
 
-def draw_rounds(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], metric: str) -> None:
+def draw_rounds(
+    path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]], metric: str
+) -> None:
     """One panel beside another, a line per name, by round from 1."""
     import matplotlib
 
@@ -17,11 +21,18 @@ def draw_rounds(path: Path, panels: Mapping[str, Mapping[str, Sequence[float]]],
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.2 * len(panels), 3.2), sharey=True, layout="constrained", squeeze=False
+        1,
+        len(panels),
+        figsize=(4.2 * len(panels), 3.2),
+        sharey=True,
+        layout="constrained",
+        squeeze=False,
     )
     for one, (title, rows) in zip(axes[0], panels.items()):
         for name, values in rows.items():
-            one.plot(range(1, len(values) + 1), values, marker="o", markersize=2, linewidth=1, label=name)
+            one.plot(
+                range(1, len(values) + 1), values, marker="o", markersize=2, linewidth=1, label=name
+            )
         one.set(title=title, xlabel="round")
         one.xaxis.get_major_locator().set_params(integer=True)
         one.grid(alpha=0.3)

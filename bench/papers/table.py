@@ -1,9 +1,10 @@
 """`make table PAPER=…`: a paper's comparison as runs of ours, three seeds each, into one page.
 
-Runs use the in-process runner (the same model as real processes, bit for bit), as many at once as cores; with
-RUNNER=processes one at a time, and the page then has the bytes on the wire too. Every finished run is a line in
-runs.jsonl; started again, the command runs only what is missing, so another TARGET costs nothing.
-METHODS="a b" (others than the paper's too), ROWS="fedner,w/o weight" and COLUMNS="x,y" cut the comparison down.
+Runs use the in-process runner (the same model as real processes, bit for bit), as many at once as
+cores; with RUNNER=processes one at a time, and the page then has the bytes on the wire too. Every
+finished run is a line in runs.jsonl; started again, the command runs only what is missing, so
+another TARGET costs nothing. METHODS="a b" (others than the paper's too), ROWS="fedner,w/o weight"
+and COLUMNS="x,y" cut the comparison down.
 """
 
 from __future__ import annotations
@@ -64,10 +65,20 @@ def merged(*parts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _run(job: Job, folder: Path) -> Done:
     out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
-    command = [sys.executable, "-m", "cli.main", "simulate", *job.words, f"SEED={job.seed}", f"OUT={out}"]
+    command = [
+        sys.executable,
+        "-m",
+        "cli.main",
+        "simulate",
+        *job.words,
+        f"SEED={job.seed}",
+        f"OUT={out}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise UserError(f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise UserError(
+            f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}"
+        )
     run = out / "latest"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text("utf-8"))
     dev = tuple(float(line["dev"]) for line in read_lines(run / "rounds.jsonl"))
@@ -75,8 +86,15 @@ def _run(job: Job, folder: Path) -> Done:
     return Done(summary, dev)
 
 
-def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str, ...], say: Console) -> Path:
-    paper, size, corpus, seeds = words["PAPER"], words["SIZE"], words["CORPUS"], seed_list(words["SEEDS"])
+def run_table(
+    comparison: Comparison, words: Mapping[str, str], extra: tuple[str, ...], say: Console
+) -> Path:
+    paper, size, corpus, seeds = (
+        words["PAPER"],
+        words["SIZE"],
+        words["CORPUS"],
+        seed_list(words["SEEDS"]),
+    )
     if size not in comparison.sizes:
         raise UserError(f'Unknown SIZE "{size}".{nearest(size, comparison.sizes)}')
     if size == "hours":
@@ -93,18 +111,25 @@ def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str
     folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(folder)
     done = {
-        line["key"]: Done(line["summary"], tuple(line.get("dev", ()))) for line in read_lines(folder / "runs.jsonl")
+        line["key"]: Done(line["summary"], tuple(line.get("dev", ())))
+        for line in read_lines(folder / "runs.jsonl")
     }
     wanted = list(jobs(comparison, common, seeds))
     missing = [job for job in wanted if job.key not in done]
-    say.print(f"{comparison.title}: {len(wanted)} runs, {len(missing)} to do", highlight=False, soft_wrap=True)
+    say.print(
+        f"{comparison.title}: {len(wanted)} runs, {len(missing)} to do",
+        highlight=False,
+        soft_wrap=True,
+    )
     with ThreadPoolExecutor(at_once) as pool:
         futures = {pool.submit(_run, job, folder): job for job in missing}
         try:
             for k, future in enumerate(as_completed(futures), 1):
                 job, result = futures[future], future.result()
                 done[job.key] = result
-                log.append("runs.jsonl", {"key": job.key, "summary": result.summary, "dev": result.dev})
+                log.append(
+                    "runs.jsonl", {"key": job.key, "summary": result.summary, "dev": result.dev}
+                )
                 s = result.summary
                 say.print(
                     f"{k}/{len(missing)} {job.row} {job.column} seed {job.seed}: "
@@ -117,17 +142,25 @@ def run_table(comparison: Comparison, words: Mapping[str, str], extra: tuple[str
     results = Results({(j.row, j.column, j.seed): done[j.key] for j in wanted}, seeds)
     path = folder / "table.md"
     if comparison.convergence:
-        draw_rounds(folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}")
+        draw_rounds(
+            folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}"
+        )
     path.write_text(page(comparison, common, results, corpus), "utf-8")
     return path
 
 
 def seed_list(text: str) -> tuple[int, ...]:
-    """ "3" is 0, 1, 2; "10-12" is 10, 11, 12: seeds to tune on, so that the reported ones stay unseen."""
+    """ "3" is 0, 1, 2; "10-12" is 10, 11, 12: seeds to tune on, so that the reported ones stay
+    unseen.
+    """
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    first, last = (0, int(text) - 1) if text.isdigit() else map(int, found.groups()) if found else (0, -1)
+    first, last = (
+        (0, int(text) - 1) if text.isdigit() else map(int, found.groups()) if found else (0, -1)
+    )
     if last < first:
-        raise UserError(f'SEEDS must be a whole number from 1, or a range as in 10-12, not "{text}".')
+        raise UserError(
+            f'SEEDS must be a whole number from 1, or a range as in 10-12, not "{text}".'
+        )
     return tuple(range(first, last + 1))
 
 
@@ -135,18 +168,27 @@ def _with_target(comparison: Comparison, text: str) -> Comparison:
     try:
         return replace(comparison, target=float(text)) if text else comparison
     except ValueError:
-        raise UserError(f'TARGET must be a value of the dev metric, such as 0.6, not "{text}".') from None
+        raise UserError(
+            f'TARGET must be a value of the dev metric, such as 0.6, not "{text}".'
+        ) from None
 
 
 def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
     if comparison.methods:
         return replace(comparison, methods=tuple(wanted), variants={})
     rows = {**comparison.variants, **comparison.more_variants}
-    known = {word.partition("=")[2] for words in rows.values() for word in words if word.startswith("METHOD=")}
+    known = {
+        word.partition("=")[2]
+        for words in rows.values()
+        for word in words
+        if word.startswith("METHOD=")
+    }
     for name in wanted:
         if name not in known:
             raise UserError(f'This table has no method "{name}".{nearest(name, known)}')
-    chosen = {label: words for label, words in rows.items() if any(f"METHOD={m}" in words for m in wanted)}
+    chosen = {
+        label: words for label, words in rows.items() if any(f"METHOD={m}" in words for m in wanted)
+    }
     return replace(comparison, variants=chosen, more_variants={})
 
 
@@ -201,7 +243,8 @@ def main(words: list[str]) -> None:
         if table["METHODS"]:
             comparison = with_methods(comparison, table["METHODS"].split())
         if table["ROWS"]:
-            comparison = with_rows(comparison, re.split(",(?! )", table["ROWS"]))  # "fedlcc, C=0.5" is one name
+            # "fedlcc, C=0.5" is one name
+            comparison = with_rows(comparison, re.split(",(?! )", table["ROWS"]))
         if table["COLUMNS"]:
             comparison = with_columns(comparison, table["COLUMNS"].split(","))
         path = run_table(comparison, table, tuple(extra), say)

@@ -1,9 +1,11 @@
-"""What a run will put on the wire, counted before it: the messages of every exchange, with blanks for secrets.
+"""What a run will put on the wire, counted before it: the messages of every exchange, with blanks
+for secrets.
 
-Nothing is trained, masked or signed. A method's own broadcasts and declarations give the arrays; the records of the
-secure sum are built blank, in their true lengths and from the true graph; every message goes through the wire's own
-encoder into the wire's own counter. So what is counted here and what is counted in the run can differ only where a
-silo's answer has a length of its own (`Exchange.rehearsed`), where silos are lost, or where a sum is tried again.
+Nothing is trained, masked or signed. A method's own broadcasts and declarations give the arrays;
+the records of the secure sum are built blank, in their true lengths and from the true graph; every
+message goes through the wire's own encoder into the wire's own counter. So what is counted here and
+what is counted in the run can differ only where a silo's answer has a length of its own
+(`Exchange.rehearsed`), where silos are lost, or where a sum is tried again.
 """
 
 from __future__ import annotations
@@ -53,14 +55,17 @@ _HASH, _SIGNATURE = bytes(32), bytes(SIGNATURE_BYTES)
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A whole run's traffic in the form of traffic.jsonl, and the arrays alone as rounds.jsonl has them."""
+    """A whole run's traffic in the form of traffic.jsonl, and the arrays alone as rounds.jsonl has
+    them.
+    """
 
     traffic: list[dict[str, Any]]
     cohorts: list[tuple[int, ...]]
     arrays_up: int
     arrays_down: int
     encodings: tuple[Encoding, ...]  #: of the exchanges that have a masked part
-    #: Per round and exchange: the most that one silo sends and receives in it, for what a slow line can carry.
+    #: Per round and exchange: the most that one silo sends and receives in it, for what a slow line
+    #: can carry.
     busiest: list[list[tuple[int, int]]]
 
     @property
@@ -79,13 +84,19 @@ class _Wire:
     def __init__(self, counter: ByteCounter) -> None:
         self.counter = counter
 
-    def down(self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control") -> None:
+    def down(
+        self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control"
+    ) -> None:
         self._count(silo, message, payload, channel, "down")
 
-    def up(self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control") -> None:
+    def up(
+        self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control"
+    ) -> None:
         self._count(silo, message, payload, channel, "up")
 
-    def _count(self, silo: str, message: m.Message, payload: int | None, channel: str, direction: str) -> None:
+    def _count(
+        self, silo: str, message: m.Message, payload: int | None, channel: str, direction: str
+    ) -> None:
         frames = [len(numbered(0, m.encode(message))), *([payload] if payload is not None else [])]
         self.counter.count(silo, message.kind, channel, direction, frames)
 
@@ -113,10 +124,14 @@ def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
 
 
 def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
-    """What a silo's ledger says of one answer, as long as it will be: the figures are blanks, the words are not."""
+    """What a silo's ledger says of one answer, as long as it will be: the figures are blanks, the
+    words are not.
+    """
     dp = study.settings.dp
     free = {d.name: why_free(study.method.name, d.name, dp) for d in exchange.disclosures}
-    events: list[tuple[str, Event]] = [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
+    events: list[tuple[str, Event]] = (
+        [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
+    )
     if dp == "silo" and exchange.masked:
         events = [("noisy sum", RingNoise(1.234, 1e-16))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
@@ -135,17 +150,32 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
     ]
 
 
-def _exchange(wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays], number: int) -> None:
-    """Every message of one exchange in which nobody is lost, in the order of coordinator/gather.py."""
+def _exchange(
+    wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays], number: int
+) -> None:
+    """Every message of one exchange in which nobody is lost, in the order of
+    coordinator/gather.py.
+    """
     exchange, masked, secagg = call.exchange, bool(call.exchange.masked), study.settings.secagg
     names = tuple(sorted(silo_name(i) for i in call.cohort))
     encoding = call.encoding() if masked else None
     header, graph = {}, None
     if encoding is not None and secagg:
-        made = SumHeader(_HASH, call.round, exchange.name, number, _HASH, names, encoding, float(exchange.weight_cap))
+        made = SumHeader(
+            _HASH,
+            call.round,
+            exchange.name,
+            number,
+            _HASH,
+            names,
+            encoding,
+            float(exchange.weight_cap),
+        )
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
-        graph = topology(_HASH, everybody, names, policy_for(study.settings.fraction), len(everybody))
+        graph = topology(
+            _HASH, everybody, names, policy_for(study.settings.fraction), len(everybody)
+        )
     coded = encoding.to_record() if encoding is not None else {}
     common, common_bytes = laid_out(call.broadcast.common)
     ready = m.Ready(number, _charges(study, exchange))
@@ -153,7 +183,9 @@ def _exchange(wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays
     for i in call.cohort:
         name = silo_name(i)
         private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
-        announced = m.Broadcast(number, call.round, call.index, list(call.cohort), common, private, header, coded)
+        announced = m.Broadcast(
+            number, call.round, call.index, list(call.cohort), common, private, header, coded
+        )
         wire.down(name, announced)
         for stream, size in (("common", common_bytes), ("private", private_bytes)):
             for k, piece in enumerate(_pieces(size)):
@@ -199,15 +231,22 @@ def _upload(graph: Topology, name: str, names: Sequence[str]) -> dict[str, Any]:
 def _proposals(graph: Topology, names: tuple[str, ...]) -> dict[str, Proposal]:
     blobs = {dealer: _blob(graph, dealer) for dealer in names}
     holders = _holders(graph, names)
-    return {h: Proposal(_HASH, names, tuple((d, b) for d, b in blobs.items() if d != h)) for h in holders}
+    return {
+        h: Proposal(_HASH, names, tuple((d, b) for d, b in blobs.items() if d != h))
+        for h in holders
+    }
 
 
 def _request(graph: Topology, names: tuple[str, ...]) -> UnmaskRequest:
     signers = _holders(graph, names)[: graph.parameters.threshold]
-    return UnmaskRequest(_HASH, names, tuple(Endorsement(_HASH, n, _SIGNATURE) for n in signers), ())
+    return UnmaskRequest(
+        _HASH, names, tuple(Endorsement(_HASH, n, _SIGNATURE) for n in signers), ()
+    )
 
 
-def _answers(study: Study, views: Mapping[int, SiloView], exchange: Exchange, call: Call) -> dict[int, Arrays]:
+def _answers(
+    study: Study, views: Mapping[int, SiloView], exchange: Exchange, call: Call
+) -> dict[int, Arrays]:
     if exchange.rehearsed is not None:
         return {i: exchange.rehearsed(views[i], call.round) for i in call.cohort}
     blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
@@ -248,9 +287,15 @@ def rehearse(study: Study) -> Rehearsal:
         for index, exchange in enumerate(method.exchanges):
             said = exchange.broadcast(state, round, cohort)
             ranges = call_ranges(settings, method, exchange, len(cohort))
-            call = Call(round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
+            call = Call(
+                round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo"
+            )
             sealed = _answers(study, views, exchange, call)
-            folded = _folded(call, sealed) if index + 1 < len(method.exchanges) else Folded(round, cohort, {}, sealed)
+            folded = (
+                _folded(call, sealed)
+                if index + 1 < len(method.exchanges)
+                else Folded(round, cohort, {}, sealed)
+            )
             for direction, size in message_bytes(call, folded).items():
                 arrays[direction] += size
             if exchange.masked:
@@ -264,7 +309,8 @@ def rehearse(study: Study) -> Rehearsal:
                 lines = [line | {"round": round} for line in known[key]]
                 traffic += lines
                 peaks.append(_busiest(lines))
-            if index + 1 < len(method.exchanges):  # what a last fold makes is a state of the same shapes
+            # what a last fold makes is a state of the same shapes
+            if index + 1 < len(method.exchanges):
                 state = exchange.fold(state, folded)
         if settings.runner == "processes":
             counter.round = round
@@ -276,11 +322,15 @@ def rehearse(study: Study) -> Rehearsal:
         for name in names:
             wire.down(name, m.Stop("the run is over"))
         traffic += counter.drain()
-    return Rehearsal(traffic, cohorts, arrays["up"], arrays["down"], tuple(encodings.values()), busiest)
+    return Rehearsal(
+        traffic, cohorts, arrays["up"], arrays["down"], tuple(encodings.values()), busiest
+    )
 
 
 def blank_fold(study: Study, state: State) -> State:
-    """A round's folds over blank answers: what the coordinator computes by itself. A method that distils does so."""
+    """A round's folds over blank answers: what the coordinator computes by itself. A method that
+    distils does so.
+    """
     settings, cohort = study.settings, select(study.settings, 0, range(study.settings.silos))
     for index, exchange in enumerate(study.method.exchanges):
         said = exchange.broadcast(state, 0, cohort)

@@ -1,8 +1,10 @@
-"""How long and how much memory a run will take, from a few batches of the real thing on this machine.
+"""How long and how much memory a run will take, from a few batches of the real thing on this
+machine.
 
-One silo's half of a round is computed on two small pieces of its data, in a forked child that shares what the silos of
-a simulation will share; a line through the two times is extended to every silo's size. What the coordinator does by
-itself (folding, scoring) is done once in another child. The children end and leave nothing behind.
+One silo's half of a round is computed on two small pieces of its data, in a forked child that
+shares what the silos of a simulation will share; a line through the two times is extended to every
+silo's size. What the coordinator does by itself (folding, scoring) is done once in another child.
+The children end and leave nothing behind.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from study.prepare import Study
 __all__ = ["Calibration", "calibrate"]
 
 _MB = 1 << 20
-_MEMORY = "this machine has not enough free memory for one silo; try a smaller BATCH, or a smaller model."
+_MEMORY = (
+    "this machine has not enough free memory for one silo; try a smaller BATCH, or a smaller model."
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class Calibration:
     coordinator_mb: float  #: the coordinator's own, without upload buffers
 
     def round_seconds(self, sizes: Sequence[int], slots: int) -> float:
-        """A round over silos of these sizes, so many computing at once: the mean of the sampled rounds."""
+        """A round over silos of these sizes, so many computing at once: the mean of the sampled
+        rounds.
+        """
         means = []
         for exchanges in self.answers:
             total = 0.0
@@ -79,20 +85,28 @@ def calibrate(study: Study) -> Calibration:
 
 
 def _silo(study: Study) -> dict[str, Any]:
-    """One silo's half of a round near the start and of one at the end, on few examples and on some more."""
+    """One silo's half of a round near the start and of one at the end, on few examples and on some
+    more.
+    """
     settings = study.settings
-    if settings.dp == "record" and not settings.noise:  # solving for the noise of a few records would tell nothing
+    # solving for the noise of a few records would tell nothing
+    if settings.dp == "record" and not settings.noise:
         settings = replace(settings, noise=1.0)
-    largest = max(range(len(study.partition.indices)), key=lambda i: len(study.partition.indices[i]))
+    largest = max(
+        range(len(study.partition.indices)), key=lambda i: len(study.partition.indices[i])
+    )
     indices = study.partition.indices[largest]
     few = min(len(indices), 2 * settings.batch)
     some = min(len(indices), 4 * few)
     samples = []
     with _Peak() as peak:
         for round in sorted({min(1, settings.rounds - 1), settings.rounds - 1}):
-            _half_round(study, settings, largest, indices[:few], round)  # whatever is loaded on first use
+            # whatever is loaded on first use
+            _half_round(study, settings, largest, indices[:few], round)
             low = _half_round(study, settings, largest, indices[:few], round)
-            high = _half_round(study, settings, largest, indices[:some], round) if some > few else low
+            high = (
+                _half_round(study, settings, largest, indices[:some], round) if some > few else low
+            )
             lines = []
             for a, b in zip(low, high):
                 each = max(0.0, (b - a) / (some - few)) if some > few else a / max(1, few)
@@ -101,8 +115,12 @@ def _silo(study: Study) -> dict[str, Any]:
     return {"answers": samples, "peak": peak.bytes, "left": _own()}
 
 
-def _half_round(study: Study, settings: Any, index: int, indices: np.ndarray, round: int) -> list[float]:
-    view = SiloView(index, study.task, study.task.subset(indices), settings, shared_secret(settings))
+def _half_round(
+    study: Study, settings: Any, index: int, indices: np.ndarray, round: int
+) -> list[float]:
+    view = SiloView(
+        index, study.task, study.task.subset(indices), settings, shared_secret(settings)
+    )
     state, me, times = study.method.init(0), (index,), []
     for e, exchange in enumerate(study.method.exchanges):
         said = exchange.broadcast(state, round, me)
@@ -124,7 +142,8 @@ def _coordinator(study: Study) -> dict[str, Any]:
     state = study.method.init(0)
     with _Peak() as peak:
         began = time.monotonic()
-        with contextlib.suppress(Exception):  # a fold that cannot take blanks costs the estimate its part, no more
+        # a fold that cannot take blanks costs the estimate its part, no more
+        with contextlib.suppress(Exception):
             blank_fold(study, state)
         model = state.model
         if study.method.evaluate is not None:
@@ -138,7 +157,8 @@ def _coordinator(study: Study) -> dict[str, Any]:
     return {"seconds": took, "peak": peak.bytes}
 
 
-# Children and their memory ---------------------------------------------------------------------------------------
+# Children and their memory
+# ---------------------------------------------------------------------------------------
 
 
 def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -169,7 +189,9 @@ def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The result, or what went wrong: a user's mistake is a sentence, a mistake of ours is a trace."""
+    """The result, or what went wrong: a user's mistake is a sentence, a mistake of ours is a
+    trace.
+    """
     try:
         return work()
     except UserError as e:
@@ -192,9 +214,11 @@ def _own() -> int:
 
 
 class _Peak:
-    """The most that this process has of its own while the block runs, looked at twenty times a second.
+    """The most that this process has of its own while the block runs, looked at twenty times a
+    second.
 
-    Not from the kernel's high-water mark: that counts pages of libraries, which all processes share.
+    Not from the kernel's high-water mark: that counts pages of libraries, which all processes
+    share.
     """
 
     def __enter__(self) -> _Peak:

@@ -1,7 +1,9 @@
-"""`sottovoce plan`: what a run will cost, before it: bytes, memory, epsilon, time. Simulations keep it as plan.json.
+"""`sottovoce plan`: what a run will cost, before it: bytes, memory, epsilon, time. Simulations keep
+it as plan.json.
 
-Bytes are counted by bench/planning/bytes.py and need no training; time and memory come from bench/planning/calibrate.py, which
-trains on a few batches. A run too short to be worth that goes without.
+Bytes are counted by bench/planning/bytes.py and need no training; time and memory come from
+bench/planning/calibrate.py, which trains on a few batches. A run too short to be worth that goes
+without.
 """
 
 from __future__ import annotations
@@ -103,7 +105,11 @@ def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
             events.add(DpSgd(once.noise, once.rate, once.steps * times))
     worst = sorted(events, key=lambda e: -e.rate * math.sqrt(e.steps) / e.noise)[:_WORST]
     epsilon = max((total([e, *planned_releases(s)], s.delta).epsilon for e in worst), default=0.0)
-    return {"epsilon": epsilon, "delta": s.delta, "noise": [e.noise for e in worst[:1]][0] if worst else None}
+    return {
+        "epsilon": epsilon,
+        "delta": s.delta,
+        "noise": [e.noise for e in worst[:1]][0] if worst else None,
+    }
 
 
 def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
@@ -130,7 +136,9 @@ def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
 def _warnings(study: Study, r: Rehearsal, plan: Mapping[str, Any], bandwidth: float) -> list[str]:
     s, found = study.settings, []
     if bandwidth and not r.traffic:
-        found.append("BANDWIDTH means nothing here: this run is one process, and nothing crosses a wire.")
+        found.append(
+            "BANDWIDTH means nothing here: this run is one process, and nothing crosses a wire."
+        )
     elif bandwidth:
         found += _slow(s, r, bandwidth)
     epsilon = plan["epsilon"]
@@ -140,12 +148,16 @@ def _warnings(study: Study, r: Rehearsal, plan: Mapping[str, Any], bandwidth: fl
             "the last round; use more NOISE or fewer ROUNDS."
         )
     if s.dp != "off" and s.ledger:
-        found.append(f"What the ledgers in {s.ledger} were charged earlier comes on top of this epsilon.")
+        found.append(
+            f"What the ledgers in {s.ledger} were charged earlier comes on top of this epsilon."
+        )
     return found
 
 
 def _slow(s: Settings, r: Rehearsal, bandwidth: float) -> list[str]:
-    """The slowest exchange on a line of so many bytes per second either way: all silos hear at once, two upload."""
+    """The slowest exchange on a line of so many bytes per second either way: all silos hear at
+    once, two upload.
+    """
     cohort = max(map(len, r.cohorts), default=0)
     worst, at = 0.0, (0, 0)
     for peaks in r.busiest:
@@ -165,7 +177,10 @@ def _slow(s: Settings, r: Rehearsal, bandwidth: float) -> list[str]:
 
 def worth_calibrating(study: Study) -> bool:
     s = study.settings
-    return s.runner == "processes" and s.fraction * s.rounds * s.epochs * study.task.train_size() >= _SHORT
+    return (
+        s.runner == "processes"
+        and s.fraction * s.rounds * s.epochs * study.task.train_size() >= _SHORT
+    )
 
 
 def write_plan(run: Path, study: Study, measured: bool) -> None:
@@ -208,11 +223,19 @@ def _rows(plan: Mapping[str, Any], s: Settings) -> Sequence[tuple[str, str]]:
         rows += [
             ("up per silo and round", human_bytes(plan["bytes_up_per_silo_round"])),
             ("down per silo and round", human_bytes(plan["bytes_down_per_silo_round"])),
-            ("up, down in all", f"{human_bytes(plan['bytes_up_total'])}, {human_bytes(plan['bytes_down_total'])}"),
-            ("one silo's whole run", f"{_span([x['up'] for x in each])} up, {_span([x['down'] for x in each])} down"),
+            (
+                "up, down in all",
+                f"{human_bytes(plan['bytes_up_total'])}, {human_bytes(plan['bytes_down_total'])}",
+            ),
+            (
+                "one silo's whole run",
+                f"{_span([x['up'] for x in each])} up, {_span([x['down'] for x in each])} down",
+            ),
         ]
     arrays = (plan["arrays_up_per_silo_round"], plan["arrays_down_per_silo_round"])
-    rows.append(("of it arrays as coded", f"{human_bytes(arrays[0])} up, {human_bytes(arrays[1])} down"))
+    rows.append(
+        ("of it arrays as coded", f"{human_bytes(arrays[0])} up, {human_bytes(arrays[1])} down")
+    )
     rows.append(("epsilon", _epsilon_words(plan, s)))
     if "wall_seconds" in plan:
         took = f"calibrated for {duration(plan['calibration_seconds'])}; connecting and masking come on top"
@@ -220,7 +243,10 @@ def _rows(plan: Mapping[str, Any], s: Settings) -> Sequence[tuple[str, str]]:
             ("time", f"about {duration(plan['wall_seconds'])} ({took})"),
             ("memory, coordinator", f"{plan['coordinator_mb']:.0f} MB of its own"),
             ("memory, a silo that computes", f"{plan['silo_mb']:.0f} MB of its own"),
-            ("memory, all processes", f"{plan['peak_rss_mb']:.0f} MB, {plan['shared_mb']:.0f} MB of it shared"),
+            (
+                "memory, all processes",
+                f"{plan['peak_rss_mb']:.0f} MB, {plan['shared_mb']:.0f} MB of it shared",
+            ),
         ]
     return rows
 
@@ -235,4 +261,3 @@ def _epsilon_words(plan: Mapping[str, Any], s: Settings) -> str:
         return "infinite: no noise is added (DP=off)"
     noise = f", noise {plan['noise']:.4g} clips" if plan.get("noise") else ""
     return f"{plan['epsilon']:.4g} at delta {plan['delta']:g} after {s.rounds} rounds{noise}"
-

@@ -1,7 +1,8 @@
 """The small BART, pretrained by denoising (Lewis et al. 2020, section 2.2): text infilling.
 
-Spans of pieces, their lengths drawn from a Poisson distribution, are each replaced by one mask; a span of length zero
-puts a mask where nothing is missing. The decoder writes the whole sentence again. Called by `bench.pretrain.make`.
+Spans of pieces, their lengths drawn from a Poisson distribution, are each replaced by one mask; a
+span of length zero puts a mask where nothing is missing. The decoder writes the whole sentence
+again. Called by `bench.pretrain.make`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ __all__ = ["build", "infill", "reconstruction"]
 _SPAN = 2.0  #: mean length of a span, in pieces; BART's 3 is for whole paragraphs
 
 
-def build(vocabulary: int, layers: int, width: int, heads: int, positions: int, tokens: dict[str, int]) -> Any:
-    """A BartForConditionalGeneration of that size; `tokens` are the numbers of pad, begin and end."""
+def build(
+    vocabulary: int, layers: int, width: int, heads: int, positions: int, tokens: dict[str, int]
+) -> Any:
+    """A BartForConditionalGeneration of that size; `tokens` are the numbers of pad, begin and
+    end.
+    """
     from transformers import BartConfig, BartForConditionalGeneration
 
     config = BartConfig(
@@ -41,7 +46,9 @@ def build(vocabulary: int, layers: int, width: int, heads: int, positions: int, 
 
 
 def infill(row: np.ndarray, share: float, mask: int, rng: np.random.Generator) -> np.ndarray:
-    """The row with about `share` of its inner pieces in masked spans; its first and last piece always stay."""
+    """The row with about `share` of its inner pieces in masked spans; its first and last piece
+    always stay.
+    """
     body = row[1:-1]
     gone = np.zeros(len(body), dtype=bool)
     opens = np.zeros(len(body), dtype=bool)
@@ -61,7 +68,9 @@ def infill(row: np.ndarray, share: float, mask: int, rng: np.random.Generator) -
 def reconstruction(
     model: Any, pad: int, mask: int, share: float
 ) -> Callable[[list[np.ndarray], np.random.Generator], torch.Tensor]:
-    """The loss of a batch: cross-entropy of every piece of the original, given the noised sentence."""
+    """The loss of a batch: cross-entropy of every piece of the original, given the noised
+    sentence.
+    """
 
     def padded(rows: list[np.ndarray]) -> torch.Tensor:
         out = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)

@@ -1,10 +1,13 @@
-"""`sottovoce pretrain`: make the small encoders that are shipped, again, from nothing but this repository.
+"""`sottovoce pretrain`: make the small encoders that are shipped, again, from nothing but this
+repository.
 
-Text comes from the built-in generators and is public by construction; no sentence of it can occur in a task (see
-`corpora.sentence.generate`). Everything is decided by a `Plan`: the same plan gives the same bytes on the same kind
-of machine with the same torch. Other processors add floats in another order, so a different hash there says nothing.
+Text comes from the built-in generators and is public by construction; no sentence of it can occur
+in a task (see `corpora.sentence.generate`). Everything is decided by a `Plan`: the same plan gives
+the same bytes on the same kind of machine with the same torch. Other processors add floats in
+another order, so a different hash there says nothing.
 
-A checkpoint is one entry in `PLANS`, a kind of network one maker in `MAKERS`; all share vocabulary and file layout.
+A checkpoint is one entry in `PLANS`, a kind of network one maker in `MAKERS`; all share vocabulary
+and file layout.
 """
 
 from __future__ import annotations
@@ -64,14 +67,21 @@ SOURCES: Mapping[str, Callable[[int, int], Iterator[str]]] = {
 }
 PLANS: Mapping[str, Plan] = {
     "bert": Plan("bert", sentences={"sentence": 50_000}),
-    # Whole documents: a sentence reaches few of the positions, and attention that is not local there never becomes so.
+    # Whole documents: a sentence reaches few of the positions, and attention that is not local
+    # there never becomes so.
     "document": Plan("bert", vocabulary=6_000, sentences={"document": 14_000}, epochs=5, batch=24),
-    "bart": Plan("bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3),
+    "bart": Plan(
+        "bart", vocabulary=4_000, positions=256, sentences={"ner": 30_000}, epochs=5, masked=0.3
+    ),
 }
 
 
 def text_of(plan: Plan) -> list[str]:
-    return [line for name, count in (plan.sentences or {}).items() for line in SOURCES[name](count, plan.seed)]
+    return [
+        line
+        for name, count in (plan.sentences or {}).items()
+        for line in SOURCES[name](count, plan.seed)
+    ]
 
 
 def make(plan: Plan, folder: Path, say: Say = lambda line: None) -> str:
@@ -106,7 +116,9 @@ def check(kind: str, say: Say) -> bool:
     try:
         expected = json.loads((shipped / "manifest.json").read_text("utf-8"))
     except OSError:
-        raise UserError(f"There is no checkpoint in {shipped} to check; make it with: sottovoce pretrain") from None
+        raise UserError(
+            f"There is no checkpoint in {shipped} to check; make it with: sottovoce pretrain"
+        ) from None
     if _sha256(shipped) != expected["sha256"]:
         say(f"{shipped}: the files are not those the manifest was written for")
         return False
@@ -148,11 +160,14 @@ def _sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _vocabulary(plan: Plan, lines: list[str], words_of: Callable[[str], list[str]]) -> dict[str, int]:
-    """Special tokens, characters, the most frequent words, then the parts that the other words have most in common.
+def _vocabulary(
+    plan: Plan, lines: list[str], words_of: Callable[[str], list[str]]
+) -> dict[str, int]:
+    """Special tokens, characters, the most frequent words, then the parts that the other words have
+    most in common.
 
-    The trainer of `tokenizers` breaks ties by the order of a hash map, differently in every process; this one is
-    decided by the text alone.
+    The trainer of `tokenizers` breaks ties by the order of a hash map, differently in every
+    process; this one is decided by the text alone.
     """
     count = Counter(w for line in lines for w in words_of(line))
     # Every printable ASCII character is a piece, so that no English word is ever unknown.
@@ -174,7 +189,10 @@ def _wordpiece(plan: Plan, lines: list[str]) -> Any:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    normalizer, splitter = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
 
     def words_of(line: str) -> list[str]:
         return [w for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(line))]
@@ -203,7 +221,10 @@ def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
         max_position_embeddings=plan.positions,
     )
     model = BertForMaskedLM(config)
-    rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
+    rows = [
+        np.array(r[: plan.positions], np.int64)
+        for r in tokenizer(lines, verbose=False)["input_ids"]
+    ]
 
     def loss(batch: list[np.ndarray], rng: np.random.Generator) -> torch.Tensor:
         longest = max(map(len, batch))
@@ -217,9 +238,11 @@ def _bert(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
         random = rng.integers(len(SPECIAL), len(tokenizer), ids.shape)
         shown = np.where(chosen & (what >= 0.9), random, shown)
         hidden = model.bert(
-            input_ids=torch.from_numpy(shown), attention_mask=torch.from_numpy(real.astype(np.int64))
+            input_ids=torch.from_numpy(shown),
+            attention_mask=torch.from_numpy(real.astype(np.int64)),
         ).last_hidden_state
-        # Scores over the vocabulary only where there is something to guess: the rest would be most of the work.
+        # Scores over the vocabulary only where there is something to guess: the rest would be most
+        # of the work.
         at = torch.from_numpy(chosen)
         return torch.nn.functional.cross_entropy(model.cls(hidden[at]), torch.from_numpy(ids)[at])
 
@@ -231,14 +254,21 @@ def _bart(plan: Plan, tokenizer: Any, lines: list[str], say: Say) -> Any:
     torch.manual_seed(plan.seed)
     pad, begin, end, mask = (SPECIAL.index(t) for t in ("[PAD]", "[CLS]", "[SEP]", "[MASK]"))
     tokens = {"pad": pad, "begin": begin, "end": end}
-    model = pretrain_bart.build(len(tokenizer), plan.layers, plan.width, plan.heads, plan.positions, tokens)
-    rows = [np.array(r[: plan.positions], np.int64) for r in tokenizer(lines, verbose=False)["input_ids"]]
+    model = pretrain_bart.build(
+        len(tokenizer), plan.layers, plan.width, plan.heads, plan.positions, tokens
+    )
+    rows = [
+        np.array(r[: plan.positions], np.int64)
+        for r in tokenizer(lines, verbose=False)["input_ids"]
+    ]
     _train(plan, model, rows, pretrain_bart.reconstruction(model, pad, mask, plan.masked), say)
     return model.model
 
 
 def _train(plan: Plan, model: Any, rows: list[np.ndarray], loss: Any, say: Say) -> None:
-    """AdamW with a linear warm-up and decay over length-sorted batches, in an order decided by the seed."""
+    """AdamW with a linear warm-up and decay over length-sorted batches, in an order decided by the
+    seed.
+    """
     rng = np.random.default_rng(plan.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.lr, weight_decay=0.01)
     by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))

@@ -1,8 +1,10 @@
-"""Where a simulation's silos run: LAUNCHER=local (forked here), ssh (HOSTS="a b", plain machines) or ray (a cluster).
+"""Where a simulation's silos run: LAUNCHER=local (forked here), ssh (HOSTS="a b", plain machines)
+or ray (a cluster).
 
-Coordinator, messages and keys are the same everywhere, and so is the model. Elsewhere, silos are started by
-bench.simulation.worker: HOSTS need this program installed (SOTTOVOCE_REMOTE: the Python that has it; SOTTOVOCE_SSH: how to call
-ssh), and so do a Ray cluster's nodes. They dial the coordinator here, which then listens on all addresses.
+Coordinator, messages and keys are the same everywhere, and so is the model. Elsewhere, silos are
+started by bench.simulation.worker: HOSTS need this program installed (SOTTOVOCE_REMOTE: the Python
+that has it; SOTTOVOCE_SSH: how to call ssh), and so do a Ray cluster's nodes. They dial the
+coordinator here, which then listens on all addresses.
 """
 
 from __future__ import annotations
@@ -34,12 +36,16 @@ def _settings(settings: Settings) -> dict[str, object]:
 
 
 def places(run: Path, settings: Settings, port: int) -> list[tuple[str, Callable[[], int]]]:
-    """(name, program) of each process to fork here, which sees to the silos of one place until they have ended."""
+    """(name, program) of each process to fork here, which sees to the silos of one place until they
+    have ended.
+    """
     if settings.launcher == "ssh":
         hosts = settings.hosts.split()
         at = functools.partial(_take_part, run, settings, f"tcp://@:{port}")
         shares = [_share(settings, k, len(hosts)) for k in range(len(hosts))]
-        return [(host, functools.partial(at, share, _ssh(host))) for host, share in zip(hosts, shares)]
+        return [
+            (host, functools.partial(at, share, _ssh(host))) for host, share in zip(hosts, shares)
+        ]
     return [("ray", lambda: _ray(run, settings, port))]
 
 
@@ -50,12 +56,16 @@ def _share(settings: Settings, k: int, of: int) -> list[int]:
 def _take_part(run: Path, settings: Settings, address: str, silos: list[int], send: Send) -> int:
     if silos:
         answer = send(request(_settings(settings), address, {i: silo_home(run, i) for i in silos}))
-        unpack_homes(msgpack.unpackb(answer, raw=False, max_bin_len=1 << 31), lambda i: silo_home(run, i))
+        unpack_homes(
+            msgpack.unpackb(answer, raw=False, max_bin_len=1 << 31), lambda i: silo_home(run, i)
+        )
     return 0
 
 
 def _exchange(words: list[str], sent: bytes) -> bytes:
-    """Our end of a worker: its standard input stays open until it has answered, since its end means: stop."""
+    """Our end of a worker: its standard input stays open until it has answered, since its end
+    means: stop.
+    """
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -68,7 +78,9 @@ def _exchange(words: list[str], sent: bytes) -> bytes:
         process.stdin.close()
         process.wait()
     if not answer:
-        raise UserError(f"No silo could be run by {shlex.join(words[:4])} …; its own words are in this log.")
+        raise UserError(
+            f"No silo could be run by {shlex.join(words[:4])} …; its own words are in this log."
+        )
     return answer
 
 
@@ -79,7 +91,9 @@ def _ssh(host: str) -> Send:
 
 
 def _ray(run: Path, settings: Settings, port: int) -> int:
-    """One worker on every node of the cluster that HOSTS names (nothing: the one that is running here)."""
+    """One worker on every node of the cluster that HOSTS names (nothing: the one that is running
+    here).
+    """
     try:
         import ray
     except ImportError:
@@ -97,10 +111,14 @@ def _ray(run: Path, settings: Settings, port: int) -> int:
     asked = []
     for k, node in enumerate(sorted(nodes)):
         if silos := _share(settings, k, len(nodes)):
-            sent = request(_settings(settings), f"tcp://{here}:{port}", {i: silo_home(run, i) for i in silos})
+            sent = request(
+                _settings(settings), f"tcp://{here}:{port}", {i: silo_home(run, i) for i in silos}
+            )
             where = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
             asked.append(work.options(scheduling_strategy=where).remote(sent))
     for answer in ray.get(asked):
-        unpack_homes(msgpack.unpackb(answer, raw=False, max_bin_len=1 << 31), lambda i: silo_home(run, i))
+        unpack_homes(
+            msgpack.unpackb(answer, raw=False, max_bin_len=1 << 31), lambda i: silo_home(run, i)
+        )
     ray.shutdown()
     return 0

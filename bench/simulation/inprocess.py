@@ -1,7 +1,9 @@
-"""The same silos and the same rounds in one process, in a plain loop: for tests, debugging, and as the yardstick.
+"""The same silos and the same rounds in one process, in a plain loop: for tests, debugging, and as
+the yardstick.
 
-Fixed point is applied here exactly as on the wire, so the model equals that of the multi-process run bit for bit.
-`absent` plays silos that are lost: (round, exchange) -> indices whose answer never arrives.
+Fixed point is applied here exactly as on the wire, so the model equals that of the multi-process
+run bit for bit. `absent` plays silos that are lost: (round, exchange) -> indices whose answer never
+arrives.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ class InProcessChorus:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.counter, self.phases = ByteCounter(), Phases()
-        self._settings, self._runlog, self._absent, self._stop = study.settings, runlog, absent or {}, should_stop
+        self._settings, self._runlog, self._absent, self._stop = (
+            study.settings,
+            runlog,
+            absent or {},
+            should_stop,
+        )
         self._gone: set[int] = set()
         self.spent: set[int] = set()
         self.said: dict[str, str] = {}
@@ -50,16 +57,26 @@ class InProcessChorus:
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
-            view = SiloView(i, study.task, study.task.subset(indices), study.settings, shared_secret(study.settings))
+            view = SiloView(
+                i,
+                study.task,
+                study.task.subset(indices),
+                study.settings,
+                shared_secret(study.settings),
+            )
             ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
             self._ledgers.append(ledger)
-            self._desks.append(Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger))
+            self._desks.append(
+                Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger)
+            )
 
     def begin_round(self, round: int) -> tuple[int, ...]:
         return ()
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
-        """Nobody: what an exchange leaves for the next is in memory, and this is another process."""
+        """Nobody: what an exchange leaves for the next is in memory, and this is another
+        process.
+        """
         return ()
 
     def kept(self) -> None:
@@ -75,43 +92,65 @@ class InProcessChorus:
         encoding = call.encoding() if call.exchange.masked else None
         plain = PlainSum(encoding) if encoding is not None else None
         if not here:
-            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+            raise RoundFailed(
+                f"Round {call.round} ({call.exchange.name}) has no participants left."
+            )
         sealed: dict[int, Arrays] = {}
         for i in here:
             if self._stop():
                 raise Interrupted
-            self._runlog.event("computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+            self._runlog.event(
+                "computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name
+            )
             since = time.monotonic()
-            heard = Heard(call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {}))
+            heard = Heard(
+                call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {})
+            )
             try:
-                answer = self._desks[i].answer(call.index, heard, f"{call.round}/{call.index}".encode(), encoding)
+                answer = self._desks[i].answer(
+                    call.index, heard, f"{call.round}/{call.index}".encode(), encoding
+                )
             except BudgetSpent as e:
                 who = silo_name(i)
-                self._runlog.event("refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail)
+                self._runlog.event(
+                    "refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail
+                )
                 self.spent.add(i)
                 continue
-            except Refusal as e:  # real silos drop out of the round one by one; here the first one ends the run
-                raise RoundFailed(f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}.") from None
+            except (
+                Refusal
+            ) as e:  # real silos drop out of the round one by one; here the first one ends the run
+                raise RoundFailed(
+                    f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}."
+                ) from None
             self.phases.add_silo("computing", time.monotonic() - since)
             self.charged += [{"silo": silo_name(i), **line} for line in self._desks[i].charged()]
             if plain is not None and encoding is not None:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
             sealed[i] = answer.sealed
-            self._runlog.event("answered", silo=silo_name(i), round=call.round, exchange=call.exchange.name)
+            self._runlog.event(
+                "answered", silo=silo_name(i), round=call.round, exchange=call.exchange.name
+            )
         self._gone |= self.spent
         here = [i for i in here if i not in self._gone]
         if not here:
-            raise RoundFailed(f"Round {call.round} ({call.exchange.name}) has no participants left.")
+            raise RoundFailed(
+                f"Round {call.round} ({call.exchange.name}) has no participants left."
+            )
         if self._settings.dp == "silo" and len(here) < self._least(len(call.cohort)):
             what = f"Round {call.round} ({call.exchange.name})"
-            raise RoundFailed(f"{what} is not opened: {len(here)} silos make less noise than promised.")
+            raise RoundFailed(
+                f"{what} is not opened: {len(here)} silos make less noise than promised."
+            )
         total = call.total(plain.result(len(here))) if plain is not None else {}
         self.phases.add("collecting", began)
         return Folded(call.round, tuple(here), total, sealed)
 
     def _least(self, cohort: int) -> int:
-        """Survivors below which a secure sum opens nothing. Without DP=silo this loop is laxer, for its tests."""
+        """Survivors below which a secure sum opens nothing. Without DP=silo this loop is laxer, for
+        its tests.
+        """
         return parameters(cohort, policy_for(self._settings.fraction), self._settings.silos).n_min
 
     def end_round(self, round: int) -> None:

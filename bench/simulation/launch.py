@@ -1,7 +1,9 @@
-"""Real processes for a simulation: one coordinator and many silos forked from this warmed one, watched until the end.
+"""Real processes for a simulation: one coordinator and many silos forked from this warmed one,
+watched until the end.
 
-Every child dies with its parent (PR_SET_PDEATHSIG), so that no way of ending this process, kill -9 included, leaves
-any behind; and the parent ends them all when the coordinator ends, however it ended.
+Every child dies with its parent (PR_SET_PDEATHSIG), so that no way of ending this process, kill -9
+included, leaves any behind; and the parent ends them all when the coordinator ends, however it
+ended.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from wire.keyring import Keyring
 __all__ = ["Outcome", "fork", "run_processes"]
 
 _PR_SET_PDEATHSIG = 1
-_ELSEWHERE = 300.0  #: seconds for silos on other machines to be there: each has to load its corpus first
+#: seconds for silos on other machines to be there: each has to load its corpus first
+_ELSEWHERE = 300.0
 _GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
 
 
@@ -54,8 +57,8 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     parent = os.getpid()
     gc.collect()
     gc.freeze()  # pages that the collector does not touch stay shared between the silos
-    # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed with. Not through
-    # its log: a full disk is one of the things it may have to tell.
+    # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed
+    # with. Not through its log: a full disk is one of the things it may have to tell.
     reader, writer = os.pipe()
 
     local = settings.launcher == "local"
@@ -94,7 +97,9 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         first = told.readline().strip()
         if not first.isdigit():
             _, code = os.waitpid(coordinator, 0)
-            return Outcome(os.waitstatus_to_exitcode(code), 0.0, first or "The coordinator could not start.")
+            return Outcome(
+                os.waitstatus_to_exitcode(code), 0.0, first or "The coordinator could not start."
+            )
         address = f"tcp://127.0.0.1:{first}"
         for k, (name, program) in enumerate([] if local else places(run, settings, int(first))):
             silos[fork(parent, run / "silos" / f"{name}.log", program)] = k
@@ -104,7 +109,15 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
                 home = silo_process.Home(silo_home(run, i))
                 data = study.task.subset(study.partition.indices[i])
                 return silo_process.serve(
-                    home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
+                    home,
+                    i,
+                    silo_name(i),
+                    address,
+                    settings,
+                    study.task,
+                    data,
+                    study.method,
+                    simulated=True,
                 )
 
             silos[fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
@@ -129,7 +142,11 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
 
 
 def _watch(
-    coordinator: int, silos: dict[int, int], follower: Follower, memory: MemoryWatch, interrupted: dict[str, int]
+    coordinator: int,
+    silos: dict[int, int],
+    follower: Follower,
+    memory: MemoryWatch,
+    interrupted: dict[str, int],
 ) -> int:
     """Follow the run until the coordinator has ended; returns how."""
     told = 0.0
@@ -154,7 +171,9 @@ def _watch(
 
 
 def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None = None) -> int:
-    """A child that logs to `logfile`, ends with the status that `work` returns, and tells a failure on `tell`."""
+    """A child that logs to `logfile`, ends with the status that `work` returns, and tells a failure
+    on `tell`.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -165,7 +184,8 @@ def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None =
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
             os._exit(status)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+        # Ctrl-C reaches the whole group; the parent decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         out = os.open(logfile, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(out, 1)

@@ -9,7 +9,9 @@ __all__ = ["MemoryWatch"]
 
 
 class MemoryWatch:
-    """Sampled, and never for more than two percent of the time: reading PSS makes the kernel walk page tables."""
+    """Sampled, and never for more than two percent of the time: reading PSS makes the kernel walk
+    page tables.
+    """
 
     def __init__(self) -> None:
         self.peak_mb = 0.0

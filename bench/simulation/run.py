@@ -33,7 +33,8 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     """Run, or go on with `run`. Returns the exit status."""
     import torch
 
-    torch.set_num_threads(1)  # one per silo, and the same in both runners: sums of floats depend on it
+    # one per silo, and the same in both runners: sums of floats depend on it
+    torch.set_num_threads(1)
     reference = describe(settings.method).reference
     if reference:
         console.print(f"[bold]{reference}[/bold]")
@@ -68,15 +69,23 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
             except RoundFailed as e:
                 status, peak, sentence = FAILED, 0.0, str(e)
     except OSError as e:
-        raise UserError(f'OUT: writing to "{run}" failed ({e.strerror or e}); what was finished is kept.') from None
+        raise UserError(
+            f'OUT: writing to "{run}" failed ({e.strerror or e}); what was finished is kept.'
+        ) from None
     finally:
         follower.stop()
     if status != 0:
         again = f"sottovoce simulate --resume {run}"
         if status == INTERRUPTED:
-            console.print(f"Interrupted; finished rounds are kept. Go on with: {again}", soft_wrap=True)
+            console.print(
+                f"Interrupted; finished rounds are kept. Go on with: {again}", soft_wrap=True
+            )
         else:
-            console.print(f"{sentence} Finished rounds are kept. Go on with: {again}", soft_wrap=True, highlight=False)
+            console.print(
+                f"{sentence} Finished rounds are kept. Go on with: {again}",
+                soft_wrap=True,
+                highlight=False,
+            )
         return status if status > 0 else 1
     _close(run, {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}, console)
     return 0
@@ -91,7 +100,9 @@ def _new_run(study: Study) -> Path:
             secret = rundir.shared_secret(settings)
             rundir.make_keys(rundir.coordinator_home(run), run / "silos", settings.silos, secret)
     except (OSError, KeyFileError) as e:
-        raise UserError(f'OUT: writing to "{run}" failed ({getattr(e, "strerror", e)}); give another OUT.') from None
+        raise UserError(
+            f'OUT: writing to "{run}" failed ({getattr(e, "strerror", e)}); give another OUT.'
+        ) from None
     return run
 
 
@@ -100,7 +111,9 @@ def resume(run: Path, console: Console) -> int:
     if not (run / "config.toml").is_file():
         raise UserError(f'"{run}" is not a run folder: it has no config.toml.')
     if (run / "summary.json").is_file():
-        raise UserError(f'The run in "{run}" is already finished; its report is {run / "report.html"}.')
+        raise UserError(
+            f'The run in "{run}" is already finished; its report is {run / "report.html"}.'
+        )
     run = run.resolve()
     settings = load(run / "config.toml", {})
     return simulate(replace(settings, out=str(run.parent)), console, run)
@@ -134,7 +147,9 @@ def _cpu_seconds() -> float:
 
 
 def _close(run: Path, measured: dict[str, float], console: Console) -> None:
-    """What only the launcher could measure goes into the summary; then the report, and the closing lines."""
+    """What only the launcher could measure goes into the summary; then the report, and the closing
+    lines.
+    """
     path = run / "summary.json"
     summary = json.loads(path.read_text("utf-8")) | measured
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -144,7 +159,10 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
         console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")
     for silo, rounds in s["missed"].items():
         missed = ", ".join(str(r + 1) for r in rounds)
-        console.print(f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}", highlight=False)
+        console.print(
+            f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}",
+            highlight=False,
+        )
     epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else s["epsilon"]
     console.print(
         f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round"

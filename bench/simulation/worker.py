@@ -1,7 +1,9 @@
-"""Some silos of a simulation on another machine: `python -m bench.simulation.worker`, started there by a launcher (bench.simulation.elsewhere).
+"""Some silos of a simulation on another machine: `python -m bench.simulation.worker`, started there
+by a launcher (bench.simulation.elsewhere).
 
-What it needs comes on standard input (settings, the coordinator's address, each silo's own folder), and what its silos
-wrote goes back on standard output, so that the launcher's run folder is whole. When standard input ends, so does it.
+What it needs comes on standard input (settings, the coordinator's address, each silo's own folder),
+and what its silos wrote goes back on standard output, so that the launcher's run folder is whole.
+When standard input ends, so does it.
 """
 
 from __future__ import annotations
@@ -24,22 +26,33 @@ _LENGTH = 8
 
 
 def request(settings: dict[str, Any], address: str, homes: dict[int, Path]) -> bytes:
-    """What a worker reads. `address`: tcp://HOST:PORT; with HOST `@`, the machine that dialled it by ssh."""
+    """What a worker reads. `address`: tcp://HOST:PORT; with HOST `@`, the machine that dialled it
+    by ssh.
+    """
     body = {"settings": settings, "address": address, "homes": pack_homes(homes)}
     packed: bytes = msgpack.packb(body, use_bin_type=True)
     return len(packed).to_bytes(_LENGTH, "big") + packed
 
 
 def pack_homes(homes: dict[int, Path]) -> list[list[Any]]:
-    files = [(i, home, p) for i, home in homes.items() for p in sorted(home.rglob("*")) if p.is_file()]
+    files = [
+        (i, home, p) for i, home in homes.items() for p in sorted(home.rglob("*")) if p.is_file()
+    ]
     return [[i, p.relative_to(home).as_posix(), p.read_bytes()] for i, home, p in files]
 
 
 def unpack_homes(files: list[list[Any]], home_of: Any) -> None:
-    """Into the folder that `home_of` names for each silo; a name that leads out of it is refused."""
+    """Into the folder that `home_of` names for each silo; a name that leads out of it is
+    refused.
+    """
     for i, name, content in files:
         home: Path = home_of(int(i))
-        if not isinstance(name, str) or not name or name.startswith("/") or ".." in Path(name).parts:
+        if (
+            not isinstance(name, str)
+            or not name
+            or name.startswith("/")
+            or ".." in Path(name).parts
+        ):
             raise ValueError("a file whose name leads out of its folder")
         path = home / name
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -84,7 +97,15 @@ def main() -> int:
             data = study.task.subset(study.partition.indices[i])
             home = silo_process.Home(homes[i])
             return silo_process.serve(
-                home, i, silo_name(i), address, study.settings, study.task, data, study.method, simulated=True
+                home,
+                i,
+                silo_name(i),
+                address,
+                study.settings,
+                study.task,
+                data,
+                study.method,
+                simulated=True,
             )
 
         pids = [fork(os.getpid(), homes[i] / "silo.log", lambda i=i: take_part(i)) for i in homes]  # type: ignore[misc]

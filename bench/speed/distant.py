@@ -1,8 +1,10 @@
-"""NYT10-sized distant supervision on this machine: `python -m bench.speed.distant`, part of `make bench`.
+"""NYT10-sized distant supervision on this machine: `python -m bench.speed.distant`, part of `make
+bench`.
 
-Two questions, each answered within one run. How many sentences a second does a silo score and train, beside a
-plain PyTorch loop that does nothing but run the same network over the same batches? And how much memory does a whole
-federation of 100 silos over 467k sentences take, shared pages counted once?
+Two questions, each answered within one run. How many sentences a second does a silo score and
+train, beside a plain PyTorch loop that does nothing but run the same network over the same batches?
+And how much memory does a whole federation of 100 silos over 467k sentences take, shared pages
+counted once?
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def _train_plainly(task: Any, model: torch.nn.Module, batches: list[Any], lr: fl
 
 
 def _both(ours: Callable[[], Any], plain: Callable[[], Any]) -> tuple[float, float]:
-    """CPU seconds of each, the best of three taken in turns: neighbours on the machine slow down either side."""
+    """CPU seconds of each, the best of three taken in turns: neighbours on the machine slow down
+    either side.
+    """
     best = [float("inf"), float("inf")]
     for _ in range(3):
         for i, work in enumerate((ours, plain)):
@@ -65,8 +69,9 @@ def _both(ours: Callable[[], Any], plain: Callable[[], Any]) -> tuple[float, flo
 
 
 def _rates(study: Study, silos: int) -> dict[str, float]:
-    """Median over a few silos; both sides see the same sentences in the same batches. The plain side gets its batches
-    ready made and its model on loan; ours includes looking words up, choosing, naming bags and taking the difference.
+    """Median over a few silos; both sides see the same sentences in the same batches. The plain
+    side gets its batches ready made and its model on loan; ours includes looking words up,
+    choosing, naming bags and taking the difference.
     """
     task, settings = study.task, study.settings
     assert isinstance(task, DistantTask)
@@ -80,7 +85,9 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         by_length = np.argsort(silo.data.sentences.lengths[silo.data.indices], kind="stable")
         rows = [task.batch(silo.data, by_length[b : b + 512]) for b in range(0, n, 512)]
         scored = score(silo, Heard(0, (index,), start))
-        ours, plain = _both(partial(score, silo, Heard(0, (index,), start)), partial(_score_plainly, model, rows))
+        ours, plain = _both(
+            partial(score, silo, Heard(0, (index,), start)), partial(_score_plainly, model, rows)
+        )
         ratios["scored"].append(plain / ours)
         speeds["scored"].append(n / ours)
 
@@ -88,7 +95,9 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         silo = SiloView(index, task, silo.data, settings, b"bench", carry=scored.carry)
         chosen = task.subset(silo.data.indices[np.sort(scored.carry["best"])])
         rng = silo.rng(0, "order")
-        batches = [b for _ in range(settings.epochs) for b in task.batches(chosen, settings.batch, rng)]
+        batches = [
+            b for _ in range(settings.epochs) for b in task.batches(chosen, settings.batch, rng)
+        ]
         lr = round_lr(settings.lr, settings.decay, 0)
         ours, plain = _both(
             partial(train_on_winners, silo, Heard(0, (index,), {}, {"winners": won})),
@@ -102,19 +111,27 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    study = prepare(load(None, {"corpus": "nyt10-sized", "silos": "100", "fraction": "0.1", "rounds": "1"}))
+    study = prepare(
+        load(None, {"corpus": "nyt10-sized", "silos": "100", "fraction": "0.1", "rounds": "1"})
+    )
     rates = _rates(study, silos=5)
-    print("NYT10-sized (467k sentences, 100 silos), one core, Lazy MIL beside a plain loop over the same ready batches")
+    print(
+        "NYT10-sized (467k sentences, 100 silos), one core, Lazy MIL beside a plain loop over the same ready batches"
+    )
     for what in ("scored", "trained"):
         speed, ratio = rates[f"{what}_per_second"], rates[f"{what}_ratio"]
         print(f"  {what}: {speed:.0f} sentences/s, {ratio:.2f} of the plain loop's speed")
     with tempfile.TemporaryDirectory() as out:
         words = ["CORPUS=nyt10-sized", "SILOS=100", "FRACTION=0.1", "ROUNDS=2", f"OUT={out}"]
-        done = subprocess.run([sys.executable, "-m", "cli.main", "simulate", *words], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", "simulate", *words], capture_output=True, text=True
+        )
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         s = json.loads((Path(out) / "latest" / "summary.json").read_text("utf-8"))
-    print(f"  two rounds, real processes: {s['wall_seconds']:.0f} s, peak {s['peak_rss_mb']:.0f} MB for the whole tree")
+    print(
+        f"  two rounds, real processes: {s['wall_seconds']:.0f} s, peak {s['peak_rss_mb']:.0f} MB for the whole tree"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """`make bench`: what security and processes cost, as ratios measured in one run on this machine.
 
-The same study is run by the plain in-process loop and by real processes with secure sums, alternating, so that a
-noisy neighbour hits both. Cost is CPU time of the whole tree from the first fork to the last process's end;
-wall time is given beside it because processes use all cores and the loop uses one.
+The same study is run by the plain in-process loop and by real processes with secure sums,
+alternating, so that a noisy neighbour hits both. Cost is CPU time of the whole tree from the first
+fork to the last process's end; wall time is given beside it because processes use all cores and the
+loop uses one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def _run(out: Path, *words: str) -> dict[str, Any]:
     run = out / "latest"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text("utf-8"))
     events = read_lines(run / "events.jsonl")
-    times = {kind: next((e["time"] for e in events if e["event"] == kind), None) for kind in ("listening", "computing")}
+    times = {
+        kind: next((e["time"] for e in events if e["event"] == kind), None)
+        for kind in ("listening", "computing")
+    }
     if times["listening"]:
         summary["first_step_seconds"] = times["computing"] - times["listening"]
         summary["enrol_seconds"] = next(e["seconds"] for e in events if e["event"] == "enrolled")
@@ -51,19 +55,27 @@ def main(words: list[str]) -> None:
         pairs = []
         for k in range(repeats):
             console.print(f"pair {k + 1} of {repeats}: in-process loop, then secure processes …")
-            pairs.append((_run(out, *words, "RUNNER=inprocess"), _run(out, *words, "RUNNER=processes")))
+            pairs.append(
+                (_run(out, *words, "RUNNER=inprocess"), _run(out, *words, "RUNNER=processes"))
+            )
         for plain, secure in pairs:
             if plain["model_sha256"] != secure["model_sha256"]:
-                sys.exit("The two runners gave different models; the ratio would compare different work.")
+                sys.exit(
+                    "The two runners gave different models; the ratio would compare different work."
+                )
         hundred = _run(out, "SILOS=100", "FRACTION=0.1", "ROUNDS=3")
-    table = Table("", "in-process loop", "secure processes", "ratio", title="the same model, made twice")
+    table = Table(
+        "", "in-process loop", "secure processes", "ratio", title="the same model, made twice"
+    )
     for label, key in (("CPU seconds", "cpu_seconds"), ("wall seconds", "wall_seconds")):
         a, b = (statistics.median(p[i][key] for p in pairs) for i in (0, 1))
         ratio = statistics.median(p[1][key] / p[0][key] for p in pairs)
         table.add_row(label, f"{a:.1f}", f"{b:.1f}", f"{ratio:.3f}")
     console.print(table)
     first = statistics.median(p[1]["first_step_seconds"] for p in pairs)
-    console.print(f"{pairs[0][1]['silos']} silos: from listening to the first training step {first:.2f} s")
+    console.print(
+        f"{pairs[0][1]['silos']} silos: from listening to the first training step {first:.2f} s"
+    )
     console.print(
         f"100 silos, C=0.1: all enrolled in {hundred['enrol_seconds']:.1f} s, "
         f"peak {hundred['peak_rss_mb']:.0f} MB (PSS of the whole tree)"

@@ -1,10 +1,11 @@
 """How long secure sums take, and how near that is to the machine: `python -m bench.speed.secagg`.
 
-A row per number of silos, size and share of silos killed; how one is measured stands in bench/speed/secagg_case.py. On a busy
-machine a single figure says little: each case is run `--repeat` times (fewer when that would take long), with short
-bursts of the limit before each, and medians are taken of both. A peer (bench/speed/secagg_peer.py) is run right after the row
-that it is compared with. Rows come as they are measured; with `--resume FILE` they are also kept there, and those that
-are already there are not measured again.
+A row per number of silos, size and share of silos killed; how one is measured stands in
+bench/speed/secagg_case.py. On a busy machine a single figure says little: each case is run
+`--repeat` times (fewer when that would take long), with short bursts of the limit before each, and
+medians are taken of both. A peer (bench/speed/secagg_peer.py) is run right after the row that it is
+compared with. Rows come as they are measured; with `--resume FILE` they are also kept there, and
+those that are already there are not measured again.
 
 ~ marks what was put together from measured parts instead of run whole, ours or the peer's.
 """
@@ -87,23 +88,41 @@ def _read(row: dict[str, Any]) -> Measured:
 
 
 def _dropped(case: Case) -> int:
-    """Those of ours that die before their upload is complete: what the peer is asked to do without."""
+    """Those of ours that die before their upload is complete: what the peer is asked to do
+    without.
+    """
     return round(case.dropout * case.n / 2)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, nargs="+", help="silos")
     parser.add_argument("--d", type=float, nargs="+", help="parameters")
     parser.add_argument("--bits", type=int, nargs="+", default=[21], choices=(32, 21, 16))
-    parser.add_argument("--dropouts", type=float, nargs="+", default=None, help="shares of silos killed")
-    parser.add_argument("--quick", action="store_true", help="3 and 10 silos, up to 1e7 parameters, dropouts to 10 %%")
-    parser.add_argument("--budget", type=float, default=400.0, help="GB of keystream up to which a sum is run whole")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each case, of which the median is shown")
+    parser.add_argument(
+        "--dropouts", type=float, nargs="+", default=None, help="shares of silos killed"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="3 and 10 silos, up to 1e7 parameters, dropouts to 10 %%",
+    )
+    parser.add_argument(
+        "--budget", type=float, default=400.0, help="GB of keystream up to which a sum is run whole"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="runs of each case, of which the median is shown"
+    )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--peer", choices=("flower",), help="also run this framework, in an environment of its own")
+    parser.add_argument(
+        "--peer", choices=("flower",), help="also run this framework, in an environment of its own"
+    )
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "sottovoce")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="keep rows here, and do not measure them again")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="keep rows here, and do not measure them again"
+    )
     asked = parser.parse_args(arguments)
     cases, kept = _cases(asked), _kept(asked.resume)
     peer = Peer(asked.cache, max(asked.repeat, 1)) if asked.peer else None
@@ -112,12 +131,15 @@ def main(arguments: list[str] | None = None) -> int:
         f"(ours from {SAMPLE} silos, the peer's from smaller vectors)"
     )
     print(_HEAD + (_PEER_HEAD if peer else ""))
-    consortia: dict[float, Consortium] = {}  # of the number of silos that is measured now, by share killed
+    # of the number of silos that is measured now, by share killed
+    consortia: dict[float, Consortium] = {}
     wrong = False
     for at, case in enumerate(cases, start=1):
         row = kept.get(json.dumps(asdict(case)))
         if row is None:
-            _say(f"[{at}/{len(cases)}] {case.n} silos, {case.d} parameters, {case.dropout:.0%} killed …")
+            _say(
+                f"[{at}/{len(cases)}] {case.n} silos, {case.d} parameters, {case.dropout:.0%} killed …"
+            )
             if any(consortium.n != case.n for consortium in consortia.values()):
                 consortia.clear()
             if case.dropout not in consortia:

@@ -1,14 +1,17 @@
 """One secure sum of a stated size, measured: what `python -m bench.speed.secagg` prints a row of.
 
-One sum over n silos of d parameters, in one process, every message made and checked, with silos killed at random
-steps. The clock is CPU time (all silos and the coordinator together). Beside it stands the limit, measured in the same
-run: the time that drawing the needed keystream and adding it would take on its own. Every result is compared with the
-plain sum of the survivors, word for word.
+One sum over n silos of d parameters, in one process, every message made and checked, with silos
+killed at random steps. The clock is CPU time (all silos and the coordinator together). Beside it
+stands the limit, measured in the same run: the time that drawing the needed keystream and adding it
+would take on its own. Every result is compared with the plain sum of the survivors, word for word.
 
-Where a whole sum would draw more keystream than a budget, it is put together from parts that were all measured:
+Where a whole sum would draw more keystream than a budget, it is put together from parts that were
+all measured:
 
-- what does not depend on d (signatures, shares, seeds) from a whole sum over the same silos with SMALL parameters;
-- dealing, masking and folding from SAMPLE silos at full size, times the number of silos that upload;
+- what does not depend on d (signatures, shares, seeds) from a whole sum over the same silos with
+  SMALL parameters;
+- dealing, masking and folding from SAMPLE silos at full size, times the number of silos that
+  upload;
 - removing masks from at most MOST_REMOVED of them, times their number; decoding as it is.
 
 Such a sum has no result to compare.
@@ -42,7 +45,8 @@ __all__ = ["SAMPLE", "Case", "Consortium", "Measured", "keystream_bursts", "run_
 
 _DEATHS = ("upload", "half", "sign", "share")
 SAMPLE = 4  #: silos whose uploads are measured where not all are
-_WARM = 2  #: and how many go before them: the coordinator's first buffers are fresh memory, once per sum
+#: and how many go before them: the coordinator's first buffers are fresh memory, once per sum
+_WARM = 2
 SMALL = 100_000
 MOST_REMOVED = 256
 _PATIENCE = 5.0  #: CPU seconds after which a case is not repeated
@@ -72,7 +76,9 @@ class Measured:
     threshold: int
     survivors: int
     upload: int  #: bytes per silo: frames and record
-    memory: int  #: bytes by which the process grew during the sum: all that the coordinator holds, and a frame per silo
+    #: bytes by which the process grew during the sum: all that the coordinator holds, and a frame
+    #: per silo
+    memory: int
     exact: bool | None  #: None where the sum was put together from parts
     runs: int  #: of which this is the one with the median total
 
@@ -86,7 +92,9 @@ class Measured:
 
 
 def keystream_bursts(masks: int = 10, seconds: float = 0.2, threads: int = 1) -> list[float]:
-    """Bytes per CPU second of keystream drawn and added in place, to one frame, in each of many short runs."""
+    """Bytes per CPU second of keystream drawn and added in place, to one frame, in each of many
+    short runs.
+    """
     words = np.zeros(FRAME_WORDS, np.dtype("<u8"))
     drawn = [Mask(bytes([i]) * 16, 1) for i in range(masks)]
     speeds: list[float] = []
@@ -99,7 +107,9 @@ def keystream_bursts(masks: int = 10, seconds: float = 0.2, threads: int = 1) ->
 
 
 class Consortium:
-    """Silos and a coordinator in one process, enrolled, with a stopwatch. Made once for all sizes of a vector."""
+    """Silos and a coordinator in one process, enrolled, with a stopwatch. Made once for all sizes
+    of a vector.
+    """
 
     def __init__(self, n: int, dropout: float, threads: int = 1) -> None:
         self.n, self.dropout, self.threads = n, dropout, threads
@@ -110,7 +120,8 @@ class Consortium:
         limits = Limits(policy=self.policy, threads=threads)
         run = os.urandom(16)
         self.silos = {
-            name: SiloSum(name, identities[name], roster, run, limits, MemoryJournal()) for name in self.names
+            name: SiloSum(name, identities[name], roster, run, limits, MemoryJournal())
+            for name in self.names
         }
         self.setup = CoordinatorSetup(roster, run, self.policy)
         self.spent: dict[str, float] = defaultdict(float)
@@ -145,14 +156,23 @@ class Consortium:
         """A sum over all, of which those `asked` hear."""
         self._number += 1
         header = SumHeader(
-            self.setup.sid, self._number, "bench", self._number, bytes(32), self.names, self.encoding, 1.0
+            self.setup.sid,
+            self._number,
+            "bench",
+            self._number,
+            bytes(32),
+            self.names,
+            self.encoding,
+            1.0,
         )
         for name in asked:
             self.silos[name].begin(header, bytes(32), self.encoding.sizes)
         return OpenSum(header, self.setup, threads=self.threads)
 
     def upload(self, opened: OpenSum, name: str, stop: bool = False) -> int:
-        """One silo's upload, which breaks off before its last frame if `stop`; the bytes that it sent."""
+        """One silo's upload, which breaks off before its last frame if `stop`; the bytes that it
+        sent.
+        """
         with self.clock("deal"):
             record, frames = self.silos[name].upload([self.vector])
         with self.clock("fold"):
@@ -175,7 +195,9 @@ class Consortium:
         return {self.names[i]: _DEATHS[k % len(_DEATHS)] for k, i in enumerate(killed)}
 
     def whole(self) -> tuple[int, int, int, bool]:
-        """A whole sum: its survivors, the bytes a silo sent, the process's peak, and whether it was exact."""
+        """A whole sum: its survivors, the bytes a silo sent, the process's peak, and whether it was
+        exact.
+        """
         opened = self.open(self.names)
         dead = self.deaths()
         sent = 0
@@ -207,7 +229,9 @@ class Consortium:
         return len(survivors), sent, peak, bool(np.array_equal(total, expected))
 
     def parts(self, degree: int) -> tuple[int, int, int]:
-        """The same, except for the verdict, from parts; the stopwatch shows what a whole one would take."""
+        """The same, except for the verdict, from parts; the stopwatch shows what a whole one would
+        take.
+        """
         bits, d = self.encoding.lane_bits, self.encoding.elements
         self.take(bits, SMALL)
         survivors, *_ = self.whole()
@@ -242,11 +266,15 @@ class Consortium:
 def _resident(field: str) -> int:
     """This process's resident bytes now (VmRSS) or at their highest (VmHWM)."""
     status = Path("/proc/self/status").read_text()
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith(field)).split()[1])
+    return 1024 * int(
+        next(line for line in status.splitlines() if line.startswith(field)).split()[1]
+    )
 
 
 def _forget_peak() -> int:
-    """Start the peak afresh (making the inputs took more than the sum will); what is resident now."""
+    """Start the peak afresh (making the inputs took more than the sum will); what is resident
+    now.
+    """
     Path("/proc/self/clear_refs").write_text("5")
     return _resident("VmRSS")
 
@@ -272,7 +300,8 @@ def _measure(consortium: Consortium, case: Case, budget: float, repeat: int) -> 
     warm.whole()
     consortium.take(case.bits, case.d)
     vector_bytes = consortium.encoding.bytes
-    drawn = case.n * (p.degree + 2) * vector_bytes  # the +2: a self mask at the silo and again at the coordinator
+    # the +2: a self mask at the silo and again at the coordinator
+    drawn = case.n * (p.degree + 2) * vector_bytes
     bursts: list[float] = []
     runs: list[dict[str, float]] = []
     before = _forget_peak()
@@ -291,10 +320,22 @@ def _measure(consortium: Consortium, case: Case, budget: float, repeat: int) -> 
     needed = (case.n * (p.degree + 1) + opened_masks(case.n, survivors, p.degree)) * vector_bytes
     spent = sorted(runs, key=lambda run: sum(run.values()))[(len(runs) - 1) // 2] | {"setup": setup}
     return Measured(
-        case, spent, needed / gbps, gbps / 1e9, p.degree, p.threshold, survivors, sent, memory, exact, len(runs)
+        case,
+        spent,
+        needed / gbps,
+        gbps / 1e9,
+        p.degree,
+        p.threshold,
+        survivors,
+        sent,
+        memory,
+        exact,
+        len(runs),
     )
 
 
 def opened_masks(n: int, survivors: int, degree: int) -> int:
-    """Masks that the coordinator removes: every survivor's own, and those on edges to the dropped."""
+    """Masks that the coordinator removes: every survivor's own, and those on edges to the
+    dropped.
+    """
     return survivors + survivors * (n - survivors) * degree // max(n - 1, 1)

@@ -1,19 +1,22 @@
-"""The same sums with Flower's SecAgg+, in an environment of its own: `python -m bench.speed.secagg --peer flower`.
+"""The same sums with Flower's SecAgg+, in an environment of its own: `python -m bench.speed.secagg
+--peer flower`.
 
-The peer is run as its authors wrote it: its server workflow (`SecAggPlusWorkflow`) talks to its client half
-(`secaggplus_mod`) through a grid that hands messages over within one process, so that neither sockets nor
-processes nor training count. What is measured is CPU time, by stage, and the bytes of the masked upload.
-The environment is made once, in a cache folder, by pip; this file is then run there with `--inside`, and
-imports nothing of ours.
+The peer is run as its authors wrote it: its server workflow (`SecAggPlusWorkflow`) talks to its
+client half (`secaggplus_mod`) through a grid that hands messages over within one process, so that
+neither sockets nor processes nor training count. What is measured is CPU time, by stage, and the
+bytes of the masked upload. The environment is made once, in a cache folder, by pip; this file is
+then run there with `--inside`, and imports nothing of ours.
 
 A sum of this kind takes n * n * d steps, hours at the sizes that interest us. So:
 
-- From SAMPLED_FROM silos on, two silos mask a vector of full size and the others one of a single number (with all else
-  that they have to do), and are counted at the price of the two; secret sharing, which takes seconds per silo, is done
-  for the first and the last silo and counted for the others at the same price. The server's part is done in full.
-- What is beyond MOST steps, or beyond LARGEST parameters (memory), is continued linearly in d from two smaller vectors
-  over the same silos, in the stages that touch vectors. Larger vectors cost more per parameter and not less (at 10
-  silos, 1e5 and 1e6 parameters foretell 1e7 a quarter too low), so this flatters the peer.
+- From SAMPLED_FROM silos on, two silos mask a vector of full size and the others one of a single
+  number (with all else that they have to do), and are counted at the price of the two; secret
+  sharing, which takes seconds per silo, is done for the first and the last silo and counted for the
+  others at the same price. The server's part is done in full.
+- What is beyond MOST steps, or beyond LARGEST parameters (memory), is continued linearly in d from
+  two smaller vectors over the same silos, in the stages that touch vectors. Larger vectors cost
+  more per parameter and not less (at 10 silos, 1e5 and 1e6 parameters foretell 1e7 a quarter too
+  low), so this flatters the peer.
 """
 
 from __future__ import annotations
@@ -54,13 +57,19 @@ def _environment(cache: Path) -> Path:
     python = home / "bin" / "python"
     if not (home / "installed").exists():
         venv.create(home, with_pip=True, clear=True)
-        _run([str(python), "-m", "pip", "install", "--quiet", "flwr"], "flwr could not be installed")
+        _run(
+            [str(python), "-m", "pip", "install", "--quiet", "flwr"], "flwr could not be installed"
+        )
         (home / "installed").touch()
     return python
 
 
 def _run(command: list[str], sentence: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
     if done.returncode:
         raise PeerFailed(f"{sentence}: {done.stderr.strip()[-400:]}")
@@ -75,17 +84,26 @@ class Peer:
         self._known: dict[tuple[int, int, int], dict[str, Any]] = {}
 
     def measure(self, n: int, d: int, dropped: int) -> dict[str, Any]:
-        """CPU seconds of one SecAgg+ sum by stage, its upload in bytes, and its version; `scaled` if not run whole."""
+        """CPU seconds of one SecAgg+ sum by stage, its upload in bytes, and its version; `scaled`
+        if not run whole.
+        """
         if n * n * d <= MOST and d <= LARGEST:
             return self._run(n, d, dropped)
         large = next(base for base in _BASES if n * n * base <= MOST)
         low, high = (self._run(n, base, dropped) for base in (large // 10, large))
         seconds = {}
         for stage, spent in high["seconds"].items():
-            slope = (spent - low["seconds"][stage]) / (large - large // 10) if stage in _GROW else 0.0
+            slope = (
+                (spent - low["seconds"][stage]) / (large - large // 10) if stage in _GROW else 0.0
+            )
             seconds[stage] = spent + max(slope, 0.0) * (d - large)
         upload = high["upload"] + 8 * (d - large)  # 64-bit integers, whatever their range
-        return high | {"seconds": seconds, "total": sum(seconds.values()), "upload": upload, "scaled": True}
+        return high | {
+            "seconds": seconds,
+            "total": sum(seconds.values()),
+            "upload": upload,
+            "scaled": True,
+        }
 
     def _run(self, n: int, d: int, dropped: int) -> dict[str, Any]:
         key = (n, d, dropped)
@@ -99,7 +117,17 @@ class Peer:
 
 def _measure(n: int, d: int, dropped: int, cache: Path) -> dict[str, Any]:
     python = _environment(cache)
-    command = [str(python), __file__, "--inside", "--n", str(n), "--d", str(d), "--dropped", str(dropped)]
+    command = [
+        str(python),
+        __file__,
+        "--inside",
+        "--n",
+        str(n),
+        "--d",
+        str(d),
+        "--dropped",
+        str(dropped),
+    ]
     return json.loads(_run(command, "flwr did not finish").splitlines()[-1])
 
 
@@ -127,7 +155,9 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
     from flwr.server.strategy import FedAvg
     from flwr.server.workflow import SecAggPlusWorkflow
     from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
-    from flwr.server.workflow.secure_aggregation.secaggplus_workflow import compat  # where it lives has moved
+
+    # where it lives has moved
+    from flwr.server.workflow.secure_aggregation.secaggplus_workflow import compat
 
     try:  # newer versions ask who is speaking
         from flwr.supercore.task_identity import TaskIdentity
@@ -139,7 +169,8 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
     sharing = _Sharing(n) if sampled else None
     vector = np.random.default_rng(0).normal(0, 0.5, d).astype(np.float32)
     spent: dict[str, float] = defaultdict(float)
-    masked: list[tuple[float, list[bytes]]] = []  #: what the silos that were measured took, and sent
+    #: what the silos that were measured took, and sent
+    masked: list[tuple[float, list[bytes]]] = []
     credit, full, upload = 0.0, True, 0
 
     class Proxy(ClientProxy):
@@ -152,7 +183,9 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
     Proxy.__abstractmethods__ = frozenset()
 
     def train(message: Message, _context: Context) -> Message:
-        result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector if full else vector[:1]]), 1, {})
+        result = FitRes(
+            Status(Code.OK, ""), ndarrays_to_parameters([vector if full else vector[:1]]), 1, {}
+        )
         return Message(compat.fitres_to_recorddict(result, False), reply_to=message)
 
     class Grid:
@@ -160,12 +193,21 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
 
         def __init__(self) -> None:
             self.contexts = {
-                node: Context(run_id=1, node_id=node, node_config={}, state=RecordDict(), run_config={}, **_extra())
+                node: Context(
+                    run_id=1,
+                    node_id=node,
+                    node_config={},
+                    state=RecordDict(),
+                    run_config={},
+                    **_extra(),
+                )
                 for node in range(1, n + 1)
             }
             self.stage = -1
 
-        def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        def send_and_receive(
+            self, messages: Iterable[Message], *, timeout: float | None = None
+        ) -> list[Message]:
             nonlocal credit, full, upload
             self.stage += 1
             replies = []
@@ -173,7 +215,8 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
                 node = message.metadata.dst_node_id
                 if self.stage >= 2 and node > n - dropped:
                     continue
-                # A real grid serialises: each client has its own copy, and takes the stage's name out of it.
+                # A real grid serialises: each client has its own copy, and takes the stage's name
+                # out of it.
                 message.content = copy.deepcopy(message.content)
                 full = not sampled or len(masked) < _SAMPLE
                 start = time.process_time()
@@ -194,7 +237,11 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
     def _extra() -> dict[str, Any]:
         import inspect
 
-        return {"series_id": ""} if "series_id" in inspect.signature(Context.__init__).parameters else {}
+        return (
+            {"series_id": ""}
+            if "series_id" in inspect.signature(Context.__init__).parameters
+            else {}
+        )
 
     class Strategy(FedAvg):
         def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
@@ -207,13 +254,16 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
             return results[0][1].parameters, {}
 
     context = LegacyContext(
-        Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}, **_extra()), strategy=Strategy()
+        Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={}, **_extra()),
+        strategy=Strategy(),
     )
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({Key.CURRENT_ROUND: 1})
     context.state.array_records[MAIN_PARAMS_RECORD] = compat.parameters_to_arrayrecord(
         ndarrays_to_parameters([np.zeros(1, np.float32)]), True
     )
-    workflow = SecAggPlusWorkflow(num_shares=1.0, reconstruction_threshold=2 / 3, clipping_range=2.0, max_weight=1.0)
+    workflow = SecAggPlusWorkflow(
+        num_shares=1.0, reconstruction_threshold=2 / 3, clipping_range=2.0, max_weight=1.0
+    )
     start = time.process_time()
     workflow(Grid(), context)
     total = time.process_time() - start
@@ -223,7 +273,9 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
         spent[stage] += seconds
     record = context.state.array_records[MAIN_PARAMS_RECORD]
     result = parameters_to_ndarrays(compat.arrayrecord_to_parameters(record, True))
-    error = float(np.abs(result[0] - vector.clip(-2, 2)).max()) if result[0].size == d else float("nan")
+    error = (
+        float(np.abs(result[0] - vector.clip(-2, 2)).max()) if result[0].size == d else float("nan")
+    )
     return {
         "version": version("flwr"),
         "seconds": dict(spent),
@@ -235,14 +287,18 @@ def _inside(n: int, d: int, dropped: int) -> dict[str, Any]:
 
 
 class _Sharing:
-    """The peer's secret sharing, of which only the first and the last silo's is really done; the rest is on credit.
+    """The peer's secret sharing, of which only the first and the last silo's is really done; the
+    rest is on credit.
 
-    A share that was not made holds the secret itself: as long as a real one, and known again when it comes back.
+    A share that was not made holds the secret itself: as long as a real one, and known again when
+    it comes back.
     """
 
     def __init__(self, n: int) -> None:
         client: Any = importlib.import_module("flwr.client.mod.secure_aggregation.secaggplus_mod")
-        server: Any = importlib.import_module("flwr.server.workflow.secure_aggregation.secaggplus_workflow")
+        server: Any = importlib.import_module(
+            "flwr.server.workflow.secure_aggregation.secaggplus_workflow"
+        )
         self._real, self._calls = (0, n - 1), 0
         self._split, self._combine = client.create_shares, server.combine_shares
         client.create_shares, server.combine_shares = self.create, self.combine
@@ -261,7 +317,10 @@ class _Sharing:
             return self._timed("split", len(secret), self._split, secret, threshold, num)
         self._owed["clients: share keys"].append(("split", len(secret)))
         room = 16 - len(secret) % 16
-        return [index.to_bytes(4, "little") + secret + bytes([room]) * room for index in range(1, num + 1)]
+        return [
+            index.to_bytes(4, "little") + secret + bytes([room]) * room
+            for index in range(1, num + 1)
+        ]
 
     def combine(self, shares: list[bytes]) -> bytes:
         inside = {share[4:] for share in shares}
@@ -272,7 +331,9 @@ class _Sharing:
         return padded[: -padded[-1]]
 
     def credit(self) -> dict[str, float]:
-        return {stage: sum(self._price[step] for step in owed) for stage, owed in self._owed.items()}
+        return {
+            stage: sum(self._price[step] for step in owed) for stage, owed in self._owed.items()
+        }
 
 
 def main() -> None:

@@ -1,14 +1,17 @@
-"""The formats in which distant-supervision corpora are published. Each parser takes a line and gives its rows.
+"""The formats in which distant-supervision corpora are published. Each parser takes a line and
+gives its rows.
 
-* **OpenNRE**: one JSON object a line, `text` with character offsets or `token` with token offsets, `h` and `t` with
-  `id` or `name` and `pos`, and `relation`. The Lazy MIL authors' MIRGENE files are the same with `entity_pair` in place
-  of ids.
-* **NYT10, older**: tab-separated head id, tail id, head, tail, relation, sentence, `###END###`; relations are listed in
-  `relation2id.txt`. Entities stand in the sentence as single tokens.
-* **MIRGENE** (Li et al. 2017): relations joined by `|` or NONE, document, sentence and pair id, then features,
-  separated by blanks; a tab; the sentence with both entities tagged `<Tag>...</Tag>`. Written after the reader in the
-  authors' repository, which does not show the tags themselves: any two tagged spans are taken, the miRNA's as the head.
-* **PGR** (Sousa et al. 2019): tab-separated with a header, character offsets and knowledge-base ids.
+* **OpenNRE**: one JSON object a line, `text` with character offsets or `token` with token offsets,
+  `h` and `t` with `id` or `name` and `pos`, and `relation`. The Lazy MIL authors' MIRGENE files are
+  the same with `entity_pair` in place of ids.
+* **NYT10, older**: tab-separated head id, tail id, head, tail, relation, sentence, `###END###`;
+  relations are listed in `relation2id.txt`. Entities stand in the sentence as single tokens.
+* **MIRGENE** (Li et al. 2017): relations joined by `|` or NONE, document, sentence and pair id,
+  then features, separated by blanks; a tab; the sentence with both entities tagged
+  `<Tag>...</Tag>`. Written after the reader in the authors' repository, which does not show the
+  tags themselves: any two tagged spans are taken, the miRNA's as the head.
+* **PGR** (Sousa et al. 2019): tab-separated with a header, character offsets and knowledge-base
+  ids.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ def _entity(entity: dict[str, Any]) -> str:
 
 
 def _split_at(text: str, spans: tuple[Any, Any]) -> tuple[list[str], tuple[int, int]]:
-    """Words of a text already separated by blanks, with a new word at each entity's first and last character."""
+    """Words of a text already separated by blanks, with a new word at each entity's first and last
+    character.
+    """
     cuts = sorted({0, len(text), *(int(p) for span in spans for p in span[:2])})
     if cuts[0] < 0 or cuts[-1] > len(text):
         raise ValueError("an entity lies outside the sentence")
@@ -64,7 +69,8 @@ def nyt10(line: str) -> Iterator[Row]:
         raise ValueError(f"{len(fields)} fields between tabs instead of at least 6")
     head_id, tail_id, head, tail, relation, sentence = (f.strip() for f in fields[:6])
     words = sentence.removesuffix("###END###").split()
-    # As in the published preprocessing, an entity not found in its sentence is taken to stand at the start.
+    # As in the published preprocessing, an entity not found in its sentence is taken to stand at
+    # the start.
     head_at, tail_at = (words.index(name) if name in words else 0 for name in (head, tail))
     yield Row(words, head_at, tail_at, head_id, tail_id, relation)
 
@@ -87,7 +93,9 @@ def mirgene(line: str) -> Iterator[Row]:
         raise ValueError(f"{len(spans)} tagged entities instead of 2")
     first, second = spans if "mir" not in spans[1][0] else (spans[1], spans[0])
     for relation in bits[0].split("|"):
-        yield Row(words, first[1], second[1], bits[3], bits[3], NA if relation == "NONE" else relation)
+        yield Row(
+            words, first[1], second[1], bits[3], bits[3], NA if relation == "NONE" else relation
+        )
 
 
 def pgr(line: str) -> Iterator[Row]:

@@ -1,8 +1,8 @@
 """Turning "this pair, this relation" into words, for whole arrays of sentences at once.
 
-A sentence is a row of phrase numbers: opening, clause, asides, a second clause about other entities, closing.
-Phrases are runs of one flat array, so that half a million sentences are one gather and no loop over
-sentences.
+A sentence is a row of phrase numbers: opening, clause, asides, a second clause about other
+entities, closing. Phrases are runs of one flat array, so that half a million sentences are one
+gather and no loop over sentences.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ __all__ = ["GROUPS", "IN_GROUP", "LEXICON_SEED", "TYPES", "Drawn", "Language", "
 
 LEXICON_SEED = 20_210_817  #: the lexicon is the same in every corpus: it is public
 TYPES = ("drug", "gene", "disease", "symptom")
-GROUPS = tuple(dict.fromkeys((h, t) for h, t, _ in say.RELATIONS.values()))  #: pairs of types that relations join
+#: pairs of types that relations join
+GROUPS = tuple(dict.fromkeys((h, t) for h, t, _ in say.RELATIONS.values()))
 #: per group, the numbers of its relations (NA is 0)
 IN_GROUP = tuple(
-    np.array([r for r, (h, t, _) in enumerate(say.RELATIONS.values(), start=1) if (h, t) == g]) for g in GROUPS
+    np.array([r for r, (h, t, _) in enumerate(say.RELATIONS.values(), start=1) if (h, t) == g])
+    for g in GROUPS
 )
 _MENTION, _DENIAL, _OTHER = 1, 2, 3  #: the three ways to state nothing about a pair
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What each sentence is to say: which pair, which relation it expresses (0: none), which labels it gets."""
+    """What each sentence is to say: which pair, which relation it expresses (0: none), which labels
+    it gets.
+    """
 
     head: np.ndarray
     tail: np.ndarray
@@ -41,7 +45,9 @@ class Drawn:
 
 
 class Language:
-    """Words, entity names and phrases as numbers. A phrase is a run of `flat` from `at[p]` to `at[p + 1]`."""
+    """Words, entity names and phrases as numbers. A phrase is a run of `flat` from `at[p]` to `at[p
+    + 1]`.
+    """
 
     def __init__(self, entities: int, filler: int, ways: int = 0) -> None:
         rng = np.random.default_rng(LEXICON_SEED)
@@ -66,10 +72,15 @@ class Language:
         runs = rng.integers(1, 4, size=max(2_000, filler))
         drawn = rng.choice(len(fillers), size=int(runs.sum()), p=common / common.sum())
         self.filler = np.array(
-            [self.phrase(tuple(fillers[i] for i in run)) for run in np.split(drawn, np.cumsum(runs)[:-1])]
+            [
+                self.phrase(tuple(fillers[i] for i in run))
+                for run in np.split(drawn, np.cumsum(runs)[:-1])
+            ]
         )
         self.at = np.concatenate([[0], np.cumsum([len(p) for p in self._phrases])])
-        self.flat = np.fromiter((w for p in self._phrases for w in p), dtype=np.int32, count=int(self.at[-1]))
+        self.flat = np.fromiter(
+            (w for p in self._phrases for w in p), dtype=np.int32, count=int(self.at[-1])
+        )
 
     def phrase(self, words: Sequence[str]) -> int:
         numbers = tuple(self._number.setdefault(w, len(self._number)) for w in words)
@@ -83,7 +94,9 @@ class Language:
         return tuple(self._number)
 
     def spell(self, phrases: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows of phrase numbers as one array of words, the rows' offsets, and where each phrase starts in its row."""
+        """Rows of phrase numbers as one array of words, the rows' offsets, and where each phrase
+        starts in its row.
+        """
         length = (self.at[1:] - self.at[:-1])[phrases]
         ends = np.cumsum(length, axis=1)
         offsets = np.concatenate([[0], np.cumsum(ends[:, -1])]).astype(np.int64)
@@ -98,9 +111,15 @@ class Language:
     def _patterns(self, patterns: Sequence[str]) -> np.ndarray:
         """(spellings, 4): phrase before, between, after, and 1 where the tail comes first."""
         spelled = [s for p in patterns for s in say.expand(p)]
-        table = np.array([[self.phrase(a), self.phrase(b), self.phrase(c), int(f)] for a, b, c, f in spelled])
+        table = np.array(
+            [[self.phrase(a), self.phrase(b), self.phrase(c), int(f)] for a, b, c, f in spelled]
+        )
         # Some of each pattern, not all of the first ones.
-        return table[np.random.default_rng(len(table)).permutation(len(table))[: self.ways]] if self.ways else table
+        return (
+            table[np.random.default_rng(len(table)).permutation(len(table))[: self.ways]]
+            if self.ways
+            else table
+        )
 
 
 def _invent(count: int, rng: np.random.Generator) -> list[str]:
@@ -130,12 +149,16 @@ def _invent(count: int, rng: np.random.Generator) -> list[str]:
             "v",
         ]
     )
-    nucleus, coda = np.array(["a", "e", "i", "o", "u", "ae", "io"]), np.array(["", "", "n", "r", "l", "x", "m"])
+    nucleus, coda = (
+        np.array(["a", "e", "i", "o", "u", "ae", "io"]),
+        np.array(["", "", "n", "r", "l", "x", "m"]),
+    )
     found: dict[str, None] = {}
     while len(found) < count:
         shape = (count, 4)
         syllables = np.strings.add(
-            np.strings.add(rng.choice(onset, shape), rng.choice(nucleus, shape)), rng.choice(coda, shape)
+            np.strings.add(rng.choice(onset, shape), rng.choice(nucleus, shape)),
+            rng.choice(coda, shape),
         )
         lengths = rng.integers(2, 5, size=count)
         found.update(dict.fromkeys("".join(row[:n]) for row, n in zip(syllables, lengths)))
@@ -157,30 +180,42 @@ def _entity_names(count: int, stems: list[str], rng: np.random.Generator) -> lis
             elif kind == "symptom":
                 names.append(f"{stem} {('pain', 'loss', 'fever', 'rash', 'weakness')[i % 5]}")
             elif kind == "disease":
-                names.append(f"{qualifiers[int(rng.integers(len(qualifiers)))]} {stem}{endings[kind][i % 6]}")
+                names.append(
+                    f"{qualifiers[int(rng.integers(len(qualifiers)))]} {stem}{endings[kind][i % 6]}"
+                )
             else:
                 names.append(f"{stem}{endings[kind][i % 6]}")
     return names
 
 
 def _choose(table: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows of a phrase table, the first ones far more often: a few ways to say it are common, many are rare."""
+    """Rows of a phrase table, the first ones far more often: a few ways to say it are common, many
+    are rare.
+    """
     chance = 1.0 / np.arange(1, len(table) + 1) ** 0.7
-    order = np.random.default_rng(len(table)).permutation(len(table))  # common ones are not those listed first
+    # common ones are not those listed first
+    order = np.random.default_rng(len(table)).permutation(len(table))
     return table[order[rng.choice(len(table), size=count, p=chance / chance.sum())]]
 
 
 def _clauses(
-    language: Language, group: np.ndarray, says: np.ndarray, about: np.ndarray, rng: np.random.Generator
+    language: Language,
+    group: np.ndarray,
+    says: np.ndarray,
+    about: np.ndarray,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """A pattern for every clause: one that expresses `says`, or a mention in the topic of `about`."""
+    """A pattern for every clause: one that expresses `says`, or a mention in the topic of
+    `about`.
+    """
     out = np.zeros((len(group), 4), dtype=np.int64)
     for r in range(1, len(say.RELATIONS) + 1):
         here = np.flatnonzero(says == r)
         out[here] = _choose(language.says[r - 1], len(here), rng)
     for g, topics in enumerate(language.mentions):
         quiet = np.flatnonzero((says == 0) & (group == g))
-        # Each relation of the group has a topic of its own, which its pairs are usually mentioned in.
+        # Each relation of the group has a topic of its own, which its pairs are usually mentioned
+        # in.
         own = np.searchsorted(IN_GROUP[g], about[quiet]) % len(topics)
         topic = np.where(about[quiet] > 0, own, rng.integers(len(topics), size=len(quiet)))
         for t, table in enumerate(topics):
@@ -189,9 +224,11 @@ def _clauses(
     return out
 
 
-def realise(language: Language, d: Drawn, ways: tuple[float, float, float], rng: np.random.Generator) -> Sentences:
-    """The sentences as packed rows, one row per label. `ways`: shares of mention, denial and other entities'
-    clause.
+def realise(
+    language: Language, d: Drawn, ways: tuple[float, float, float], rng: np.random.Generator
+) -> Sentences:
+    """The sentences as packed rows, one row per label. `ways`: shares of mention, denial and other
+    entities' clause.
     """
     n, empty = len(d.head), language.empty
     way = np.where(d.says > 0, 0, rng.choice([_MENTION, _DENIAL, _OTHER], size=n, p=ways))
@@ -199,7 +236,9 @@ def realise(language: Language, d: Drawn, ways: tuple[float, float, float], rng:
     some = np.stack([rng.choice(r, size=n) for r in IN_GROUP])[d.group, np.arange(n)]
     spoken = np.where(d.about > 0, d.about, some)
     core = _clauses(language, d.group, np.where(way == _DENIAL, spoken, d.says), d.topic, rng)
-    beside = _clauses(language, d.group, np.where(way == _OTHER, spoken, 0), np.zeros(n, np.int64), rng)
+    beside = _clauses(
+        language, d.group, np.where(way == _OTHER, spoken, 0), np.zeros(n, np.int64), rng
+    )
     third = _other_entity(d.head, language.per_type, rng)
     fourth = _other_entity(d.tail, language.per_type, rng)
 
@@ -209,13 +248,18 @@ def realise(language: Language, d: Drawn, ways: tuple[float, float, float], rng:
     def only(where: np.ndarray, phrase: np.ndarray) -> np.ndarray:
         return np.where(where, phrase, empty)
 
-    def ordered(pattern: np.ndarray, head: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def ordered(
+        pattern: np.ndarray, head: np.ndarray, tail: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         flipped = pattern[:, 3] == 1
-        return language.entity[np.where(flipped, tail, head)], language.entity[np.where(flipped, head, tail)]
+        return language.entity[np.where(flipped, tail, head)], language.entity[
+            np.where(flipped, head, tail)
+        ]
 
     first, second = ordered(core, d.head, d.tail)
     other_first, other_second = ordered(beside, third, fourth)
-    extra = (way == _OTHER) | (rng.random(n) < 0.2)  # sometimes a second clause that states nothing either
+    # sometimes a second clause that states nothing either
+    extra = (way == _OTHER) | (rng.random(n) < 0.2)
     before = extra & (rng.random(n) < 0.5)
     after = extra & ~before
     link = rng.choice(language.links, size=n)
@@ -227,7 +271,9 @@ def realise(language: Language, d: Drawn, ways: tuple[float, float, float], rng:
         only(opening != empty, rng.choice(language.filler, size=n)),
         *(only(before, c) for c in clause),
         only(before, link),
-        np.where(way == _DENIAL, rng.choice(language.denials, size=n), sometimes(0.35, language.hedges)),
+        np.where(
+            way == _DENIAL, rng.choice(language.denials, size=n), sometimes(0.35, language.hedges)
+        ),
         core[:, 0],
         first,
         aside,

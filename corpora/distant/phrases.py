@@ -1,7 +1,9 @@
-"""The language of the built-in distant-supervision corpus: entity types, relations, and the ways to say them.
+"""The language of the built-in distant-supervision corpus: entity types, relations, and the ways to
+say them.
 
-`H` and `T` stand for the head and tail entity; `{a|b}` for alternatives, all of which are spelled out.
-Everything here is public and fixed, so a vocabulary made of it discloses nothing about any silo's sentences.
+`H` and `T` stand for the head and tail entity; `{a|b}` for alternatives, all of which are spelled
+out. Everything here is public and fixed, so a vocabulary made of it discloses nothing about any
+silo's sentences.
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ RELATIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     )),
 }  # fmt: skip
 
-#: (type of head, type of tail) -> topics; a topic is a set of ways to mention the pair that state no
-#: relation.
+#: (type of head, type of tail) -> topics; a topic is a set of ways to mention the pair that state
+#: no relation.
 MENTIONS: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("drug", "disease"): (
         ("patients with T {received|were given|started} H", "H was {prescribed|given} to patients with T"),
@@ -175,13 +177,23 @@ CLOSINGS = (
     "despite",
 )
 
-LINKS = ("; moreover ,", ", whereas", "; in addition ,", ", while", "; however ,", "and", "; notably ,")
+LINKS = (
+    "; moreover ,",
+    ", whereas",
+    "; in addition ,",
+    ", while",
+    "; however ,",
+    "and",
+    "; notably ,",
+)
 
 _ALTERNATIVES = re.compile(r"\{([^}]*)\}")
 
 
 def expand(pattern: str) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]]:
-    """All spellings of a pattern as (words before, between, after the two entities, whether T comes first)."""
+    """All spellings of a pattern as (words before, between, after the two entities, whether T comes
+    first).
+    """
     parts = _ALTERNATIVES.split(pattern)
     choices = [p.split("|") if i % 2 else [p] for i, p in enumerate(parts)]
     spellings = []
@@ -189,5 +201,7 @@ def expand(pattern: str) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[s
         words = "".join(combination).split()
         head, tail = words.index("H"), words.index("T")
         a, b = min(head, tail), max(head, tail)
-        spellings.append((tuple(words[:a]), tuple(words[a + 1 : b]), tuple(words[b + 1 :]), tail < head))
+        spellings.append(
+            (tuple(words[:a]), tuple(words[a + 1 : b]), tuple(words[b + 1 :]), tail < head)
+        )
     return spellings

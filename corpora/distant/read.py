@@ -1,8 +1,10 @@
-"""Real distant-supervision corpora from a folder the user names, in the format they are published in.
+"""Real distant-supervision corpora from a folder the user names, in the format they are published
+in.
 
-A split the publisher did not make is held out by entity pair, always the same one: dev from the training pairs (5 %)
-where there is none, since nobody may train on what selects the model; for PGR, which has one file, dev and test (10
-and 20 %). Nothing read here is ever copied out of the user's cache.
+A split the publisher did not make is held out by entity pair, always the same one: dev from the
+training pairs (5 %) where there is none, since nobody may train on what selects the model; for PGR,
+which has one file, dev and test (10 and 20 %). Nothing read here is ever copied out of the user's
+cache.
 """
 
 from __future__ import annotations
@@ -40,12 +42,18 @@ def load(folder: str) -> Corpus:
 def _recognise(path: Path) -> tuple[str, dict[str, Path]]:
     train = find(path, "train")
     if train is None:
-        raise UserError(f"{path} has no training file: a file with train in its name, plain or gzipped.")
+        raise UserError(
+            f"{path} has no training file: a file with train in its name, plain or gzipped."
+        )
     first = next((text for _, text in lines(train) if text.strip()), "")
     files = {"train": train}
     if first.startswith("FILE_ID\tSENTENCE\t"):
         return "pgr", files
-    for role, stems in (("test", ("test",)), ("dev", ("val", "dev")), ("relations", ("rel2id", "relation2id"))):
+    for role, stems in (
+        ("test", ("test",)),
+        ("dev", ("val", "dev")),
+        ("relations", ("rel2id", "relation2id")),
+    ):
         found = find(path, *stems)
         if found is not None:
             files[role] = found
@@ -55,7 +63,9 @@ def _recognise(path: Path) -> tuple[str, dict[str, Path]]:
         return "opennre", files
     if first.count("\t") >= 5:
         if "relations" not in files:
-            raise UserError(f"{path} has no relation2id.txt, which lists the relations of this format.")
+            raise UserError(
+                f"{path} has no relation2id.txt, which lists the relations of this format."
+            )
         return "nyt10", files
     if first.count("\t") == 1:
         return "mirgene", files
@@ -83,10 +93,13 @@ def _opennre(name: str, files: dict[str, Path]) -> Content:
             listed = json.loads(text)
             names = sorted(listed, key=lambda r: int(listed[r]))
         except (ValueError, TypeError, AttributeError) as e:
-            raise UserError(f"{files['relations']}: not a JSON object from relation to number ({e}).") from None
+            raise UserError(
+                f"{files['relations']}: not a JSON object from relation to number ({e})."
+            ) from None
         _number(rows, names)
     note = _split_files(rows, files, formats.opennre)
-    # Freebase relations are those of NYT10, of which the paper counts the first 2,000 points; of MIRGENE all.
+    # Freebase relations are those of NYT10, of which the paper counts the first 2,000 points; of
+    # MIRGENE all.
     freebase = any(r.startswith("/") for r in rows.relations)
     return rows.content(name, f"read from OpenNRE files: {note}", 2000 if freebase else 0)
 
@@ -130,7 +143,9 @@ def _pgr(name: str, files: dict[str, Path]) -> Content:
         else:
             rows.add("dev" if held_out(row, 10, "dev") else "train", row)
     return rows.content(
-        name, "read from PGR: 20 % of the pairs held out for test and 10 % of the rest for dev; labels are distant", 0
+        name,
+        "read from PGR: 20 % of the pairs held out for test and 10 % of the rest for dev; labels are distant",
+        0,
     )
 
 

@@ -1,7 +1,7 @@
 """A corpus at rest: one `datasets` table per split for people, packed integer arrays for training.
 
-Both stand in a folder of the cache (corpora.cache). The Arrow table keeps the sentences as text and is opened only when
-somebody wants to read them.
+Both stand in a folder of the cache (corpora.cache). The Arrow table keeps the sentences as text and
+is opened only when somebody wants to read them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, sav
 
 __all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cached", "content_hash", "pack"]
 
-NA = "NA"  #: relation 0 of every distant-supervision corpus: the pair is in no fact of the knowledge base
+#: relation 0 of every distant-supervision corpus: the pair is in no fact of the knowledge base
+NA = "NA"
 SPLITS = ("train", "dev", "test")
 _FORMAT = 1  #: part of every cache key: bump it when the files below change
 
@@ -28,7 +29,8 @@ _FORMAT = 1  #: part of every cache key: bump it when the files below change
 @dataclass(frozen=True)
 class Sentences:
     """The rows of one split, packed. Row i is (sentence, head, tail, relation); its words are
-    `tokens[offsets[i]:offsets[i + 1]]`, numbers of the corpus's own word list (not of a model's vocabulary).
+    `tokens[offsets[i]:offsets[i + 1]]`, numbers of the corpus's own word list (not of a model's
+    vocabulary).
     """
 
     tokens: np.ndarray  #: int32, all rows one after another
@@ -38,8 +40,8 @@ class Sentences:
     head: np.ndarray  #: int32: number of the entity
     tail: np.ndarray
     relation: np.ndarray  #: int32: the distant label
-    #: int8: 1 the sentence expresses its label, 0 it does not, -1 unknown (real corpora). For analysis and
-    #: tests only: nothing that trains may read it.
+    #: int8: 1 the sentence expresses its label, 0 it does not, -1 unknown (real corpora). For
+    #: analysis and tests only: nothing that trains may read it.
     expresses: np.ndarray
 
     def __len__(self) -> int:
@@ -54,7 +56,11 @@ class Sentences:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         where = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[rows], lengths)
-        rest = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in ("tokens", "offsets")}
+        rest = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if f.name not in ("tokens", "offsets")
+        }
         return Sentences(tokens=self.tokens[where], offsets=offsets, **rest)
 
 
@@ -68,15 +74,19 @@ class Content:
     entities: tuple[str, ...]
     relations: tuple[str, ...]  #: NA first
     splits: Mapping[str, Sentences]
-    gold: Mapping[str, np.ndarray]  #: "dev", "test" -> int32 (facts, 3): head, tail, relation, none of them NA
-    public_words: bool = False  #: the word list is public, so that a model's vocabulary may be made of it
+    #: "dev", "test" -> int32 (facts, 3): head, tail, relation, none of them NA
+    gold: Mapping[str, np.ndarray]
+    #: the word list is public, so that a model's vocabulary may be made of it
+    public_words: bool = False
     auc_points: int = 0  #: how many points of the curve count; 0 means all
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Corpus(Kept):
-    """A corpus in the cache. Arrays are memory-mapped; word and entity lists are read when first asked for."""
+    """A corpus in the cache. Arrays are memory-mapped; word and entity lists are read when first
+    asked for.
+    """
 
     train: Sentences
     dev: Sentences
@@ -108,7 +118,9 @@ class Corpus(Kept):
 
 
 def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
-    """Rows of (word numbers, head start, tail start, head, tail, relation), as readers collect them."""
+    """Rows of (word numbers, head start, tail start, head, tail, relation), as readers collect
+    them.
+    """
     lengths = np.array([len(r[0]) for r in rows], dtype=np.int64)
     tokens = np.fromiter((t for r in rows for t in r[0]), dtype=np.int32, count=int(lengths.sum()))
     columns = np.array([r[1:] for r in rows], dtype=np.int32).reshape(len(rows), 5)
@@ -126,7 +138,9 @@ def pack(rows: list[tuple[list[int], int, int, int, int, int]]) -> Sentences:
 
 
 def content_hash(content: Content) -> str:
-    """Over everything that training or evaluation can see; the same for the same data on every machine."""
+    """Over everything that training or evaluation can see; the same for the same data on every
+    machine.
+    """
     digest = hashlib.sha256()
     for text in (content.words, content.entities, content.relations):
         digest.update("\n".join(text).encode() + b"\0")
@@ -138,14 +152,21 @@ def content_hash(content: Content) -> str:
 
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> Corpus:
-    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or
+    built now.
+    """
     return kept({"format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
 
 
 def _read(folder: Path) -> Corpus:
     meta = json.loads((folder / "meta.json").read_text("utf-8"))
     gold = {s: np.load(folder / f"{s}.gold.npy") for s in ("dev", "test")}
-    return Corpus(folder=folder, meta=meta, gold=gold, **{s: load_arrays(folder, s, Sentences) for s in SPLITS})
+    return Corpus(
+        folder=folder,
+        meta=meta,
+        gold=gold,
+        **{s: load_arrays(folder, s, Sentences) for s in SPLITS},
+    )
 
 
 def _write(folder: Path, content: Content) -> None:
@@ -172,7 +193,10 @@ def _arrow(content: Content, split: Sentences) -> Any:
     import pyarrow as pa
 
     words = np.array(content.words, dtype=object)
-    entities, relations = np.array(content.entities, dtype=object), np.array(content.relations, dtype=object)
+    entities, relations = (
+        np.array(content.entities, dtype=object),
+        np.array(content.relations, dtype=object),
+    )
     spelled, offsets = words[split.tokens], split.offsets
     text = [" ".join(spelled[a:b]) for a, b in zip(offsets[:-1], offsets[1:])]
     return pa.table(

@@ -1,5 +1,6 @@
-"""Word vectors from a file: text (a word and its numbers a line, with or without a first line of counts) or the binary
-format of word2vec. Plain or gzipped."""
+"""Word vectors from a file: text (a word and its numbers a line, with or without a first line of
+counts) or the binary format of word2vec. Plain or gzipped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class _Bytes(Protocol):
 
 
 def read_vectors(file: str, most: int) -> tuple[tuple[str, ...], np.ndarray]:
-    """The first `most` distinct lower-cased words of the file (files list frequent words first), and their vectors."""
+    """The first `most` distinct lower-cased words of the file (files list frequent words first),
+    and their vectors.
+    """
     path = Path(file)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as f:
@@ -36,7 +39,9 @@ def read_vectors(file: str, most: int) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def _is_binary(f: _Bytes) -> bool:
-    """Word2vec's binary files open with a line of two counts and go on with bytes that are no text."""
+    """Word2vec's binary files open with a line of two counts and go on with bytes that are no
+    text.
+    """
     start = f.read(4096)
     f.seek(0)
     counts, newline, rest = start.partition(b"\n")

@@ -1,6 +1,8 @@
-"""DocRED and Re-DocRED: JSON with sentences as words, entities as lists of mentions, and labels between entities.
+"""DocRED and Re-DocRED: JSON with sentences as words, entities as lists of mentions, and labels
+between entities.
 
-Every ordered pair of two entities is a candidate. `rel_info.json`, if it is there, gives the relations their names.
+Every ordered pair of two entities is a candidate. `rel_info.json`, if it is there, gives the
+relations their names.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ __all__ = ["read", "relation_names"]
 
 def _json(path: Path) -> Any:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as f:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as f
+        ):
             return json.load(f)
     except (OSError, EOFError, ValueError) as e:
         raise UserError(f"{path}: the file cannot be read as JSON ({e}).") from None
@@ -65,16 +71,27 @@ def _document(row: Mapping[str, Any], name: str, names: Mapping[str, str]) -> Do
             first, after = mention["pos"][:2]
             where = places[mention["sent_id"]]
             if not 0 <= first < after <= len(where):
-                raise ValueError(f"a mention of entity {number} at words {first}-{after} of a sentence of {len(where)}")
+                raise ValueError(
+                    f"a mention of entity {number} at words {first}-{after} of a sentence of {len(where)}"
+                )
             spans.append((where[first][0], where[after - 1][1]))
         entities.append(Entity(str(number), str(vertex[0]["type"]), tuple(sorted(set(spans)))))
     relations: dict[tuple[int, int], list[str]] = {}
     for label in row.get("labels") or []:
         if not (0 <= label["h"] < len(entities) and 0 <= label["t"] < len(entities)):
-            raise ValueError(f"a label of entities {label['h']} and {label['t']}, and there are {len(entities)}")
-        relations.setdefault((label["h"], label["t"]), []).append(names.get(label["r"], str(label["r"])))
+            raise ValueError(
+                f"a label of entities {label['h']} and {label['t']}, and there are {len(entities)}"
+            )
+        relations.setdefault((label["h"], label["t"]), []).append(
+            names.get(label["r"], str(label["r"]))
+        )
     n = len(entities)
     pairs = (
-        Pair(h, t, tuple(dict.fromkeys(relations.get((h, t), ())))) for h in range(n) for t in range(n) if h != t
+        Pair(h, t, tuple(dict.fromkeys(relations.get((h, t), ()))))
+        for h in range(n)
+        for t in range(n)
+        if h != t
     )
-    return Document(str(row.get("title", name)), text, tuple(sentences), tuple(entities), tuple(pairs))
+    return Document(
+        str(row.get("title", name)), text, tuple(sentences), tuple(entities), tuple(pairs)
+    )

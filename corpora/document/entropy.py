@@ -1,13 +1,15 @@
-"""Structural entropy of a document's graph: what FedLCC's non-IID partition cuts by (its section 3.5).
+"""Structural entropy of a document's graph: what FedLCC's non-IID partition cuts by (its section
+3.5).
 
-Nodes are entities, mentions and sentences. Edges: two mentions in one sentence; a mention and its entity; a mention and
-its sentence; an entity and every sentence that mentions it; consecutive sentences; the two entities of every candidate
-pair, related or not. No loops.
+Nodes are entities, mentions and sentences. Edges: two mentions in one sentence; a mention and its
+entity; a mention and its sentence; an entity and every sentence that mentions it; consecutive
+sentences; the two entities of every candidate pair, related or not. No loops.
 
-* `degree_entropy`, the paper's equation 15: H = -sum over the degrees d that occur of p(d) log p(d).
-* `released`, what the authors' code computes: -sum over nodes of (deg/N) log2(deg/N), where the edge of a pair
-  counts for its head only. It is no entropy, since the terms do not sum to one, and grows with the document; the
-  published sizes of silos come from it.
+* `degree_entropy`, the paper's equation 15: H = -sum over the degrees d that occur of p(d) log
+  p(d).
+* `released`, what the authors' code computes: -sum over nodes of (deg/N) log2(deg/N), where the
+  edge of a pair counts for its head only. It is no entropy, since the terms do not sum to one, and
+  grows with the document; the published sizes of silos come from it.
 """
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ Node = tuple[str, int]
 
 
 def graph(document: Document) -> networkx.Graph:
-    """The graph without its pairs' edges, which the two measures count differently; `pairs` holds them."""
+    """The graph without its pairs' edges, which the two measures count differently; `pairs` holds
+    them.
+    """
     used = sorted({e for p in document.pairs for e in (p.head, p.tail)})
     g = networkx.Graph()
     g.add_nodes_from(("sentence", s) for s in range(len(document.sentences)))
-    g.add_edges_from((("sentence", s), ("sentence", s + 1)) for s in range(len(document.sentences) - 1))
+    g.add_edges_from(
+        (("sentence", s), ("sentence", s + 1)) for s in range(len(document.sentences) - 1)
+    )
     inside: dict[int, list[Node]] = {}
     mention = 0
     for e in used:
@@ -37,7 +43,9 @@ def graph(document: Document) -> networkx.Graph:
         for span in document.entities[e].mentions:
             s, node = document.sentence_of(span), ("mention", mention)
             mention += 1
-            g.add_edges_from([(node, ("entity", e)), (node, ("sentence", s)), (("entity", e), ("sentence", s))])
+            g.add_edges_from(
+                [(node, ("entity", e)), (node, ("sentence", s)), (("entity", e), ("sentence", s))]
+            )
             g.add_edges_from((node, other) for other in inside.get(s, []))
             inside.setdefault(s, []).append(node)
     g.graph["pairs"] = [(("entity", p.head), ("entity", p.tail)) for p in document.candidates]

@@ -1,16 +1,20 @@
-"""The built-in documents, made on the fly from a seed: what drugs did to patients and rats that never were.
+"""The built-in documents, made on the fly from a seed: what drugs did to patients and rats that
+never were.
 
-There are three kinds of document, which differ in length, in how many drugs and problems they name, and in how they say
-it: letters state what they mean within a sentence; abstracts have wordings of their own; case series name a drug in one
-sentence and say what came of it in the next, without naming it again. Cut by structure, silos therefore write
-differently. Of every drug and problem of a document it is asked whether the one caused the other; most of the time it
-did not: it was given for it, relieved it, is denied to have caused it, or the two merely stand side by side.
+There are three kinds of document, which differ in length, in how many drugs and problems they name,
+and in how they say it: letters state what they mean within a sentence; abstracts have wordings of
+their own; case series name a drug in one sentence and say what came of it in the next, without
+naming it again. Cut by structure, silos therefore write differently. Of every drug and problem of a
+document it is asked whether the one caused the other; most of the time it did not: it was given for
+it, relieved it, is denied to have caused it, or the two merely stand side by side.
 
-Entities have several mentions, under their name and an abbreviation. A problem may stand beside the more general one
-above it; as in CDR only the special one is related, and the general pair is left out (`filtered=0` keeps it).
+Entities have several mentions, under their name and an abbreviation. A problem may stand beside the
+more general one above it; as in CDR only the special one is related, and the general pair is left
+out (`filtered=0` keeps it).
 
-Every document belongs, by one bit of its hash, either to tasks or to pretraining (`pretraining_text`): no document that
-the shipped encoder was pretrained on can occur in any task, whatever the seed.
+Every document belongs, by one bit of its hash, either to tasks or to pretraining
+(`pretraining_text`): no document that the shipped encoder was pretrained on can occur in any task,
+whatever the seed.
 """
 
 from __future__ import annotations
@@ -58,7 +62,8 @@ _KINDS = {
 class Recipe:
     documents: int = 400
     relations: int = 1  #: causes; 2: and treats; 3: and relieves
-    wordings: int = 3  #: how many ways there are of saying each thing; 0: all there are, which need more documents
+    #: how many ways there are of saying each thing; 0: all there are, which need more documents
+    wordings: int = 3
     hypernyms: float = 0.3  #: how often a special problem stands beside its general one
     filtered: int = 1  #: 0 counts the general pair as a negative
     label_noise: float = 0.02  #: share of training pairs whose label is turned round
@@ -77,14 +82,19 @@ def parse(spec: str, seed: int) -> Recipe:
     at_least(spec, recipe, 10, ("documents", "dev", "test"))
     at_least(spec, recipe, 0, ("wordings",))
     if not 1 <= recipe.relations <= len(_RELATIONS):
-        raise UserError(f'Option "relations" of the corpus "document" must be between 1 and {len(_RELATIONS)}.')
+        raise UserError(
+            f'Option "relations" of the corpus "document" must be between 1 and {len(_RELATIONS)}.'
+        )
     return recipe
 
 
 def load(spec: str, seed: int) -> DocumentCorpus:
     """The corpus `spec` names, from the cache or made now."""
     recipe = parse(spec, seed)
-    return cached({"generator": "document", "version": _VERSION, **asdict(recipe)}, lambda: generate(recipe, spec))
+    return cached(
+        {"generator": "document", "version": _VERSION, **asdict(recipe)},
+        lambda: generate(recipe, spec),
+    )
 
 
 def generate(recipe: Recipe, name: str = "document") -> Content:
@@ -108,7 +118,9 @@ def generate(recipe: Recipe, name: str = "document") -> Content:
 
 
 def pretraining_text(wanted: int, seed: int) -> Iterator[str]:
-    """Documents of the same language that can be in no task, their mentions marked by stars as the task marks them."""
+    """Documents of the same language that can be in no task, their mentions marked by stars as the
+    task marks them.
+    """
     rng = np.random.default_rng([seed, 0x9E7B])
     recipe = Recipe(wordings=0)
     made = 0
@@ -137,7 +149,9 @@ def _starred(document: Document) -> str:
 
 @dataclass
 class _Concept:
-    """An entity while its document is written: its names, its place in the tree, and where it was mentioned."""
+    """An entity while its document is written: its names, its place in the tree, and where it was
+    mentioned.
+    """
 
     id: str
     type: str
@@ -153,7 +167,9 @@ class _Text:
     def __init__(self, rng: np.random.Generator) -> None:
         self.text, self.sentences, self._rng = "", [], rng  # type: ignore[var-annotated]
 
-    def sentence(self, pattern: str, drug: _Concept | None = None, problem: _Concept | None = None) -> None:
+    def sentence(
+        self, pattern: str, drug: _Concept | None = None, problem: _Concept | None = None
+    ) -> None:
         spelled = _ALTERNATIVES.sub(lambda m: _pick(m[1].split("|"), self._rng), pattern)
         start = len(self.text) + bool(self.text)
         for word in spelled.split():
@@ -162,7 +178,9 @@ class _Text:
                 self._say(word)
                 continue
             first = not concept.spans
-            self._mention(concept, concept.name if first or self._rng.random() < 0.6 else concept.short)
+            self._mention(
+                concept, concept.name if first or self._rng.random() < 0.6 else concept.short
+            )
             if first and self._rng.random() < 0.4:
                 self._say("(")
                 self._mention(concept, concept.short)
@@ -208,7 +226,9 @@ def _between(bounds: tuple[int, int], rng: np.random.Generator) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
-def _cast(kind: _Kind, recipe: Recipe, rng: np.random.Generator) -> tuple[list[_Concept], list[_Concept]]:
+def _cast(
+    kind: _Kind, recipe: Recipe, rng: np.random.Generator
+) -> tuple[list[_Concept], list[_Concept]]:
     """Who appears: drugs and problems, no concept twice."""
     drugs: dict[str, _Concept] = {}
     for _ in range(_between(kind.drugs, rng)):
@@ -230,12 +250,15 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
     style = list(_KINDS)[int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))]
     kind = _KINDS[style]
     drugs, problems = _cast(kind, recipe, rng)
-    general = {p.place for p in problems if any(q.place.startswith(p.place + ".") for q in problems)}
+    general = {
+        p.place for p in problems if any(q.place.startswith(p.place + ".") for q in problems)
+    }
     truth: dict[tuple[str, str], tuple[str, ...]] = {}
     blocks: list[list[tuple[str, _Concept | None, _Concept | None]]] = []
     for d in drugs:
         for p in problems:
-            # What is said of a general problem is said of the special one: the general is only mentioned.
+            # What is said of a general problem is said of the special one: the general is only
+            # mentioned.
             fate = "listed" if p.place in general else _fate(kind, rng)
             truth[d.id, p.id] = (fate,) if fate in _RELATIONS[: recipe.relations] else ()
             blocks += _told(fate, style, kind, d, p, recipe.wordings, rng)
@@ -243,7 +266,10 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
         if rng.random() < 0.25:
             one = "drug" if c.type == "Drug" else "problem"
             blocks.append([(_pick(say.ONE_SIDED[one], rng), c, c)])
-    blocks += [[(_pick(say.FILLERS, rng), None, None)] for _ in range(int(rng.binomial(len(blocks) + 1, kind.fillers)))]
+    blocks += [
+        [(_pick(say.FILLERS, rng), None, None)]
+        for _ in range(int(rng.binomial(len(blocks) + 1, kind.fillers)))
+    ]
     text = _Text(rng)
     first = (drugs[int(rng.integers(len(drugs)))], problems[int(rng.integers(len(problems)))])
     text.sentence(_pick(say.TITLES[style], rng), *first)
@@ -252,13 +278,17 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
             text.sentence(pattern, drug, problem)
     for c in (*drugs, *problems):  # whoever was never mentioned is, at the end
         if not c.spans:
-            text.sentence(_pick(say.ONE_SIDED["drug" if c.type == "Drug" else "problem"], rng), c, c)
+            text.sentence(
+                _pick(say.ONE_SIDED["drug" if c.type == "Drug" else "problem"], rng), c, c
+            )
     cast = [*drugs, *problems]
     entities = tuple(Entity(c.id, c.type, tuple(c.spans)) for c in cast)
     at = {c.id: i for i, c in enumerate(cast)}
     pairs = tuple(Pair(at[d.id], at[p.id], truth[d.id, p.id]) for d in drugs for p in problems)
     document = Document(name, text.text, tuple(text.sentences), entities, pairs)
-    return leave_out(document, {c.id: (c.place,) for c in problems}) if recipe.filtered else document
+    return (
+        leave_out(document, {c.id: (c.place,) for c in problems}) if recipe.filtered else document
+    )
 
 
 def _fate(kind: _Kind, rng: np.random.Generator) -> str:
@@ -268,9 +298,17 @@ def _fate(kind: _Kind, rng: np.random.Generator) -> str:
 
 
 def _told(
-    fate: str, style: str, kind: _Kind, d: _Concept, p: _Concept, wordings: int, rng: np.random.Generator
+    fate: str,
+    style: str,
+    kind: _Kind,
+    d: _Concept,
+    p: _Concept,
+    wordings: int,
+    rng: np.random.Generator,
 ) -> list[list[tuple[str, _Concept | None, _Concept | None]]]:
-    """The sentences that say how a drug and a problem are related; those of one block stand together."""
+    """The sentences that say how a drug and a problem are related; those of one block stand
+    together.
+    """
     across = rng.random() < kind.across
 
     def one(ways: tuple[str, ...]) -> str:

@@ -1,9 +1,10 @@
 """Pairs that only say less of what another pair says: left out, as the literature on CDR does.
 
-If a drug causes acute renal failure, then it causes renal failure too; annotators mark only the more specific of the
-two, and the general one would stand as a wrong negative. So a negative pair is left out if its tail is an ancestor, in
-the MeSH tree, of the tail of a related pair with the same head. The rule looks at the gold relations, in dev and test
-as well; figures with and without it are not comparable.
+If a drug causes acute renal failure, then it causes renal failure too; annotators mark only the
+more specific of the two, and the general one would stand as a wrong negative. So a negative pair is
+left out if its tail is an ancestor, in the MeSH tree, of the tail of a related pair with the same
+head. The rule looks at the gold relations, in dev and test as well; figures with and without it are
+not comparable.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ def leave_out(document: Document, tree: Tree) -> Document:
             related.setdefault(p.head, []).append(ids[p.tail])
 
     def general(head: int, tail: int) -> bool:
-        return any(_above(tree.get(ids[tail], ()), tree.get(other, ())) for other in related.get(head, []))
+        return any(
+            _above(tree.get(ids[tail], ()), tree.get(other, ())) for other in related.get(head, [])
+        )
 
     pairs = tuple(
-        replace(p, counted=False) if not p.relations and general(p.head, p.tail) else p for p in document.pairs
+        replace(p, counted=False) if not p.relations and general(p.head, p.tail) else p
+        for p in document.pairs
     )
     return replace(document, pairs=pairs)
 
@@ -56,5 +60,7 @@ def read_tree(path: Path) -> Tree:
         if place and concept:  # a header has neither
             found.setdefault(concept, []).append(place)
     if not found:
-        raise UserError(f"{path} is no MeSH tree: no line holds a tree number and a descriptor between tabs.")
+        raise UserError(
+            f"{path} is no MeSH tree: no line holds a tree number and a descriptor between tabs."
+        )
     return {concept: tuple(places) for concept, places in found.items()}

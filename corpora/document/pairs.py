@@ -1,9 +1,10 @@
 """One document a line with its candidate pairs: the form in which CHR, GDA and CDR are passed on.
 
-Christopoulou et al. 2019 made it, ATLOP and FedLCC read it. Between tabs: an identifier; the sentences, joined by `|`,
-of words separated by blanks; then seventeen columns per pair: label, direction, whether it crosses sentences, two
-columns of the nearest mentions, and for each of the two entities its identifier, names, type, first words, last words
-(exclusive) and sentences, lists being joined by `|` or `:`. `not_include` marks a pair that is left out.
+Christopoulou et al. 2019 made it, ATLOP and FedLCC read it. Between tabs: an identifier; the
+sentences, joined by `|`, of words separated by blanks; then seventeen columns per pair: label,
+direction, whether it crosses sentences, two columns of the nearest mentions, and for each of the
+two entities its identifier, names, type, first words, last words (exclusive) and sentences, lists
+being joined by `|` or `:`. `not_include` marks a pair that is left out.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def _document(line: str) -> Document:
             name, kind = column[first], column[first + 2]
             starts, afters = ([int(n) for n in column[first + k].split(":")] for k in (3, 4))
             if len(starts) != len(afters) or min(starts) < 0 or max(afters) > len(words):
-                raise ValueError(f"mentions of {name} that do not lie in a text of {len(words)} words")
+                raise ValueError(
+                    f"mentions of {name} that do not lie in a text of {len(words)} words"
+                )
             spans = sorted({(words[a][0], words[b - 1][1]) for a, b in zip(starts, afters)})
             entities.setdefault(name, Entity(name, kind, tuple(spans)))
             ends.append(order.setdefault(name, len(order)))
@@ -69,4 +72,6 @@ def _document(line: str) -> Document:
         key = (column[5], column[11])
         before = pairs[key].relations if key in pairs else ()
         pairs[key] = Pair(ends[0], ends[1], tuple(dict.fromkeys((*before, *relations))), counted)
-    return Document(fields[0], text, tuple(sentences), tuple(entities.values()), tuple(pairs.values()))
+    return Document(
+        fields[0], text, tuple(sentences), tuple(entities.values()), tuple(pairs.values())
+    )

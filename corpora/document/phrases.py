@@ -1,8 +1,10 @@
-"""The language of the built-in documents: how case letters, abstracts and case series tell what a drug did.
+"""The language of the built-in documents: how case letters, abstracts and case series tell what a
+drug did.
 
-`H` stands for the drug and `T` for the problem, `{a|b}` for alternatives. A sentence with both states a relation,
-denies it, or merely mentions the two; a sentence with one of them sets the scene for the next, or refers back ("the
-next day", "this drug") without naming anything. Everything here is public and fixed.
+`H` stands for the drug and `T` for the problem, `{a|b}` for alternatives. A sentence with both
+states a relation, denies it, or merely mentions the two; a sentence with one of them sets the scene
+for the next, or refers back ("the next day", "this drug") without naming anything. Everything here
+is public and fixed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ __all__ = [
     "names_of",
 ]
 
-#: kind of document -> how a caused problem is stated within one sentence. Kinds share some wordings and not others.
+#: kind of document -> how a caused problem is stated within one sentence. Kinds share some wordings
+#: and not others.
 STATED: dict[str, tuple[str, ...]] = {
     "letter": (
         "H {caused|induced|triggered|provoked} T", "T {secondary|due} to H", "H {led to|gave rise to|produced} T",
@@ -42,7 +45,8 @@ STATED: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-#: relation -> sentences with a drug and a problem that state it; "other" is none that is ever asked for.
+#: relation -> sentences with a drug and a problem that state it; "other" is none that is ever asked
+#: for.
 OTHER: dict[str, tuple[str, ...]] = {
     "treats": (
         "H was {given|started|prescribed} for T", "T was {treated|managed} with H", "{started|placed} on H for T",
@@ -111,10 +115,20 @@ FILLERS: tuple[str, ...] = (
 )  # fmt: skip
 
 #: A qualified problem is a concept below the plain one: "acute renal failure" is a renal failure.
-QUALIFIERS: tuple[str, ...] = ("acute", "chronic", "severe", "recurrent", "diffuse", "bilateral", "progressive")
+QUALIFIERS: tuple[str, ...] = (
+    "acute",
+    "chronic",
+    "severe",
+    "recurrent",
+    "diffuse",
+    "bilateral",
+    "progressive",
+)
 
 
 def names_of(words: str) -> tuple[str, str]:
-    """A concept's name and its abbreviation: initials of several words, the first letters of a single one."""
+    """A concept's name and its abbreviation: initials of several words, the first letters of a
+    single one.
+    """
     parts = words.split()
     return words, "".join(w[0] for w in parts) if len(parts) > 1 else words[:4]

@@ -4,14 +4,16 @@
     227508 <tab> 49 <tab> 58 <tab> clonidine <tab> Chemical <tab> D003000        a mention, with its concept
     227508 <tab> CID <tab> D008750 <tab> D007022                                 a relation between two concepts
 
-Offsets count the title, one character, then the abstract. A mention of several concepts (`D003|D004`) belongs to each
-of them; a seventh column names its parts, which have no offsets. `-1` is a mention of no known concept. Where text and
-offsets disagree, the nearest place that holds the mention's words is taken, and it is counted; a mention whose words
-are nowhere in its document is refused by line. A concept with stray letters behind it (`D003000f`, once in CDR) is read
-as the concept that the same words have elsewhere in the document, and it is counted.
+Offsets count the title, one character, then the abstract. A mention of several concepts
+(`D003|D004`) belongs to each of them; a seventh column names its parts, which have no offsets. `-1`
+is a mention of no known concept. Where text and offsets disagree, the nearest place that holds the
+mention's words is taken, and it is counted; a mention whose words are nowhere in its document is
+refused by line. A concept with stray letters behind it (`D003000f`, once in CDR) is read as the
+concept that the same words have elsewhere in the document, and it is counted.
 
-Candidate pairs are not in the format: they are all pairs of concepts of those types between which the training split
-has a relation, in the order of types that it mostly has; of two of the same type the one that comes first is the head.
+Candidate pairs are not in the format: they are all pairs of concepts of those types between which
+the training split has a relation, in the order of types that it mostly has; of two of the same type
+the one that comes first is the head.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ class Raw:
     id: str
     title: str = ""
     abstract: str = ""
-    mentions: list[tuple[int, int, str, tuple[str, ...]]] = field(default_factory=list)  #: start, end, type, concepts
-    relations: list[tuple[str, str, str]] = field(default_factory=list)  #: relation, concept, concept
+    #: start, end, type, concepts
+    mentions: list[tuple[int, int, str, tuple[str, ...]]] = field(default_factory=list)
+    #: relation, concept, concept
+    relations: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -59,12 +63,19 @@ class Notes:
     moved: int = 0  #: mentions whose offsets disagree with the text
     mended: int = 0  #: mentions whose concept had stray letters behind it
     unlinked: int = 0  #: mentions of no known concept
-    lost: int = 0  #: relations between concepts that are not mentioned, or of types that are no candidates
+    #: relations between concepts that are not mentioned, or of types that are no candidates
+    lost: int = 0
 
     def sentence(self) -> str:
         said = [
-            (self.moved, "mentions stood elsewhere than their offsets say and were found by their words"),
-            (self.mended, "mentions had stray letters behind their concept and got that of the same words elsewhere"),
+            (
+                self.moved,
+                "mentions stood elsewhere than their offsets say and were found by their words",
+            ),
+            (
+                self.mended,
+                "mentions had stray letters behind their concept and got that of the same words elsewhere",
+            ),
             (self.unlinked, "mentions have no concept and are in no pair"),
             (self.lost, "relations are of concepts that form no candidate pair and were left out"),
         ]
@@ -72,7 +83,9 @@ class Notes:
 
 
 def _concepts(field: str) -> tuple[str, ...]:
-    """`D003|D004` and `1,2` are several; BioRED's `p|SUB|V|600|E` is one: not all of its parts hold a digit."""
+    """`D003|D004` and `1,2` are several; BioRED's `p|SUB|V|600|E` is one: not all of its parts hold
+    a digit.
+    """
     parts = [p.strip() for p in field.replace(";", ",").replace(",", "|").split("|")]
     several = all(any(c.isdigit() for c in p) for p in parts)
     return tuple(dict.fromkeys(p for p in parts if p != UNLINKED)) if several else (field.strip(),)
@@ -94,7 +107,9 @@ def read(path: Path, notes: Notes) -> list[Raw]:
                 else:
                     raw.abstract = head[2]
             elif fields[0] not in found:
-                raise ValueError(f'an annotation of the document "{fields[0]}", of which there is no text before it')
+                raise ValueError(
+                    f'an annotation of the document "{fields[0]}", of which there is no text before it'
+                )
             elif len(fields) >= 5 and fields[1].isdigit() and fields[2].isdigit():
                 _mention(found[fields[0]], fields, notes)
             elif len(fields) >= 4:  # BioRED has a fifth column: novel or not
@@ -109,9 +124,13 @@ def read(path: Path, notes: Notes) -> list[Raw]:
 
 
 def _mend(raw: Raw, notes: Notes) -> None:
-    """A mistyped concept would be an entity of its own, with wrong negatives; the same words tell what was meant."""
+    """A mistyped concept would be an entity of its own, with wrong negatives; the same words tell
+    what was meant.
+    """
     text = raw.text
-    known = {(text[a:b].lower(), kind, c) for a, b, kind, concepts in raw.mentions for c in concepts}
+    known = {
+        (text[a:b].lower(), kind, c) for a, b, kind, concepts in raw.mentions for c in concepts
+    }
     for i, (a, b, kind, concepts) in enumerate(raw.mentions):
         stems = {c: m[1] for c in concepts if (m := _STRAY.fullmatch(c))}
         stems = {c: stem for c, stem in stems.items() if (text[a:b].lower(), kind, stem) in known}
@@ -126,7 +145,9 @@ def _mention(raw: Raw, fields: list[str], notes: Notes) -> None:
     if text[start:end] != words:
         places = [i for i in range(len(text)) if text.startswith(words, i)] if words else []
         if not places:
-            raise ValueError(f'the mention "{words}" at {start}-{end} is nowhere in document {raw.id}')
+            raise ValueError(
+                f'the mention "{words}" at {start}-{end} is nowhere in document {raw.id}'
+            )
         start = min(places, key=lambda i: abs(i - int(fields[1])))
         end = start + len(words)
         notes.moved += 1
@@ -141,7 +162,9 @@ def pair_types(train: Sequence[Raw]) -> list[Types]:
     for raw in train:
         types = raw.types
         seen.update((types[a], types[b]) for _, a, b in raw.relations if a in types and b in types)
-    return sorted(t for t, n in seen.items() if n > seen[t[::-1]] or (n == seen[t[::-1]] and t <= t[::-1]))
+    return sorted(
+        t for t, n in seen.items() if n > seen[t[::-1]] or (n == seen[t[::-1]] and t <= t[::-1])
+    )
 
 
 def documents(raws: Sequence[Raw], types: Sequence[Types], notes: Notes) -> Iterator[Document]:
@@ -167,7 +190,9 @@ def documents(raws: Sequence[Raw], types: Sequence[Types], notes: Notes) -> Iter
 
 
 def entities_of(raw: Raw) -> list[Entity]:
-    """One per concept and type, in the order of first mention; a mention without a concept is one of its own."""
+    """One per concept and type, in the order of first mention; a mention without a concept is one
+    of its own.
+    """
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     alone: list[Entity] = []
     for start, end, kind, concepts in sorted(raw.mentions):
@@ -185,5 +210,10 @@ def _pairs(entities: Sequence[Entity], types: Sequence[Types]) -> Iterator[tuple
     for i in linked:
         for j in linked:
             kinds = (entities[i].type, entities[j].type)
-            if i != j and kinds in wanted and (i < j or kinds[0] != kinds[1]) and entities[i].id != entities[j].id:
+            if (
+                i != j
+                and kinds in wanted
+                and (i < j or kinds[0] != kinds[1])
+                and entities[i].id != entities[j].id
+            ):
                 yield i, j

@@ -1,9 +1,10 @@
-"""Precision, recall and F1 over candidate pairs, within and across sentences, and with known facts set aside.
+"""Precision, recall and F1 over candidate pairs, within and across sentences, and with known facts
+set aside.
 
-A prediction is a (pair, relation). Pairs that are left out are not scored at all. Intra-sentence figures are those of
-the pairs that some sentence mentions together, inter-sentence figures those of the others. Ign-F1 (DocRED) takes the
-correct predictions whose fact occurs in the training split, under any names of its two entities, out of the
-precision's counts.
+A prediction is a (pair, relation). Pairs that are left out are not scored at all. Intra-sentence
+figures are those of the pairs that some sentence mentions together, inter-sentence figures those of
+the others. Ign-F1 (DocRED) takes the correct predictions whose fact occurs in the training split,
+under any names of its two entities, out of the precision's counts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def _prf(hit: float, predicted: float, gold: float) -> tuple[float, float, float
     return p, r, 2 * p * r / (p + r) if p + r else 0.0
 
 
-def score(gold: np.ndarray, predicted: np.ndarray, crosses: np.ndarray, known: np.ndarray) -> Scores:
+def score(
+    gold: np.ndarray, predicted: np.ndarray, crosses: np.ndarray, known: np.ndarray
+) -> Scores:
     """All boolean: `gold`, `predicted` and `known` (pairs, relations); `crosses` per pair."""
 
     def part(rows: np.ndarray) -> tuple[float, float, float]:
@@ -48,7 +51,9 @@ def score(gold: np.ndarray, predicted: np.ndarray, crosses: np.ndarray, known: n
     per_class = np.full(gold.shape[1], np.nan)
     for r in range(gold.shape[1]):
         if gold[:, r].any() or predicted[:, r].any():
-            per_class[r] = _prf(float(hits[:, r].sum()), float(predicted[:, r].sum()), float(gold[:, r].sum()))[2]
+            per_class[r] = _prf(
+                float(hits[:, r].sum()), float(predicted[:, r].sum()), float(gold[:, r].sum())
+            )[2]
     return Scores(
         precision=precision,
         recall=recall,
@@ -78,7 +83,9 @@ def facts(documents: Iterable[Document]) -> set[tuple[str, str, str]]:
 def known_facts(
     documents: Iterable[Document], relations: tuple[str, ...], seen: set[tuple[str, str, str]]
 ) -> np.ndarray:
-    """(candidate pairs, relations): whether the pair has the relation, and training data show it."""
+    """(candidate pairs, relations): whether the pair has the relation, and training data show
+    it.
+    """
     rows = []
     for d in documents:
         for p in d.candidates:

@@ -1,8 +1,9 @@
-"""Documents with entities, their mentions, and candidate pairs of entities, at rest: one Arrow table per split.
+"""Documents with entities, their mentions, and candidate pairs of entities, at rest: one Arrow
+table per split.
 
-A candidate pair carries the relations that hold between its two entities; none is a negative pair. A pair that is left
-out (`counted` false: CDR's hypernym filter calls it "not_include") is neither trained on nor scored, but its entities
-stay in the document.
+A candidate pair carries the relations that hold between its two entities; none is a negative pair.
+A pair that is left out (`counted` false: CDR's hypernym filter calls it "not_include") is neither
+trained on nor scored, but its entities stay in the document.
 """
 
 from __future__ import annotations
@@ -20,10 +21,22 @@ import numpy as np
 from config.errors import UserError
 from corpora.cache import Kept, kept, save_table
 
-__all__ = ["SPLITS", "UNLINKED", "Content", "Counts", "Document", "DocumentCorpus", "Entity", "Pair", "cached", "count"]
+__all__ = [
+    "SPLITS",
+    "UNLINKED",
+    "Content",
+    "Counts",
+    "Document",
+    "DocumentCorpus",
+    "Entity",
+    "Pair",
+    "cached",
+    "count",
+]
 
 SPLITS = ("train", "dev", "test")
-UNLINKED = "-1"  #: the identifier of a mention that belongs to no concept: an entity of its own, in no pair
+#: the identifier of a mention that belongs to no concept: an entity of its own, in no pair
+UNLINKED = "-1"
 _FORMAT = 1  #: part of every cache key: bump it when the files below change
 Span = tuple[int, int]
 
@@ -118,7 +131,6 @@ class Content:
 
 @dataclass(frozen=True)
 class DocumentCorpus(Kept):
-
     @property
     def relations(self) -> tuple[str, ...]:
         return tuple(self.meta["relations"])
@@ -128,8 +140,13 @@ class DocumentCorpus(Kept):
 
     def documents(self, split: str) -> Iterator[Document]:
         for row in self.table(split):
-            entities = tuple(Entity(e["id"], e["type"], _spans(e["mentions"])) for e in row["entities"])
-            pairs = tuple(Pair(p["head"], p["tail"], tuple(p["relations"]), p["counted"]) for p in row["pairs"])
+            entities = tuple(
+                Entity(e["id"], e["type"], _spans(e["mentions"])) for e in row["entities"]
+            )
+            pairs = tuple(
+                Pair(p["head"], p["tail"], tuple(p["relations"]), p["counted"])
+                for p in row["pairs"]
+            )
             yield Document(row["id"], row["text"], _spans(row["sentences"]), entities, pairs)
 
 
@@ -138,8 +155,12 @@ def _spans(rows: Sequence[Sequence[int]]) -> tuple[Span, ...]:
 
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> DocumentCorpus:
-    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    return kept({"document format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or
+    built now.
+    """
+    return kept(
+        {"document format": _FORMAT, **source}, _read, lambda folder: _write(folder, build())
+    )
 
 
 def _read(folder: Path) -> DocumentCorpus:
@@ -172,7 +193,9 @@ def _write(folder: Path, content: Content) -> None:
 
 
 def _arrow(rows: list[dict[str, Any]]) -> Any:
-    """The rows with their types spelled out: a split whose lists are all empty has the same as the others."""
+    """The rows with their types spelled out: a split whose lists are all empty has the same as the
+    others.
+    """
     import datasets
     from datasets import Features, List, Value
 
@@ -183,7 +206,9 @@ def _arrow(rows: list[dict[str, Any]]) -> Any:
             "text": text,
             "sentences": List(List(number)),
             "entities": List({"id": text, "type": text, "mentions": List(List(number))}),
-            "pairs": List({"head": number, "tail": number, "relations": List(text), "counted": Value("bool")}),
+            "pairs": List(
+                {"head": number, "tail": number, "relations": List(text), "counted": Value("bool")}
+            ),
         }
     )
     return datasets.Dataset.from_list(rows, features=features).data.table

@@ -1,8 +1,9 @@
-"""NER corpora as they are published: CoNLL columns (IOB, IOB2, BIOES), CoNLL-2012, BRAT stand-off, ADE version 2.
+"""NER corpora as they are published: CoNLL columns (IOB, IOB2, BIOES), CoNLL-2012, BRAT stand-off,
+ADE version 2.
 
-Every reader yields `Found`: a sentence and the document it comes from. What cannot be said of words that stand side by
-side in one sentence (discontinuous spans, spans across sentences, strings that are not where they should be) is counted
-and reported, never guessed.
+Every reader yields `Found`: a sentence and the document it comes from. What cannot be said of words
+that stand side by side in one sentence (discontinuous spans, spans across sentences, strings that
+are not where they should be) is counted and reported, never guessed.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ class Losses:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text stand: runs of letters and digits, and every other sign on its own."""
+    """Where the words of a text stand: runs of letters and digits, and every other sign on its
+    own.
+    """
     return [m.span() for m in _WORD.finditer(text)]
 
 
 def entities_of_tags(tags: Sequence[str]) -> list[Entity]:
     """Runs of tags as entities; one rule reads IOB, IOB2 and BIOES (and BILOU).
 
-    A tag begins an entity if it says so (B, S, U), if the tag before was O or of another type, or if the one before
-    said that it was the last (E, S, L, U). Raises ValueError at a tag that is none of these.
+    A tag begins an entity if it says so (B, S, U), if the tag before was O or of another type, or
+    if the one before said that it was the last (E, S, L, U). Raises ValueError at a tag that is
+    none of these.
     """
     found: list[Entity] = []
     begin, kind, closed = 0, "", True
@@ -83,7 +87,9 @@ def conll(path: Path, domain: str) -> Iterator[Found]:
                 entities = entities_of_tags(tags)
             except ValueError as e:
                 raise UserError(f"{path}, sentence at line {first}: {e}.") from None
-            yield Found(Sentence(tuple(words), tuple(entities), domain), f"{path.name}/{document}/{first}")
+            yield Found(
+                Sentence(tuple(words), tuple(entities), domain), f"{path.name}/{document}/{first}"
+            )
 
     for number, line in lines(path):
         if not line.strip():
@@ -95,7 +101,9 @@ def conll(path: Path, domain: str) -> Iterator[Found]:
             document += 1
             continue
         if len(columns) < 2 or not columns[0].strip():
-            raise UserError(f"{path}, line {number}: a word and its tag are expected, as in CoNLL columns.")
+            raise UserError(
+                f"{path}, line {number}: a word and its tag are expected, as in CoNLL columns."
+            )
         first = number if not words else first
         words.append("_".join(columns[0].split()))
         tags.append(columns[-1].strip())
@@ -103,25 +111,35 @@ def conll(path: Path, domain: str) -> Iterator[Found]:
 
 
 def conll2012(path: Path, losses: Losses) -> Iterator[Found]:
-    """OntoNotes as the CoNLL-2012 task has it: word in column 4, names in column 11; the genre is the domain."""
+    """OntoNotes as the CoNLL-2012 task has it: word in column 4, names in column 11; the genre is
+    the domain.
+    """
     words: list[str] = []
     entities: list[Entity] = []
     open_: list[tuple[int, str]] = []
     document = ""
-    for number, line in itertools.chain(lines(path), [(0, "")]):  # the last sentence may lack its blank line
+    # the last sentence may lack its blank line
+    for number, line in itertools.chain(lines(path), [(0, "")]):
         if line.startswith("#"):
             continue
         columns = line.split()
         if not columns:
             if open_:
                 where = f"line {number}" if number else "at its end"
-                raise UserError(f'{path}, {where}: the name "{open_[-1][1]}" is not closed in its sentence.')
+                raise UserError(
+                    f'{path}, {where}: the name "{open_[-1][1]}" is not closed in its sentence.'
+                )
             if words:
-                yield Found(Sentence(tuple(words), _outermost(entities, losses), document.split("/")[0]), document)
+                yield Found(
+                    Sentence(tuple(words), _outermost(entities, losses), document.split("/")[0]),
+                    document,
+                )
             words, entities = [], []
             continue
         if len(columns) < 11:
-            raise UserError(f"{path}, line {number}: {len(columns)} columns; CoNLL-2012 has eleven or more.")
+            raise UserError(
+                f"{path}, line {number}: {len(columns)} columns; CoNLL-2012 has eleven or more."
+            )
         document = columns[0]
         for match in _BRACKETS.finditer(columns[10]):
             if match[1]:
@@ -152,26 +170,36 @@ def _to_words(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, 
 
 
 def brat(text_file: Path, domain: str, losses: Losses) -> Iterator[Found]:
-    """`x.txt` and its `x.ann`. Sentences end at line breaks and where a sign that ends one is followed by a capital."""
+    """`x.txt` and its `x.ann`. Sentences end at line breaks and where a sign that ends one is
+    followed by a capital.
+    """
     text = "\n".join(line for _, line in lines(text_file))
     name = text_file.name.removesuffix(".gz")
-    candidates = [text_file.with_name(name.removesuffix(".txt") + end) for end in (".ann", ".ann.gz")]
+    candidates = [
+        text_file.with_name(name.removesuffix(".txt") + end) for end in (".ann", ".ann.gz")
+    ]
     notes = next((c for c in candidates if c.is_file()), None)
     if notes is None:
-        raise UserError(f"{text_file} has no annotation beside it: {candidates[0].name} is expected.")
+        raise UserError(
+            f"{text_file} has no annotation beside it: {candidates[0].name} is expected."
+        )
     marked: list[tuple[int, int, str]] = []
     for number, line in lines(notes):
         if not line.startswith("T"):
             continue  # relations, attributes, notes
         match = _STANDOFF.match(line)
         if match is None:
-            raise UserError(f'{notes}, line {number}: not an entity of BRAT ("T1", type, start and end).')
+            raise UserError(
+                f'{notes}, line {number}: not an entity of BRAT ("T1", type, start and end).'
+            )
         if ";" in match[3]:
             losses.add("discontinuous spans")
             continue
         start, end = (int(x) for x in match[3].split())
         if not 0 <= start < end <= len(text):
-            raise UserError(f"{notes}, line {number}: the span {start}-{end} does not lie in {text_file.name}.")
+            raise UserError(
+                f"{notes}, line {number}: the span {start}-{end} does not lie in {text_file.name}."
+            )
         marked.append((start, end, match[2]))
     at = 0
     for cut in [*_SENTENCE_END.finditer(text), None]:
@@ -188,21 +216,29 @@ def brat(text_file: Path, domain: str, losses: Losses) -> Iterator[Found]:
                 continue
             entities.append((*found, kind))
         if spans:
-            yield Found(Sentence(tuple(text[a:b] for a, b in spans), tuple(sorted(set(entities))), domain), name)
+            yield Found(
+                Sentence(tuple(text[a:b] for a, b in spans), tuple(sorted(set(entities))), domain),
+                name,
+            )
 
 
 def ade(path: Path, domain: str, losses: Losses) -> Iterator[Found]:
-    """DRUG-AE.rel: document, sentence, effect, its span, drug, its span. The spans count from the document's beginning,
-    which is not published, so the strings are looked for in the sentence: at a distance from each other that the spans
-    give, and where there is no such place, at their first.
+    """DRUG-AE.rel: document, sentence, effect, its span, drug, its span. The spans count from the
+    document's beginning, which is not published, so the strings are looked for in the sentence: at
+    a distance from each other that the spans give, and where there is no such place, at their
+    first.
     """
     rows: dict[tuple[str, str], list[tuple[str, int, str, int]]] = {}
     for number, line in lines(path):
         if not line.strip():
             continue
         columns = line.split("|")
-        if len(columns) != 8 or not all(c.strip().isdigit() for c in (columns[3], columns[4], columns[6], columns[7])):
-            raise UserError(f"{path}, line {number}: eight fields between | are expected, as in DRUG-AE.rel.")
+        if len(columns) != 8 or not all(
+            c.strip().isdigit() for c in (columns[3], columns[4], columns[6], columns[7])
+        ):
+            raise UserError(
+                f"{path}, line {number}: eight fields between | are expected, as in DRUG-AE.rel."
+            )
         pair = (columns[2], int(columns[3]), columns[5], int(columns[6]))
         rows.setdefault((columns[0], columns[1]), []).append(pair)
     for (document, sentence), pairs in rows.items():
@@ -219,7 +255,10 @@ def ade(path: Path, domain: str, losses: Losses) -> Iterator[Found]:
                 else:
                     entities.add((*found, kind))
         if spans:
-            yield Found(Sentence(tuple(sentence[a:b] for a, b in spans), tuple(sorted(entities)), domain), document)
+            yield Found(
+                Sentence(tuple(sentence[a:b] for a, b in spans), tuple(sorted(entities)), domain),
+                document,
+            )
 
 
 def _places(text: str, string: str) -> list[int]:

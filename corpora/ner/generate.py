@@ -1,16 +1,19 @@
-"""The built-in NER corpus, made on the fly from a seed: three ways of writing, six entity types, no two silos alike.
+"""The built-in NER corpus, made on the fly from a seed: three ways of writing, six entity types, no
+two silos alike.
 
-A sentence has one to three clauses of its style (`corpora.ner.phrases`). An entity's name comes, at the rate `shared`,
-from what all styles call it, else from the style's own words; so a model that learnt a type in one style knows part of
-it in another and must carry the rest over by context. Complaints are symptoms, diseases or adverse effects by context
-alone. Drugs have thousands of made-up names: test sentences hold many that no silo has seen.
+A sentence has one to three clauses of its style (`corpora.ner.phrases`). An entity's name comes, at
+the rate `shared`, from what all styles call it, else from the style's own words; so a model that
+learnt a type in one style knows part of it in another and must carry the rest over by context.
+Complaints are symptoms, diseases or adverse effects by context alone. Drugs have thousands of
+made-up names: test sentences hold many that no silo has seen.
 
-Training annotation is a little sloppy, as annotation is: at the rate `sloppy` a sentence has one span off by a word.
-Dev and test are exact. All splits are annotated with all six types here; who may see which is decided by the tag sets
-(`corpora.ner.tags`).
+Training annotation is a little sloppy, as annotation is: at the rate `sloppy` a sentence has one
+span off by a word. Dev and test are exact. All splits are annotated with all six types here; who
+may see which is decided by the tag sets (`corpora.ner.tags`).
 
-Every sentence belongs, by one bit of its hash, either to tasks or to pretraining (`pretraining_text`): no sentence that
-the shipped language model was pretrained on can occur in any task, whatever the seed.
+Every sentence belongs, by one bit of its hash, either to tasks or to pretraining
+(`pretraining_text`): no sentence that the shipped language model was pretrained on can occur in any
+task, whatever the seed.
 """
 
 from __future__ import annotations
@@ -42,10 +45,12 @@ class Recipe:
     dev: int = 300
     test: int = 900
     shared: float = 0.4  #: how often an entity is called what it is called in all styles
-    complaint: float = 0.4  #: how often a symptom or effect is one that only its context tells apart
+    #: how often a symptom or effect is one that only its context tells apart
+    complaint: float = 0.4
     plain: float = 0.1  #: share of sentences without any entity
     sloppy: float = 0.1  #: share of training sentences with one span off by a word
-    misaligned: float = 0.0  #: share of training sentences whose annotation is of another version of the text
+    #: share of training sentences whose annotation is of another version of the text
+    misaligned: float = 0.0
     seed: int = 0
 
 
@@ -63,7 +68,9 @@ def parse(spec: str, seed: int) -> Recipe:
 def load(spec: str, seed: int) -> NerCorpus:
     """The corpus `spec` names, from the cache or made now."""
     recipe = parse(spec, seed)
-    return cached({"generator": "ner", "version": _VERSION, **asdict(recipe)}, lambda: generate(recipe, spec))
+    return cached(
+        {"generator": "ner", "version": _VERSION, **asdict(recipe)}, lambda: generate(recipe, spec)
+    )
 
 
 def generate(recipe: Recipe, name: str = "ner") -> Content:
@@ -79,20 +86,28 @@ def generate(recipe: Recipe, name: str = "ner") -> Content:
             if text not in seen and not _for_pretraining(text):
                 seen.add(text)
                 drawn[split].append(sentence)
-    drawn["train"] = [_misalign(_annotate_sloppily(s, recipe, rng), recipe, rng) for s in drawn["train"]]
+    drawn["train"] = [
+        _misalign(_annotate_sloppily(s, recipe, rng), recipe, rng) for s in drawn["train"]
+    ]
     note = f"synthetic, made from seed {recipe.seed}: figures are not comparable with any paper's"
     covered = {d: frozenset(say.TYPES) for d in say.DOMAINS}
     return Content(name, note, say.TYPES, say.DOMAINS, covered, drawn)
 
 
 def pretraining_text(count: int, seed: int) -> Iterator[str]:
-    """Sentences of the same language that can be in no task, and between them what an encyclopaedia would say."""
+    """Sentences of the same language that can be in no task, and between them what an encyclopaedia
+    would say.
+    """
     rng = np.random.default_rng([seed, 0x9E7B])
     recipe = Recipe()
     made = 0
     while made < count:
         style = say.DOMAINS[int(rng.integers(len(say.DOMAINS)))]
-        text = _glossary(style, recipe, rng) if rng.random() < 0.2 else " ".join(_sentence(style, recipe, rng).words)
+        text = (
+            _glossary(style, recipe, rng)
+            if rng.random() < 0.2
+            else " ".join(_sentence(style, recipe, rng).words)
+        )
         if _for_pretraining(text):
             made += 1
             yield text
@@ -109,12 +124,40 @@ def _for_pretraining(text: str) -> bool:
 def _names() -> dict[tuple[str, str], tuple[str, ...]]:
     """(type, style or "") -> names: made once, the same for every seed."""
     rng = np.random.default_rng(_LEXICON_SEED)
-    onsets = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "cl", "dr", "tr", "pl", "st"]
+    onsets = [
+        "b",
+        "c",
+        "d",
+        "f",
+        "g",
+        "l",
+        "m",
+        "n",
+        "p",
+        "r",
+        "s",
+        "t",
+        "v",
+        "z",
+        "br",
+        "cl",
+        "dr",
+        "tr",
+        "pl",
+        "st",
+    ]
     stems = [
-        "".join(str(rng.choice(onsets)) + str(rng.choice(list("aeiou"))) for _ in range(int(rng.integers(2, 4))))
+        "".join(
+            str(rng.choice(onsets)) + str(rng.choice(list("aeiou")))
+            for _ in range(int(rng.integers(2, 4)))
+        )
         for _ in range(_DRUGS)
     ]
-    names = {(kind, style): list(some) for kind, table in say.NAMES.items() for style, some in table.items()}
+    names = {
+        (kind, style): list(some)
+        for kind, table in say.NAMES.items()
+        for style, some in table.items()
+    }
     third = _DRUGS // 3
     generic = [s + str(rng.choice(DRUG_ENDINGS)) for s in stems]
     names["Drug", ""] += generic[:third]
@@ -177,7 +220,9 @@ def _sentence(style: str, recipe: Recipe, rng: np.random.Generator) -> Sentence:
         for i in range(1 + int(rng.random() < 0.5) + int(rng.random() < 0.15)):
             if i:
                 w.say(_pick(say.LINKS[style], rng))
-            w.say(_pick(say.FILLERS[style] if i and rng.random() < 0.15 else say.CLAUSES[style], rng))
+            w.say(
+                _pick(say.FILLERS[style] if i and rng.random() < 0.15 else say.CLAUSES[style], rng)
+            )
     w.say(_pick(say.CLOSINGS[style], rng))
     return Sentence(tuple(w.words), tuple(w.entities), style)
 
@@ -190,12 +235,16 @@ def _glossary(style: str, recipe: Recipe, rng: np.random.Generator) -> str:
 
 
 def _misalign(s: Sentence, recipe: Recipe, rng: np.random.Generator) -> Sentence:
-    """All spans one to three words early or late, as after a change of the text that nobody told the annotation of."""
+    """All spans one to three words early or late, as after a change of the text that nobody told
+    the annotation of.
+    """
     if not recipe.misaligned or rng.random() >= recipe.misaligned:
         return s
     by = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
     moved = tuple((a + by, b + by, kind) for a, b, kind in s.entities)
-    return replace(s, entities=tuple((a, b, kind) for a, b, kind in moved if a >= 0 and b <= len(s.words)))
+    return replace(
+        s, entities=tuple((a, b, kind) for a, b, kind in moved if a >= 0 and b <= len(s.words))
+    )
 
 
 def _annotate_sloppily(s: Sentence, recipe: Recipe, rng: np.random.Generator) -> Sentence:

@@ -23,6 +23,7 @@ __all__ = [
     "TYPES",
 ]
 
+# fmt: off
 TYPES = ("Disease", "Drug", "Effect", "Procedure", "Symptom", "Test")
 DOMAINS = ("report", "forum", "note")
 
@@ -32,7 +33,7 @@ COMPLAINTS = (
     "weakness", "diarrhea", "constipation", "cough", "insomnia", "anxiety", "muscle pain", "joint pain", "swelling",
     "weight gain", "weight loss", "palpitations", "blurred vision", "dry mouth", "tremor", "numbness", "hair loss",
     "abdominal pain", "night sweats", "shortness of breath", "itching", "low mood", "memory loss", "leg cramps",
-)  # fmt: skip
+)
 
 #: type -> style ("" for all three) -> names. Drugs and eponyms are made in corpora.ner.generate.
 NAMES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -187,4 +188,4 @@ FILLERS: dict[str, tuple[str, ...]] = {
 GLOSSARY = (
     "<TYPE> is {a|one|another} TYPE .", "{a|the} TYPE such as <TYPE> or <TYPE>", "<TYPE> , a TYPE ,",
     "TYPE : <TYPE> , <TYPE> .", "<TYPE> and <TYPE> are TYPE names .", "the TYPE was <TYPE> .",
-)  # fmt: skip
+)

@@ -1,12 +1,14 @@
 """Real NER corpora from folders the user names: one corpus per silo, or one corpus that is cut.
 
-`CORPUS=folder` is one corpus, or a folder of corpora; `CORPUS=folder,folder` are several; `conll:`, `conll2012:`,
-`brat:` or `ade:` before a folder says its format where it would not be recognised. Each corpus is a domain of its own
-name; in CoNLL-2012 each genre is one. A type is covered in a domain if the domain's annotation has it.
+`CORPUS=folder` is one corpus, or a folder of corpora; `CORPUS=folder,folder` are several; `conll:`,
+`conll2012:`, `brat:` or `ade:` before a folder says its format where it would not be recognised.
+Each corpus is a domain of its own name; in CoNLL-2012 each genre is one. A type is covered in a
+domain if the domain's annotation has it.
 
-A label-mapping file makes corpora agree on names, one `Simple_chemical = Chemical` a line; nothing after the `=` leaves
-the type out. Splits are the files' or folders' own (train, dev or devel, test); where there is none, a tenth of the
-documents becomes test, and another dev, decided by a hash of the document's name.
+A label-mapping file makes corpora agree on names, one `Simple_chemical = Chemical` a line; nothing
+after the `=` leaves the type out. Splits are the files' or folders' own (train, dev or devel,
+test); where there is none, a tenth of the documents becomes test, and another dev, decided by a
+hash of the document's name.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ Splits = dict[str, list[Sentence]]
 
 
 def load(spec: str, mapping: str = "", types: str = "") -> NerCorpus:
-    """The corpus that `spec` names, from the cache or read now. `types`, separated by commas, fixes the union where one
-    silo's data would not show it all.
+    """The corpus that `spec` names, from the cache or read now. `types`, separated by commas, fixes
+    the union where one silo's data would not show it all.
     """
     found = places(spec)
     named = [t.strip() for t in types.split(",") if t.strip()]
@@ -43,7 +45,11 @@ def load(spec: str, mapping: str = "", types: str = "") -> NerCorpus:
         "types": named,
         "mapping": renamed,
         "corpora": [
-            [kind, folder.resolve().name, {str(p.relative_to(folder)): file_hash(p) for p in _files(folder)}]
+            [
+                kind,
+                folder.resolve().name,
+                {str(p.relative_to(folder)): file_hash(p) for p in _files(folder)},
+            ]
             for kind, folder in found
         ],
     }
@@ -72,7 +78,9 @@ def places(spec: str) -> list[tuple[str, Path]]:
     names = [folder.resolve().name for _, folder in found]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
-        raise UserError(f'Two corpora are called "{twice}"; the name of its folder is a corpus\'s domain.')
+        raise UserError(
+            f'Two corpora are called "{twice}"; the name of its folder is a corpus\'s domain.'
+        )
     return found
 
 
@@ -114,7 +122,9 @@ def read_mapping(path: Path) -> dict[str, str]:
             continue
         name, equals, other = (part.strip() for part in text.partition("="))
         if not equals or not name or name in found:
-            raise UserError(f'{path}, line {number}: "Name = Other name" is expected, each name once.')
+            raise UserError(
+                f'{path}, line {number}: "Name = Other name" is expected, each name once.'
+            )
         found[name] = other
     return found
 
@@ -125,7 +135,9 @@ def _files(folder: Path) -> list[Path]:
 
 def _role(name: str) -> str:
     """The split that a file or folder is for by its name, or nothing."""
-    return next((role for role, stems in _ROLES.items() if any(s in name.lower() for s in stems)), "")
+    return next(
+        (role for role, stems in _ROLES.items() if any(s in name.lower() for s in stems)), ""
+    )
 
 
 def _read(kind: str, folder: Path, losses: Losses) -> Iterator[tuple[str, Found]]:
@@ -145,11 +157,15 @@ def _read(kind: str, folder: Path, losses: Losses) -> Iterator[tuple[str, Found]
 
 
 def _split_of(document: str) -> str:
-    tenth = int.from_bytes(hashlib.blake2b(document.encode(), digest_size=4).digest(), "little") % 10
+    tenth = (
+        int.from_bytes(hashlib.blake2b(document.encode(), digest_size=4).digest(), "little") % 10
+    )
     return {0: "test", 1: "dev"}.get(tenth, "train")
 
 
-def _content(found: list[tuple[str, Path]], renamed: Mapping[str, str], named: list[str]) -> Content:
+def _content(
+    found: list[tuple[str, Path]], renamed: Mapping[str, str], named: list[str]
+) -> Content:
     splits: Splits = {"train": [], "dev": [], "test": []}
     notes: list[str] = []
     met: set[str] = set()
@@ -168,22 +184,37 @@ def _content(found: list[tuple[str, Path]], renamed: Mapping[str, str], named: l
             covered.setdefault(s.domain, set()).update(t for *_, t in s.entities)
         name = folder.resolve().name
         made_up = f"; {' and '.join(cut)} cut from its documents by hash" if cut else ""
-        lost = f"; {losses.count} annotations left out ({', '.join(sorted(losses.why))})" if losses.count else ""
+        lost = (
+            f"; {losses.count} annotations left out ({', '.join(sorted(losses.why))})"
+            if losses.count
+            else ""
+        )
         notes.append(f"{name} read as {kind}{made_up}{lost}")
     odd = sorted(set(renamed) - met)
     if odd:
-        raise UserError(f'The label mapping names "{odd[0]}", which is no type of these corpora.{nearest(odd[0], met)}')
+        raise UserError(
+            f'The label mapping names "{odd[0]}", which is no type of these corpora.{nearest(odd[0], met)}'
+        )
     everything = union(covered.values())
     unnamed = [t for t in everything if named and t not in named]
     if unnamed:
         hint = nearest(unnamed[0], named)
-        raise UserError(f'The type "{unnamed[0]}" is in the data but not among those of the option "types".{hint}')
+        raise UserError(
+            f'The type "{unnamed[0]}" is in the data but not among those of the option "types".{hint}'
+        )
     types = tuple(named) or everything
     if not types:
         raise UserError("These corpora have no entities at all.")
     domains = tuple(covered)
     name = "+".join(folder.resolve().name for _, folder in found)
-    return Content(name, "; ".join(notes), types, domains, {d: frozenset(t) for d, t in covered.items()}, splits)
+    return Content(
+        name,
+        "; ".join(notes),
+        types,
+        domains,
+        {d: frozenset(t) for d, t in covered.items()},
+        splits,
+    )
 
 
 def _renamed(s: Sentence, renamed: Mapping[str, str]) -> Sentence:

@@ -1,8 +1,9 @@
-"""Exact-span precision, recall and F1: an entity counts when its first word, its last word and its type are right.
+"""Exact-span precision, recall and F1: an entity counts when its first word, its last word and its
+type are right.
 
-Micro-F1 pools the counts of all types of the union; it is given per domain, and the headline is the plain mean over the
-domains (the paper's last column). Where a domain's annotation does not cover a type, predictions of that type are
-neither right nor wrong there: nobody looked.
+Micro-F1 pools the counts of all types of the union; it is given per domain, and the headline is the
+plain mean over the domains (the paper's last column). Where a domain's annotation does not cover a
+type, predictions of that type are neither right nor wrong there: nobody looked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Sentences with named entities at rest: packed arrays for training, Arrow tables for people.
 
-A sentence is a list of words; an entity is a run of words with a type. Every sentence belongs to a domain (a genre, a
-writing style, a corpus), and a corpus says for each domain which types its annotation covers: where a type is not
-covered, its absence means nothing, neither in training nor in scoring. Spans are half-open and count words.
+A sentence is a list of words; an entity is a run of words with a type. Every sentence belongs to a
+domain (a genre, a writing style, a corpus), and a corpus says for each domain which types its
+annotation covers: where a type is not covered, its absence means nothing, neither in training nor
+in scoring. Spans are half-open and count words.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Rows:
-    """One split, packed. Sentence i is `text[at[i]:at[i + 1]]`, UTF-8, words joined by single spaces; its entities are
-    rows `entity_at[i]` to `entity_at[i + 1]` of `entities`.
+    """One split, packed. Sentence i is `text[at[i]:at[i + 1]]`, UTF-8, words joined by single
+    spaces; its entities are rows `entity_at[i]` to `entity_at[i + 1]` of `entities`.
     """
 
     text: np.ndarray  #: uint8
     at: np.ndarray  #: int64, rows + 1
-    entities: np.ndarray  #: int32 (entities, 3): first word, word after the last, number of the type
+    #: int32 (entities, 3): first word, word after the last, number of the type
+    entities: np.ndarray
     entity_at: np.ndarray  #: int64, rows + 1
     domain: np.ndarray  #: int32: number of the domain
 
@@ -128,7 +130,9 @@ def meta_of(content: Content, digest: str) -> dict[str, Any]:
 
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> NerCorpus:
-    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or
+    built now.
+    """
     return kept({"ner format": _FORMAT, **source}, _open, lambda folder: _write(folder, build()))
 
 
@@ -143,14 +147,20 @@ def _write(folder: Path, content: Content) -> None:
             raise UserError(f'The corpus "{content.name}" has no {split} sentences.')
         for s in content.splits[split]:
             if s.problem():
-                raise UserError(f'The corpus "{content.name}", {split}: {s.problem()}: "{" ".join(s.words)[:60]}".')
-    digest = hashlib.sha256(json.dumps([content.types, content.domains, meta_of(content, "")["covered"]]).encode())
+                raise UserError(
+                    f'The corpus "{content.name}", {split}: {s.problem()}: "{" ".join(s.words)[:60]}".'
+                )
+    digest = hashlib.sha256(
+        json.dumps([content.types, content.domains, meta_of(content, "")["covered"]]).encode()
+    )
     for split in SPLITS:
         rows = pack(content.splits[split], content.types, content.domains)
         digest.update(array_bytes(rows))
         save_arrays(folder, split, rows)
         save_table(folder / "table" / split, _columns(content.splits[split]))
-    (folder / "meta.json").write_text(json.dumps(meta_of(content, digest.hexdigest()), indent=1), "utf-8")
+    (folder / "meta.json").write_text(
+        json.dumps(meta_of(content, digest.hexdigest()), indent=1), "utf-8"
+    )
 
 
 def _columns(sentences: Sequence[Sentence]) -> dict[str, list[Any]]:

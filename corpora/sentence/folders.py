@@ -1,7 +1,8 @@
-"""Formats of sentence-relation corpora that spread over many files: i2b2 2010, DDI, and ChemProt as BioCreative has it.
+"""Formats of sentence-relation corpora that spread over many files: i2b2 2010, DDI, and ChemProt as
+BioCreative has it.
 
-A split is a folder, or some files of one. Every candidate pair of a sentence becomes an example; what is annotated
-across sentences cannot be one, and is counted and reported.
+A split is a folder, or some files of one. Every candidate pair of a sentence becomes an example;
+what is annotated across sentences cannot be one, and is counted and reported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from corpora.splitting import SENTENCE_END
 __all__ = ["Found", "biocreative", "ddi", "i2b2"]
 
 _CONCEPT = re.compile(r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|t="(\w+)"\s*$')
-_RELATION = re.compile(r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|r="(\w+)"\|\|c="(.*)" (\d+):(\d+) (\d+):(\d+)\s*$')
+_RELATION = re.compile(
+    r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|r="(\w+)"\|\|c="(.*)" (\d+):(\d+) (\d+):(\d+)\s*$'
+)
 _PAIRS = (("treatment", "problem"), ("test", "problem"), ("problem", "problem"))
 #: What each reader gives: the examples, and how many annotations could not be one.
 Found = tuple[list[Example], int]
@@ -29,10 +32,11 @@ Place = tuple[int, int, int, int]
 
 
 def i2b2(folder: Path) -> Found:
-    """`x.txt`, `x.con`, `x.rel` anywhere below the folder. Lines are sentences, words are separated by blanks.
+    """`x.txt`, `x.con`, `x.rel` anywhere below the folder. Lines are sentences, words are separated
+    by blanks.
 
-    Candidates are the challenge's: a treatment or test with a problem of the same line, and two problems, the earlier
-    one as the head (PIP is annotated between either).
+    Candidates are the challenge's: a treatment or test with a problem of the same line, and two
+    problems, the earlier one as the head (PIP is annotated between either).
     """
     by_stem: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.rglob("*")):
@@ -73,7 +77,9 @@ def _record(files: dict[str, Path]) -> Found:
     found, used = [], set()
     for number, places in by_line.items():
         if not 1 <= number <= len(text):
-            raise UserError(f"{files['.con']}: a concept on line {number} of a text of {len(text)} lines.")
+            raise UserError(
+                f"{files['.con']}: a concept on line {number} of a text of {len(text)} lines."
+            )
         spans = [(m.start(), m.end()) for m in re.finditer(r"\S+", text[number - 1])]
         for a, b in itertools.combinations(places, 2):
             head, tail = (b, a) if (concepts[a], concepts[b]) not in _PAIRS else (a, b)
@@ -81,7 +87,9 @@ def _record(files: dict[str, Path]) -> Found:
             if kinds not in _PAIRS:
                 continue
             if max(head[3], tail[3]) >= len(spans):
-                raise UserError(f"{files['.con']}: a concept beyond the last word of line {number} of the text.")
+                raise UserError(
+                    f"{files['.con']}: a concept beyond the last word of line {number} of the text."
+                )
             key = next((k for k in ((head, tail), (tail, head)) if k in relations), None)
             used.add(key)
             ends = [(spans[p[1]][0], spans[p[3]][1]) for p in (head, tail)]
@@ -102,15 +110,17 @@ def _place(m: re.Match[str], at: int) -> Place:
 
 
 def ddi(folder: Path) -> Found:
-    """The XML of SemEval 2013: pairs are listed, `ddi="false"` is None. Ends are inclusive; of a mention in pieces the
-    whole stretch is taken.
+    """The XML of SemEval 2013: pairs are listed, `ddi="false"` is None. Ends are inclusive; of a
+    mention in pieces the whole stretch is taken.
     """
     found: list[Example] = []
     for path in sorted(folder.rglob("*.xml")):
         try:
             tree = ElementTree.parse(path)
         except ElementTree.ParseError as e:
-            raise UserError(f"{path}, line {e.position[0]}: not XML that can be read ({e}).") from None
+            raise UserError(
+                f"{path}, line {e.position[0]}: not XML that can be read ({e})."
+            ) from None
         for sentence in tree.iter("sentence"):
             try:
                 found += _ddi_sentence(sentence)
@@ -129,7 +139,8 @@ def _ddi_sentence(sentence: ElementTree.Element) -> Iterator[Example]:
         kinds[e.attrib["id"]] = e.attrib["type"]
     for p in sentence.iter("pair"):
         a, b = p.attrib["e1"], p.attrib["e2"]
-        # Two pairs of the published files say that they interact and not how; they count as plain interactions.
+        # Two pairs of the published files say that they interact and not how; they count as plain
+        # interactions.
         label = p.get("type", "int") if p.attrib["ddi"] == "true" else NONE
         example = Example(text, spans[a], spans[b], kinds[a], kinds[b], label)
         if example.problem():
@@ -138,15 +149,17 @@ def _ddi_sentence(sentence: ElementTree.Element) -> Iterator[Example]:
 
 
 def biocreative(folder: Path, role: str) -> Found:
-    """`*role*_abstracts.tsv`, `_entities.tsv` and `_relations.tsv`. Offsets count from the start of the title, with one
-    character between title and abstract. Only evaluated relations (column Y) are taken.
+    """`*role*_abstracts.tsv`, `_entities.tsv` and `_relations.tsv`. Offsets count from the start of
+    the title, with one character between title and abstract. Only evaluated relations (column Y)
+    are taken.
     """
     files: dict[str, Path] = {}
     for part in ("abstracts", "entities", "relations"):
         matching = [p for p in sorted(folder.rglob(f"*{part}*.tsv*")) if role in p.name.lower()]
         if not matching:
             raise UserError(f"{folder} has no {part} file of the {role} split.")
-        files[part] = matching[-1]  # the test files come twice; the second, "_gs", is the gold standard
+        # the test files come twice; the second, "_gs", is the gold standard
+        files[part] = matching[-1]
     documents: dict[str, str] = {}
     for _, (pmid, title, abstract) in _columns(files["abstracts"], 3):
         documents[pmid] = f"{title}\t{abstract}"
@@ -154,7 +167,10 @@ def biocreative(folder: Path, role: str) -> Found:
     for number, (pmid, name, kind, start, end, _) in _columns(files["entities"], 6):
         if not (start.isdigit() and end.isdigit()):
             raise UserError(f"{files['entities']}, line {number}: offsets that are no numbers.")
-        entities[pmid, name] = ((int(start), int(end)), "chemical" if kind == "CHEMICAL" else "gene")
+        entities[pmid, name] = (
+            (int(start), int(end)),
+            "chemical" if kind == "CHEMICAL" else "gene",
+        )
     found: list[Example] = []
     lost = 0
     for number, (pmid, group, evaluated, _, one, two) in _columns(files["relations"], 6):
@@ -162,7 +178,9 @@ def biocreative(folder: Path, role: str) -> Found:
             continue
         ends = [entities.get((pmid, a.partition(":")[2])) for a in (one, two)]
         if pmid not in documents or ends[0] is None or ends[1] is None:
-            raise UserError(f"{files['relations']}, line {number}: a relation of entities that are not listed.")
+            raise UserError(
+                f"{files['relations']}, line {number}: a relation of entities that are not listed."
+            )
         example = _in_sentence(documents[pmid], ends[0], ends[1], group)
         if example is None:
             lost += 1
@@ -177,7 +195,9 @@ def _columns(path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
             continue
         fields = line.split("\t")
         if len(fields) != count:
-            raise UserError(f"{path}, line {number}: {len(fields)} columns where {count} are expected.")
+            raise UserError(
+                f"{path}, line {number}: {len(fields)} columns where {count} are expected."
+            )
         yield number, fields
 
 
@@ -188,7 +208,8 @@ def _in_sentence(
     cuts = [0, *(m.end() for m in SENTENCE_END.finditer(text)), len(text)]
     low, high = min(head[0][0], tail[0][0]), max(head[0][1], tail[0][1])
     for a, b in itertools.pairwise(cuts):
-        # A cut inside a mention is no sentence end: the window is the stretch that holds both mentions whole.
+        # A cut inside a mention is no sentence end: the window is the stretch that holds both
+        # mentions whole.
         if a <= low and high <= b:
             moved = [(s - a, e - a) for (s, e), _ in (head, tail)]
             example = Example(text[a:b].rstrip(), moved[0], moved[1], head[1], tail[1], relation)

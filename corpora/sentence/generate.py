@@ -1,16 +1,19 @@
-"""The built-in sentence-relation corpus, made on the fly from a seed: clinical notes that nobody wrote.
+"""The built-in sentence-relation corpus, made on the fly from a seed: clinical notes that nobody
+wrote.
 
-A sentence has one or two clauses. A clause joins two entities by a relation (or merely mentions both), in one of many
-wordings, the common ones far more frequent than the rare: what a silo with few examples has not seen, another has.
-The marked pair either stands in one clause, whose relation is its label, or says nothing (None), in one of four ways:
-both entities are merely mentioned; the relation is denied; they stand in different clauses, each with a partner of its
-own; or head and tail are right but the relation is between the other two. So the words alone do not give a relation
+A sentence has one or two clauses. A clause joins two entities by a relation (or merely mentions
+both), in one of many wordings, the common ones far more frequent than the rare: what a silo with
+few examples has not seen, another has. The marked pair either stands in one clause, whose relation
+is its label, or says nothing (None), in one of four ways: both entities are merely mentioned; the
+relation is denied; they stand in different clauses, each with a partner of its own; or head and
+tail are right but the relation is between the other two. So the words alone do not give a relation
 away: the model must look at who stands where.
 
 Relations are skewed as in clinical notes (from 30 % down to 3 % of those that state one).
 
-Every sentence belongs, by one bit of its hash, either to tasks or to pretraining (`pretraining_text`): no sentence that
-the shipped encoder was pretrained on can occur in any task, whatever the seed.
+Every sentence belongs, by one bit of its hash, either to tasks or to pretraining
+(`pretraining_text`): no sentence that the shipped encoder was pretrained on can occur in any task,
+whatever the seed.
 """
 
 from __future__ import annotations
@@ -32,7 +35,16 @@ __all__ = ["NONE", "SETTINGS", "Recipe", "generate", "lexicon", "load", "parse",
 NONE = "None"
 _VERSION = 1  #: part of the cache key: bump it when the same recipe would give other sentences
 _LEXICON_SEED = 20_200_912  #: the lexicon is the same in every corpus: it is public
-_NAMES = ("reveals", "given_for", "indicates", "causes", "investigates", "improves", "withheld_for", "worsens")
+_NAMES = (
+    "reveals",
+    "given_for",
+    "indicates",
+    "causes",
+    "investigates",
+    "improves",
+    "withheld_for",
+    "worsens",
+)
 Clause = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], bool]
 
 
@@ -42,7 +54,8 @@ class Recipe:
     none: float = 0.4  #: share of examples without a relation
     second: float = 0.5  #: how often a stated relation stands beside a second clause
     commonness: float = 0.7  #: exponent of the wordings' frequencies: 0 all alike, 1 a few dominate
-    label_noise: float = 0.02  #: share of training labels replaced by another relation of the same types
+    #: share of training labels replaced by another relation of the same types
+    label_noise: float = 0.02
     dev: int = 600
     test: int = 2_000
     seed: int = 0
@@ -60,7 +73,9 @@ def parse(spec: str, seed: int) -> Recipe:
 
 
 def load(spec: str, seed: int, public: float) -> SentenceCorpus:
-    """The corpus `spec` names, from the cache or made now; a share `public` of the training data becomes D_v."""
+    """The corpus `spec` names, from the cache or made now; a share `public` of the training data
+    becomes D_v.
+    """
     recipe = parse(spec, seed)
     source = {"generator": "sentence", "version": _VERSION, "public": public, **asdict(recipe)}
     return cached(source, lambda: generate(recipe, public, spec))
@@ -108,27 +123,47 @@ def _for_pretraining(text: str) -> bool:
 def lexicon() -> dict[str, tuple[str, ...]]:
     """Names by type: made once, the same for every seed."""
     rng = np.random.default_rng(_LEXICON_SEED)
-    onsets = ["b", "c", "d", "f", "g", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "cl", "dr", "tr", "pl", "st"]
+    onsets = "b c d f g l m n p r s t v z br cl dr tr pl st".split()
     vowels = ["a", "e", "i", "o", "u"]
 
     def stem() -> str:
-        return "".join(str(rng.choice(onsets)) + str(rng.choice(vowels)) for _ in range(int(rng.integers(2, 4))))
+        return "".join(
+            str(rng.choice(onsets)) + str(rng.choice(vowels))
+            for _ in range(int(rng.integers(2, 4)))
+        )
 
     drugs = [stem() + str(rng.choice(say.DRUG_ENDINGS)) for _ in range(2_400)]
-    eponyms = [f"{stem()}{rng.choice(list('nrlx'))} {rng.choice(say.EPONYM_ENDINGS)}" for _ in range(700)]
+    eponyms = [
+        f"{stem()}{rng.choice(list('nrlx'))} {rng.choice(say.EPONYM_ENDINGS)}" for _ in range(700)
+    ]
     problems = [f"{site} {condition}" for site in say.SITES for condition in say.CONDITIONS]
-    qualified = [f"{rng.choice(say.QUALIFIERS)} {p}" for p in (*rng.choice(problems, 400), *(say.COMPLAINTS * 4))]
+    qualified = [
+        f"{rng.choice(say.QUALIFIERS)} {p}"
+        for p in (*rng.choice(problems, 400), *(say.COMPLAINTS * 4))
+    ]
     return {
-        "problem": tuple(dict.fromkeys([*rng.choice(problems, 400).tolist(), *qualified, *say.COMPLAINTS, *eponyms])),
-        "treatment": tuple(dict.fromkeys([*drugs, *(f"{s} {p}" for s in say.SITES for p in say.PROCEDURES[::2])])),
-        "test": tuple(dict.fromkeys([*(f"{s} {x}" for s in say.SITES for x in say.SCANS[::2]), *say.PANELS])),
+        "problem": tuple(
+            dict.fromkeys(
+                [*rng.choice(problems, 400).tolist(), *qualified, *say.COMPLAINTS, *eponyms]
+            )
+        ),
+        "treatment": tuple(
+            dict.fromkeys([*drugs, *(f"{s} {p}" for s in say.SITES for p in say.PROCEDURES[::2])])
+        ),
+        "test": tuple(
+            dict.fromkeys([*(f"{s} {x}" for s in say.SITES for x in say.SCANS[::2]), *say.PANELS])
+        ),
     }
 
 
 @cache
 def _clauses(key: str) -> tuple[tuple[Clause, ...], np.ndarray]:
-    """Every wording of a relation, or of "head type/tail type" mentioned, in a fixed random order of frequency."""
-    patterns = say.RELATIONS[key][3] if key in say.RELATIONS else say.MENTIONS[tuple(key.split("/"))]  # type: ignore[index]
+    """Every wording of a relation, or of "head type/tail type" mentioned, in a fixed random order
+    of frequency.
+    """
+    patterns = (
+        say.RELATIONS[key][3] if key in say.RELATIONS else say.MENTIONS[tuple(key.split("/"))]
+    )  # type: ignore[index]
     spelled = [c for p in patterns for c in expand(p)]
     order = np.random.default_rng([_LEXICON_SEED, len(spelled)]).permutation(len(spelled))
     return tuple(spelled[i] for i in order), 1.0 / np.arange(1, len(spelled) + 1)
@@ -141,7 +176,9 @@ def _pick(options: tuple[str, ...], rng: np.random.Generator) -> str:
 def _wording(key: str, recipe: Recipe, rng: np.random.Generator) -> Clause:
     clauses, harmonic = _clauses(key)
     p = harmonic**recipe.commonness
-    return clauses[int(np.searchsorted(np.cumsum(p / p.sum()), rng.random(), side="right").clip(0, len(p) - 1))]
+    return clauses[
+        int(np.searchsorted(np.cumsum(p / p.sum()), rng.random(), side="right").clip(0, len(p) - 1))
+    ]
 
 
 def _relation(rng: np.random.Generator) -> str:
@@ -165,7 +202,13 @@ class _Sentence:
             self.spans[name] = (start, len(self.text))
 
 
-def _put(s: _Sentence, clause: Clause, head: tuple[str, str], tail: tuple[str, str], rng: np.random.Generator) -> None:
+def _put(
+    s: _Sentence,
+    clause: Clause,
+    head: tuple[str, str],
+    tail: tuple[str, str],
+    rng: np.random.Generator,
+) -> None:
     """A clause with its two entities, each (text, name)."""
     before, between, after, flipped = clause
     first, second = (tail, head) if flipped else (head, tail)
@@ -200,13 +243,20 @@ def _example(recipe: Recipe, rng: np.random.Generator) -> Example:
     if way == "across":
         # Head in one clause, tail in the other, each with a partner that is not asked about.
         second = _wording(relation, recipe, rng)
-        parts = [(main, marked[0], (entity(tail_type), "")), (second, (entity(head_type), ""), marked[1])]
+        parts = [
+            (main, marked[0], (entity(tail_type), "")),
+            (second, (entity(head_type), ""), marked[1]),
+        ]
     else:
         parts = [(main, *marked)]
         if way == "beside":  # the relation is stated, of two others of the same types
-            parts.append((_wording(relation, recipe, rng), (entity(head_type), ""), (entity(tail_type), "")))
+            parts.append(
+                (_wording(relation, recipe, rng), (entity(head_type), ""), (entity(tail_type), ""))
+            )
         elif rng.random() < recipe.second:
-            parts.append((_wording(other, recipe, rng), (entity(other_head), ""), (entity(other_tail), "")))
+            parts.append(
+                (_wording(other, recipe, rng), (entity(other_head), ""), (entity(other_tail), ""))
+            )
         if rng.random() < 0.5:
             parts.reverse()
     for i, (clause, head, tail) in enumerate(parts):
@@ -220,14 +270,18 @@ def _example(recipe: Recipe, rng: np.random.Generator) -> Example:
     if rng.random() < 0.3:
         s.say(_pick(say.CLOSINGS, rng))
     s.say(".")
-    return Example(s.text, s.spans["head"], s.spans["tail"], head_type, tail_type, NONE if none else relation)
+    return Example(
+        s.text, s.spans["head"], s.spans["tail"], head_type, tail_type, NONE if none else relation
+    )
 
 
 def _mislabel(e: Example, recipe: Recipe, rng: np.random.Generator) -> Example:
     """An annotator's slip: another relation that the two types allow."""
     if rng.random() >= recipe.label_noise:
         return e
-    possible = [r for r in _NAMES if say.RELATIONS[r][:2] == (e.head_type, e.tail_type) and r != e.relation]
+    possible = [
+        r for r in _NAMES if say.RELATIONS[r][:2] == (e.head_type, e.tail_type) and r != e.relation
+    ]
     if recipe.none > 0 and e.relation != NONE:
         possible.append(NONE)
     return replace(e, relation=_pick(tuple(possible), rng)) if possible else e

@@ -1,14 +1,15 @@
-"""Formats of sentence-relation corpora that have one example a line. Each parser takes a line and gives its example.
+"""Formats of sentence-relation corpora that have one example a line. Each parser takes a line and
+gives its example.
 
-* **Our own JSON lines**, for anybody's data. One object a line:
-  `{"text": "...", "head": {"start": 4, "end": 11, "type": "drug"}, "tail": {"start": 20, "end": 28, "type": "disease"},
-  "relation": "treats"}`. Offsets count characters, the end is exclusive; `"relation": null` or `"None"` says there is
-  none; `type` may be left out (it is then "entity"). Files: `train.jsonl`, `test.jsonl`, and `dev.jsonl` if there is
-  one.
-* **Blinded TSV** (BioBERT's GAD and EU-ADR, PGR's expert test): sentence with `@GENE$` and `@DISEASE$`, a tab, 0 or 1;
-  test files have a header and an index column.
-* **ChemProt JSON lines**: `text` with the entities in `<< >>` and `[[ ]]`, `label` one of thirteen names, which the
-  challenge groups as CPR:3, 4, 5, 6 and 9.
+* **Our own JSON lines**, for anybody's data. One object a line: `{"text": "...", "head": {"start":
+  4, "end": 11, "type": "drug"}, "tail": {"start": 20, "end": 28, "type": "disease"}, "relation":
+  "treats"}`. Offsets count characters, the end is exclusive; `"relation": null` or `"None"` says
+  there is none; `type` may be left out (it is then "entity"). Files: `train.jsonl`, `test.jsonl`,
+  and `dev.jsonl` if there is one.
+* **Blinded TSV** (BioBERT's GAD and EU-ADR, PGR's expert test): sentence with `@GENE$` and
+  `@DISEASE$`, a tab, 0 or 1; test files have a header and an index column.
+* **ChemProt JSON lines**: `text` with the entities in `<< >>` and `[[ ]]`, `label` one of thirteen
+  names, which the challenge groups as CPR:3, 4, 5, 6 and 9.
 * **PGR TSV**: a header, then sentence, gene and phenotype with character offsets, True or False.
 """
 
@@ -24,7 +25,8 @@ __all__ = ["CPR", "FALSE", "NONE", "TRUE", "blinded", "chemprot", "own", "pgr"]
 
 NONE, FALSE, TRUE = "None", "false", "true"
 _BLIND = re.compile(r"@([A-Z]+)\$")
-#: ChemProt's label names -> the groups that the challenge evaluates (Krallinger et al. 2017, Table 2)
+#: ChemProt's label names -> the groups that the challenge evaluates (Krallinger et al. 2017, Table
+#: 2)
 CPR = {
     "UPREGULATOR": "CPR:3",
     "ACTIVATOR": "CPR:3",
@@ -58,11 +60,20 @@ def own_row(item: Any) -> Example:
         spans.append(((start, end), str(entity.get("type") or "entity")))
     relation = item["relation"]
     (head, head_type), (tail, tail_type) = spans
-    return Example(str(item["text"]), head, tail, head_type, tail_type, NONE if relation is None else str(relation))
+    return Example(
+        str(item["text"]),
+        head,
+        tail,
+        head_type,
+        tail_type,
+        NONE if relation is None else str(relation),
+    )
 
 
 def blinded(line: str) -> Example:
-    """A sentence in which both entities are already replaced by their type; the last column is 0 or 1."""
+    """A sentence in which both entities are already replaced by their type; the last column is 0 or
+    1.
+    """
     fields = line.split("\t")
     if len(fields) not in (2, 3):
         raise ValueError(f"{len(fields)} columns where two, or three with an index, are expected")
@@ -73,7 +84,9 @@ def blinded(line: str) -> Example:
     if len(found) != 2:
         raise ValueError(f"{len(found)} blinded entities where two are expected")
     a, b = found if found[0][1] == "GENE" else reversed(found)
-    return Example(text, a.span(), b.span(), a[1].lower(), b[1].lower(), TRUE if label == "1" else FALSE)
+    return Example(
+        text, a.span(), b.span(), a[1].lower(), b[1].lower(), TRUE if label == "1" else FALSE
+    )
 
 
 def chemprot(line: str) -> Example:

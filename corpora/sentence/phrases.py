@@ -1,9 +1,10 @@
-"""The language of the built-in sentence-relation corpus: what a ward round might write, and how it might say it.
+"""The language of the built-in sentence-relation corpus: what a ward round might write, and how it
+might say it.
 
-Three kinds of entity (problem, treatment, test) and the eight relations between them that clinical notes are
-annotated with. `H` and `T` stand for head and tail, `{a|b}` for alternatives. Many words serve several
-relations ("improved", "despite", "for", "after"), so that no single word gives a relation away. Everything
-here is public and fixed.
+Three kinds of entity (problem, treatment, test) and the eight relations between them that clinical
+notes are annotated with. `H` and `T` stand for head and tail, `{a|b}` for alternatives. Many words
+serve several relations ("improved", "despite", "for", "after"), so that no single word gives a
+relation away. Everything here is public and fixed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = [
     "SITES",
 ]
 
-#: relation -> (type of head, type of tail, share among the relations, ways to say it); shares as in clinical notes
+#: relation -> (type of head, type of tail, share among the relations, ways to say it); shares as in
+#: clinical notes
 RELATIONS: dict[str, tuple[str, str, float, tuple[str, ...]]] = {
     "reveals": ("test", "problem", 0.30, (
         "H {showed|revealed|demonstrated|disclosed} T", "H was {notable|remarkable|positive|significant} for T",
@@ -153,7 +155,19 @@ COMPLAINTS = (
     "abdominal pain", "back pain", "weight loss", "night sweats", "atrial fibrillation", "hyperkalemia", "pneumonia",
     "sepsis", "cellulitis", "delirium", "hyperglycemia", "thrombocytopenia", "bradycardia", "jaundice", "seizures",
 )  # fmt: skip
-DRUG_ENDINGS = ("mab", "pril", "statin", "azole", "olol", "cillin", "floxacin", "sartan", "parin", "idone", "mycin")
+DRUG_ENDINGS = (
+    "mab",
+    "pril",
+    "statin",
+    "azole",
+    "olol",
+    "cillin",
+    "floxacin",
+    "sartan",
+    "parin",
+    "idone",
+    "mycin",
+)
 EPONYM_ENDINGS = ("syndrome", "disease", "fever", "sign", "palsy")
 PROCEDURES = (
     "stent", "resection", "bypass", "drainage", "repair", "replacement", "catheter", "graft", "embolization",

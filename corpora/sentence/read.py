@@ -1,14 +1,16 @@
-"""Real sentence-relation corpora from a folder the user names, in the format they are published in, or from the hub.
+"""Real sentence-relation corpora from a folder the user names, in the format they are published in,
+or from the hub.
 
-`CORPUS=folder` recognises the format; `CORPUS=format:folder` says it (blinded, chemprot, biocreative, pgr, ddi, i2b2,
-jsonl); `CORPUS=format,positive:folder` leaves out the examples without a relation, as FedCMC does with i2b2; and
-`CORPUS=hub:owner/name` loads a dataset whose columns are those of our own JSON lines.
+`CORPUS=folder` recognises the format; `CORPUS=format:folder` says it (blinded, chemprot,
+biocreative, pgr, ddi, i2b2, jsonl); `CORPUS=format,positive:folder` leaves out the examples without
+a relation, as FedCMC does with i2b2; and `CORPUS=hub:owner/name` loads a dataset whose columns are
+those of our own JSON lines.
 
-Where a corpus has no dev split a tenth of its training data becomes one, since nobody may train on what selects the
-model. D_v is cut from the training data, unless the folder has a file of its own for it (`public.jsonl`): silos that
-hold their own data must all hold the same one. For the same reason `relations.txt`, one relation a line, fixes the
-relations and their order where the data of one silo would not show them all. Nothing read here is ever copied out of
-the user's cache.
+Where a corpus has no dev split a tenth of its training data becomes one, since nobody may train on
+what selects the model. D_v is cut from the training data, unless the folder has a file of its own
+for it (`public.jsonl`): silos that hold their own data must all hold the same one. For the same
+reason `relations.txt`, one relation a line, fixes the relations and their order where the data of
+one silo would not show them all. Nothing read here is ever copied out of the user's cache.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ __all__ = ["FORMATS", "load", "recognise"]
 
 _VERSION = 1  #: part of the cache key: bump it when the same files would give other examples
 _LINE = {"jsonl": by_line.own, "blinded": by_line.blinded, "chemprot": by_line.chemprot}
-_NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "biocreative": ""}  # others: None
+# others: None
+_NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "biocreative": ""}
 FORMATS = (*_LINE, "biocreative", "pgr", "ddi", "i2b2", "hub")
 Splits = dict[str, list[Example]]
 
@@ -36,21 +39,36 @@ Splits = dict[str, list[Example]]
 def load(spec: str, seed: int, public: float) -> SentenceCorpus:
     """The corpus that `spec` names, from the cache or read now."""
     kind, positive, place = _parsed(spec)
-    source: dict[str, Any] = {"reader": kind, "version": _VERSION, "positive": positive, "public": public, "seed": seed}
+    source: dict[str, Any] = {
+        "reader": kind,
+        "version": _VERSION,
+        "positive": positive,
+        "public": public,
+        "seed": seed,
+    }
     if kind == "hub":
-        return cached({**source, "hub": place}, lambda: _content(place, kind, positive, _hub(place), "", seed, public))
+        return cached(
+            {**source, "hub": place},
+            lambda: _content(place, kind, positive, _hub(place), "", seed, public),
+        )
     folder = Path(place)
     if not folder.is_dir():
         raise UserError(f'The corpus "{place}" is not a folder.')
     kind = kind or recognise(folder)
     if not kind:
-        raise UserError(f'{folder}: no sentence-relation format that we know ({", ".join(FORMATS[:-1])}).')
-    files = {str(p.relative_to(folder)): file_hash(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+        raise UserError(
+            f"{folder}: no sentence-relation format that we know ({', '.join(FORMATS[:-1])})."
+        )
+    files = {
+        str(p.relative_to(folder)): file_hash(p) for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
     def build() -> Content:
         splits, note = _read(folder, kind)
         listed = folder / "relations.txt"
-        names = [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
+        names = (
+            [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
+        )
         return _content(folder.resolve().name, kind, positive, splits, note, seed, public, names)
 
     return cached({**source, "reader": kind, "name": folder.resolve().name, "files": files}, build)
@@ -66,7 +84,9 @@ def recognise(folder: Path) -> str:
     if any("relations" in n and n.endswith(".tsv") for n in names):
         return "biocreative"
     train = find(folder, "train")
-    first = next((text for _, text in lines(train) if text.strip()), "") if train is not None else ""
+    first = (
+        next((text for _, text in lines(train) if text.strip()), "") if train is not None else ""
+    )
     if first.startswith("FILE_ID\tSENTENCE\t"):
         return "pgr"
     if re.search(r"@[A-Z]+\$", first):
@@ -90,8 +110,12 @@ def _parsed(spec: str) -> tuple[str, bool, str]:
     return name, bool(comma), place
 
 
-def _examples(path: Path, parse: Callable[[str], Example], skip_header: bool = False) -> Iterator[Example]:
-    """Every example of a file; blank lines are passed over; a line that `parse` refuses is named."""
+def _examples(
+    path: Path, parse: Callable[[str], Example], skip_header: bool = False
+) -> Iterator[Example]:
+    """Every example of a file; blank lines are passed over; a line that `parse` refuses is
+    named.
+    """
     for number, line in lines(path):
         if not line.strip() or (number == 1 and skip_header):
             continue
@@ -101,7 +125,9 @@ def _examples(path: Path, parse: Callable[[str], Example], skip_header: bool = F
                 raise ValueError(example.problem())
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
             what = f"missing {e}" if isinstance(e, KeyError) else str(e)
-            raise UserError(f"{path}, line {number}: not an example of this format: {what}.") from None
+            raise UserError(
+                f"{path}, line {number}: not an example of this format: {what}."
+            ) from None
         yield example
 
 
@@ -131,11 +157,18 @@ def _read(folder: Path, kind: str) -> tuple[Splits, str]:
 
 def _files(folder: Path, parse: Callable[[str], Example]) -> Splits:
     splits: Splits = {"dev": []}
-    roles = (("train", ("train",)), ("test", ("test",)), ("dev", ("dev", "val")), ("public", ("public",)))
+    roles = (
+        ("train", ("train",)),
+        ("test", ("test",)),
+        ("dev", ("dev", "val")),
+        ("public", ("public",)),
+    )
     for role, stems in roles:
         path = find(folder, *stems)
         if path is None and role in ("train", "test"):
-            raise UserError(f"{folder} has no {role} file: a file with {role} in its name, plain or gzipped.")
+            raise UserError(
+                f"{folder} has no {role} file: a file with {role} in its name, plain or gzipped."
+            )
         if path is not None:
             first = next((text for _, text in lines(path)), "")
             splits[role] = list(_examples(path, parse, first.lower().startswith("index\t")))
@@ -143,7 +176,9 @@ def _files(folder: Path, parse: Callable[[str], Example]) -> Splits:
 
 
 def _pgr(folder: Path) -> tuple[Splits, str]:
-    """The distantly labelled file to train on; the expert-labelled one for test, its sentences not trained on."""
+    """The distantly labelled file to train on; the expert-labelled one for test, its sentences not
+    trained on.
+    """
     train_file, test_file = find(folder, "train"), find(folder, "test")
     if train_file is None or test_file is None:
         raise UserError(f"{folder} needs a train and a test file, plain or gzipped.")
@@ -156,12 +191,15 @@ def _pgr(folder: Path) -> tuple[Splits, str]:
 
 
 def _standing_in(test: list[Example], texts: set[str]) -> set[str]:
-    """Those of `texts` that are a test sentence once its two blinded entities are filled in again."""
+    """Those of `texts` that are a test sentence once its two blinded entities are filled in
+    again.
+    """
     joined, found = "\n".join(texts), set()
     for e in test:
         parts = re.split(r"@[A-Z]+\$", e.text)
         longest = max(parts, key=len)
-        if longest not in joined:  # most are not there at all; asking so is a hundred times faster than matching
+        # most are not there at all; asking so is a hundred times faster than matching
+        if longest not in joined:
             continue
         whole = re.compile(".+?".join(map(re.escape, parts)))
         found |= {t for t in texts if longest in t and whole.fullmatch(t)}
@@ -177,7 +215,9 @@ def _hub(name: str) -> Splits:
     try:
         loaded = datasets.load_dataset(name)
     except Exception as e:  # the hub's own errors are of many kinds; all mean that it cannot be had
-        raise UserError(f'The hub dataset "{name}" cannot be loaded: {str(e).splitlines()[0]}') from None
+        raise UserError(
+            f'The hub dataset "{name}" cannot be loaded: {str(e).splitlines()[0]}'
+        ) from None
     splits: Splits = {"dev": []}
     for role, names in (("train", ("train",)), ("test", ("test",)), ("dev", ("dev", "validation"))):
         found = next((n for n in names if n in loaded), None)
@@ -186,7 +226,9 @@ def _hub(name: str) -> Splits:
         try:
             splits[role] = [by_line.own_row(dict(row)) for row in loaded[found]] if found else []
         except (KeyError, ValueError, TypeError) as e:
-            raise UserError(f'The hub dataset "{name}", split {found}: columns other than ours ({e}).') from None
+            raise UserError(
+                f'The hub dataset "{name}", split {found}: columns other than ours ({e}).'
+            ) from None
     return splits
 
 
@@ -211,7 +253,9 @@ def _content(
     if listed:
         odd = sorted(known - set(listed))
         if odd:
-            raise UserError(f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.')
+            raise UserError(
+                f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.'
+            )
         known = set(listed)
     if none not in known:
         none = ""

@@ -1,9 +1,10 @@
-"""Precision, recall and F1 of relation classification, micro and macro, without counting the relation None.
+"""Precision, recall and F1 of relation classification, micro and macro, without counting the
+relation None.
 
-Micro-F1 pools the counts of all relations but None (the i2b2 challenge's rule, FedED's figure); with two classes, one
-of them None, it is the F1 of the other (GAD, EU-ADR). Macro-F1 is the plain mean over the relations that occur, in
-gold or in predictions (FedCMC's figure, as far as its paper lets one tell). Where a corpus has no None, every
-relation counts and micro-F1 equals accuracy.
+Micro-F1 pools the counts of all relations but None (the i2b2 challenge's rule, FedED's figure);
+with two classes, one of them None, it is the F1 of the other (GAD, EU-ADR). Macro-F1 is the plain
+mean over the relations that occur, in gold or in predictions (FedCMC's figure, as far as its paper
+lets one tell). Where a corpus has no None, every relation counts and micro-F1 equals accuracy.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def score(gold: np.ndarray, predicted: np.ndarray, classes: int, none: int = -1)
     in_gold = np.bincount(gold, minlength=classes).astype(np.float64)
     in_predicted = np.bincount(predicted, minlength=classes).astype(np.float64)
     counted = np.arange(classes) != none
-    per_class = np.where(counted & (in_gold + in_predicted > 0), _f1(hit, in_predicted, in_gold), np.nan)
+    per_class = np.where(
+        counted & (in_gold + in_predicted > 0), _f1(hit, in_predicted, in_gold), np.nan
+    )
     h, p, g = hit[counted].sum(), in_predicted[counted].sum(), in_gold[counted].sum()
     occurring = per_class[~np.isnan(per_class)]
     return Scores(

@@ -1,8 +1,9 @@
-"""Sentences with two marked entities and a relation, at rest: packed arrays for training, Arrow tables for people.
+"""Sentences with two marked entities and a relation, at rest: packed arrays for training, Arrow
+tables for people.
 
-There are four splits. `train` is what a partition divides among the silos; `public` is D_v, the labelled set that
-the coordinator and every silo can read (FedED distils on it), cut from the training data before anything is
-divided; `dev` chooses the round to keep; `test` is looked at once.
+There are four splits. `train` is what a partition divides among the silos; `public` is D_v, the
+labelled set that the coordinator and every silo can read (FedED distils on it), cut from the
+training data before anything is divided; `dev` chooses the round to keep; `test` is looked at once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Example:
 
 @dataclass(frozen=True)
 class Rows:
-    """One split, packed. The text of row i is `text[at[i]:at[i + 1]]`, UTF-8; spans count characters, not bytes."""
+    """One split, packed. The text of row i is `text[at[i]:at[i + 1]]`, UTF-8; spans count
+    characters, not bytes.
+    """
 
     text: np.ndarray  #: uint8
     at: np.ndarray  #: int64, rows + 1
@@ -75,7 +78,9 @@ class Content:
 
     @property
     def types(self) -> tuple[str, ...]:
-        return tuple(sorted({t for s in self.splits.values() for e in s for t in (e.head_type, e.tail_type)}))
+        return tuple(
+            sorted({t for s in self.splits.values() for e in s for t in (e.head_type, e.tail_type)})
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,9 @@ class SentenceCorpus(Kept):
 
     @property
     def none(self) -> int:
-        """The number of the relation that says there is none; -1 where there is no such relation."""
+        """The number of the relation that says there is none; -1 where there is no such
+        relation.
+        """
         return self.relations.index(self.meta["none"]) if self.meta["none"] else -1
 
     def examples(self, split: str) -> Iterator[Example]:
@@ -100,13 +107,25 @@ class SentenceCorpus(Kept):
         for i in range(len(rows)):
             a, b, c, d = rows.spans[i].tolist()
             head_type, tail_type = (self.types[t] for t in rows.types[i])
-            yield Example(rows.sentence(i), (a, b), (c, d), head_type, tail_type, self.relations[int(rows.relation[i])])
+            yield Example(
+                rows.sentence(i),
+                (a, b),
+                (c, d),
+                head_type,
+                tail_type,
+                self.relations[int(rows.relation[i])],
+            )
 
 
 def divide(
-    train: Sequence[Example], dev: Sequence[Example], public: float, seed: int, dev_share: float = 0.1
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    public: float,
+    seed: int,
+    dev_share: float = 0.1,
 ) -> dict[str, list[Example]]:
-    """Cut D_v (a share `public` of the training data) and, where a corpus has none, a dev split off the training data.
+    """Cut D_v (a share `public` of the training data) and, where a corpus has none, a dev split off
+    the training data.
 
     Sampled at random as FedED's section 4.1 says, before any partition, from one recorded seed.
     """
@@ -138,8 +157,12 @@ def pack(examples: Sequence[Example], types: Sequence[str], relations: Sequence[
 
 
 def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> SentenceCorpus:
-    """The corpus made from `source` (a description that decides it entirely): from the cache, or built now."""
-    return kept({"sentence format": _FORMAT, **source}, _read, lambda folder: _write(folder, build()))
+    """The corpus made from `source` (a description that decides it entirely): from the cache, or
+    built now.
+    """
+    return kept(
+        {"sentence format": _FORMAT, **source}, _read, lambda folder: _write(folder, build())
+    )
 
 
 def _read(folder: Path) -> SentenceCorpus:

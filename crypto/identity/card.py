@@ -1,7 +1,8 @@
-"""A card: the public keys of one party, signed by itself. What people compare over the telephone is its fingerprint.
+"""A card: the public keys of one party, signed by itself. What people compare over the telephone is
+its fingerprint.
 
-A card travels as JSON. Whoever replaces its keys signs the new card with the old ones too (`successor`), so that a
-roster can take it over without anybody having to meet again.
+A card travels as JSON. Whoever replaces its keys signs the new card with the old ones too
+(`successor`), so that a roster can take it over without anybody having to meet again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class RosterRefused(Exception):
 
 
 def fingerprint(value: bytes) -> str:
-    """The first 128 bits in groups of four: short enough to be read aloud, too long to be matched by trying."""
+    """The first 128 bits in groups of four: short enough to be read aloud, too long to be matched
+    by trying.
+    """
     text = value.hex()[:32]
     return " ".join(text[i : i + 4] for i in range(0, 32, 4))
 
@@ -56,7 +59,9 @@ class Card:
             allowed = "lower-case letters, digits, dots and dashes, 40 at most"
             raise RosterRefused("wrong-shape", f'"{self.name[:60]}" is not a name: {allowed}')
         if self.role not in ROLES or not _CURVE.fullmatch(self.curve):
-            raise RosterRefused("wrong-shape", f"the card of {self.name} has no role, or no transport key")
+            raise RosterRefused(
+                "wrong-shape", f"the card of {self.name} has no role, or no transport key"
+            )
 
     @property
     def parts(self) -> tuple[bytes, ...]:
@@ -73,17 +78,26 @@ class Card:
     def check(self) -> None:
         """That the keys belong together, and that a successor was named by its predecessor."""
         if not verify(self.identity, self.signature, Label.CARD, *self.parts):
-            raise RosterRefused("key-substitution", f"the card of {self.name} is not signed by its own identity")
+            raise RosterRefused(
+                "key-substitution", f"the card of {self.name} is not signed by its own identity"
+            )
         if bool(self.replaces) != bool(self.endorsed) or (
             self.replaces and not verify(self.replaces, self.endorsed, Label.SUCCESSOR, self.digest)
         ):
-            raise RosterRefused("key-substitution", f"the new card of {self.name} is not signed with its old key")
+            raise RosterRefused(
+                "key-substitution", f"the new card of {self.name} is not signed with its old key"
+            )
 
     def succeeding(self, old: Identity) -> Card:
         return replace(self, replaces=old.public, endorsed=old.sign(Label.SUCCESSOR, self.digest))
 
     def to_record(self) -> dict[str, str]:
-        record = {"name": self.name, "role": self.role, "identity": self.identity.hex(), "box": self.box.hex()}
+        record = {
+            "name": self.name,
+            "role": self.role,
+            "identity": self.identity.hex(),
+            "box": self.box.hex(),
+        }
         record |= {"curve": self.curve, "signature": self.signature.hex()}
         if self.replaces:
             record |= {"replaces": self.replaces.hex(), "endorsed": self.endorsed.hex()}
@@ -92,7 +106,9 @@ class Card:
     @classmethod
     def from_record(cls, record: Any) -> Card:
         fields = ("name", "role", "identity", "box", "curve", "signature")
-        extra = ("replaces", "endorsed") if isinstance(record, Mapping) and "replaces" in record else ()
+        extra = (
+            ("replaces", "endorsed") if isinstance(record, Mapping) and "replaces" in record else ()
+        )
         r = only("card", record, *fields, *extra)
         for key in ("name", "role", "curve"):
             if not isinstance(r[key], str):
@@ -118,12 +134,18 @@ def make_card(name: str, role: str, identity: Identity, curve: str) -> Card:
 def only(kind: str, record: Any, *fields: str) -> Mapping[str, Any]:
     """The record, if it is a mapping with exactly these fields."""
     if not isinstance(record, Mapping) or set(record) != set(fields):
-        raise RosterRefused("wrong-shape", f"it is not a {kind}, or not one of this version of the program")
+        raise RosterRefused(
+            "wrong-shape", f"it is not a {kind}, or not one of this version of the program"
+        )
     return record
 
 
 def hexadecimal(value: Any, length: int) -> bytes:
-    """Lower case only: one value has one spelling, or a hash over the file would not be over its meaning."""
+    """Lower case only: one value has one spelling, or a hash over the file would not be over its
+    meaning.
+    """
     if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * length}}}", value):
-        raise RosterRefused("wrong-shape", f"a field that should be {2 * length} hexadecimal digits is not")
+        raise RosterRefused(
+            "wrong-shape", f"a field that should be {2 * length} hexadecimal digits is not"
+        )
     return bytes.fromhex(value)

@@ -1,8 +1,9 @@
-"""Files with a secret in them: made with mode 0600, never overwritten, not read when others may; with or without a
-passphrase.
+"""Files with a secret in them: made with mode 0600, never overwritten, not read when others may;
+with or without a passphrase.
 
-With one, the content is sealed with AES-256-GCM under a key that scrypt makes of it (N = 2**15, r = 8: 32 MB and about
-a tenth of a second per guess), and the kind of file is bound to it, so that one key file cannot stand in for another.
+With one, the content is sealed with AES-256-GCM under a key that scrypt makes of it (N = 2**15, r =
+8: 32 MB and about a tenth of a second per guess), and the kind of file is bound to it, so that one
+key file cannot stand in for another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _SALT, _NONCE = 16, 12
 
 
 class KeyFileError(Exception):
-    """A key file that cannot or must not be used; the message is one sentence without its full stop."""
+    """A key file that cannot or must not be used; the message is one sentence without its full
+    stop.
+    """
 
 
 class PassphraseNeeded(KeyFileError):
@@ -30,11 +33,15 @@ class PassphraseNeeded(KeyFileError):
 
 
 def write_secret(path: Path, kind: str, content: bytes, passphrase: str = "") -> None:
-    """Create `path` readable by its owner alone; it never exists with wider rights, nor half written."""
+    """Create `path` readable by its owner alone; it never exists with wider rights, nor half
+    written.
+    """
     if passphrase:
         salt, nonce = os.urandom(_SALT), os.urandom(_NONCE)
         sealed = AESGCM(_key(passphrase, salt)).encrypt(nonce, content, kind.encode())
-        content = _SEALED + b" " + kind.encode() + b"\n" + (salt + nonce + sealed).hex().encode() + b"\n"
+        content = (
+            _SEALED + b" " + kind.encode() + b"\n" + (salt + nonce + sealed).hex().encode() + b"\n"
+        )
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -80,7 +87,9 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}") from None
     if mode & 0o077:
-        raise KeyFileError(f"{path} is readable by others (mode {mode & 0o777:o}); run: chmod 600 {path}")
+        raise KeyFileError(
+            f"{path} is readable by others (mode {mode & 0o777:o}); run: chmod 600 {path}"
+        )
     return content
 
 

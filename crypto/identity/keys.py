@@ -1,7 +1,8 @@
-"""An identity (Ed25519 to sign, and from the same seed X25519 to be sealed to), and the text file it is kept in.
+"""An identity (Ed25519 to sign, and from the same seed X25519 to be sealed to), and the text file
+it is kept in.
 
-The file has two lines: `sottovoce-identity-1` and the 32-byte seed in hexadecimal followed by the first 8 hex
-digits of its checksum; `keyfile` says how it is kept.
+The file has two lines: `sottovoce-identity-1` and the 32-byte seed in hexadecimal followed by the
+first 8 hex digits of its checksum; `keyfile` says how it is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _HEADER = "sottovoce-identity-1"
 
 
 class Identity:
-    """An Ed25519 key pair. Signs labelled, framed parts only, so that no signature serves two purposes."""
+    """An Ed25519 key pair. Signs labelled, framed parts only, so that no signature serves two
+    purposes.
+    """
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != 32:
@@ -49,7 +52,9 @@ class Identity:
 
     @property
     def box(self) -> X25519PrivateKey:
-        """What secrets are sealed to. Derived, so that there is one secret to keep; never the signing key itself."""
+        """What secrets are sealed to. Derived, so that there is one secret to keep; never the
+        signing key itself.
+        """
         return X25519PrivateKey.from_private_bytes(derive(self._seed, Label.BOX))
 
     def save(self, path: str | Path, passphrase: str = "") -> None:

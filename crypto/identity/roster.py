@@ -1,13 +1,16 @@
 """The roster: who belongs to a consortium, by public key, signed by every one of them.
 
-A version is in force when the coordinator and every silo in it have signed that very content, and a party signs one
-content per version. So nobody alone, the coordinator least of all, can invent a silo, swap a key or show two halves of
-the consortium two rosters. Whoever is revoked need not sign, and a revoked key never comes back.
+A version is in force when the coordinator and every silo in it have signed that very content, and a
+party signs one content per version. So nobody alone, the coordinator least of all, can invent a
+silo, swap a key or show two halves of the consortium two rosters. Whoever is revoked need not sign,
+and a revoked key never comes back.
 
-A version that anybody has signed never changes: every change makes the next version, which starts without signatures.
+A version that anybody has signed never changes: every change makes the next version, which starts
+without signatures.
 
-The silos' common secret (which keeps names of bags from the coordinator) travels in it, sealed to each silo's own key:
-the first silo to sign makes it. It belongs to one version: a silo that was revoked does not know the next one.
+The silos' common secret (which keeps names of bags from the coordinator) travels in it, sealed to
+each silo's own key: the first silo to sign makes it. It belongs to one version: a silo that was
+revoked does not know the next one.
 """
 
 from __future__ import annotations
@@ -107,17 +110,27 @@ class Roster:
         record["signatures"] = {name: s.hex() for name, s in sorted(self.signatures.items())}
         if self.group is not None:
             boxes = {name: box.hex() for name, box in sorted(self.group.boxes.items())}
-            record["group"] = {"maker": self.group.maker, "boxes": boxes, "signature": self.group.signature.hex()}
+            record["group"] = {
+                "maker": self.group.maker,
+                "boxes": boxes,
+                "signature": self.group.signature.hex(),
+            }
         return json.dumps(record, indent=1) + "\n"
 
     def check(self) -> None:
-        """Everything but whether all have signed: each card, each signature there is, no key twice, none revoked."""
+        """Everything but whether all have signed: each card, each signature there is, no key twice,
+        none revoked.
+        """
         for kind in ("name", "identity", "box", "curve"):
             values = [getattr(c, kind) for c in self.cards]
             if len(set(values)) != len(values):
-                raise RosterRefused("sybil-majority", f"two parties of the roster have the same {kind}")
+                raise RosterRefused(
+                    "sybil-majority", f"two parties of the roster have the same {kind}"
+                )
         if self.coordinator.role != "coordinator" or any(c.role != "silo" for c in self.silos):
-            raise RosterRefused("tampered-roster", "a party stands in another role than its card says")
+            raise RosterRefused(
+                "tampered-roster", "a party stands in another role than its card says"
+            )
         gone = {r.identity for r in self.revoked} | {r.curve for r in self.revoked}
         for c in self.cards:
             c.check()
@@ -128,7 +141,8 @@ class Roster:
             signer = by_name.get(name)
             if signer is None or not verify(signer.identity, signature, Label.ROSTER, content):
                 raise RosterRefused(
-                    "tampered-roster", f"the signature of {name} is not on this content: it was changed after signing"
+                    "tampered-roster",
+                    f"the signature of {name} is not on this content: it was changed after signing",
                 )
         if self.group is not None:
             self._check_group(self.group)
@@ -137,29 +151,43 @@ class Roster:
         maker = next((c for c in self.silos if c.name == group.maker), None)
         names = {c.name for c in self.silos}
         if maker is None or set(group.boxes) != names or group.maker not in self.signatures:
-            raise RosterRefused("tampered-roster", "the common secret is not for exactly the silos of this version")
+            raise RosterRefused(
+                "tampered-roster", "the common secret is not for exactly the silos of this version"
+            )
         if not verify(maker.identity, group.signature, Label.GROUP, *group.parts(self.digest)):
-            raise RosterRefused("tampered-roster", f"the silos' common secret is not signed by {group.maker}")
+            raise RosterRefused(
+                "tampered-roster", f"the silos' common secret is not signed by {group.maker}"
+            )
 
     def verify(self) -> None:
         """That this version is in force."""
         self.check()
         if self.unsigned:
-            raise RosterRefused("unsigned-roster", f"{', '.join(self.unsigned)} did not sign version {self.version}")
+            raise RosterRefused(
+                "unsigned-roster", f"{', '.join(self.unsigned)} did not sign version {self.version}"
+            )
         if self.silos and self.group is None:
-            raise RosterRefused("unsigned-roster", "it lacks the silos' common secret; a silo signs again")
+            raise RosterRefused(
+                "unsigned-roster", "it lacks the silos' common secret; a silo signs again"
+            )
 
     def follow(self, earlier: Roster) -> None:
-        """That nothing was forgotten since: no revocation, and no key that was neither kept nor revoked."""
+        """That nothing was forgotten since: no revocation, and no key that was neither kept nor
+        revoked.
+        """
         gone, here = {r.identity for r in self.revoked}, {c.identity for c in self.cards}
         if self.consortium != earlier.consortium:
-            raise RosterRefused("tampered-roster", f"it is of another consortium than version {earlier.version}")
+            raise RosterRefused(
+                "tampered-roster", f"it is of another consortium than version {earlier.version}"
+            )
         for r in earlier.revoked:
             if r.identity not in gone:
                 raise RosterRefused("revoked-key", f"it forgets that a key of {r.name} was revoked")
         for card in earlier.cards:
             if card.identity not in gone and card.identity not in here:
-                raise RosterRefused("key-substitution", f"it lacks the key of {card.name} and does not say why")
+                raise RosterRefused(
+                    "key-substitution", f"it lacks the key of {card.name} and does not say why"
+                )
 
     # Changing: every change of a version that somebody has signed makes the next one
 
@@ -170,10 +198,13 @@ class Roster:
     def add(self, card: Card) -> Roster:
         card.check()
         if card.role != "silo":
-            raise RosterRefused("wrong-shape", f"{card.name} is a {card.role}'s card; add takes a silo's")
+            raise RosterRefused(
+                "wrong-shape", f"{card.name} is a {card.role}'s card; add takes a silo's"
+            )
         if self.card(card.name) is not None:
             raise RosterRefused(
-                "key-substitution", f"{card.name} is in the roster already; new keys come in by rotate, or after revoke"
+                "key-substitution",
+                f"{card.name} is in the roster already; new keys come in by rotate, or after revoke",
             )
         changed = self._next(silos=(*self.silos, card))
         changed.check()
@@ -184,30 +215,40 @@ class Roster:
         if card is None:
             raise RosterRefused("unknown-silo", f"{name} is not a silo of this roster")
         if len(why) > _MOST_TEXT or not why.isprintable():
-            raise RosterRefused("wrong-shape", f"the reason must be one line of at most {_MOST_TEXT} characters")
+            raise RosterRefused(
+                "wrong-shape", f"the reason must be one line of at most {_MOST_TEXT} characters"
+            )
         changed = self._next(silos=tuple(c for c in self.silos if c.name != name))
         gone = Revoked(card.name, card.identity, card.curve, changed.version, why)
         return replace(changed, revoked=(*self.revoked, gone))
 
     def rotate(self, card: Card) -> Roster:
-        """New keys in the place of the old ones, which are revoked by it. The old key has signed the new card."""
+        """New keys in the place of the old ones, which are revoked by it. The old key has signed
+        the new card.
+        """
         card.check()
         old = self.card(card.name)
         if old is None or old.role != card.role:
             raise RosterRefused("unknown-silo", f"{card.name} is not a {card.role} of this roster")
         if card.replaces != old.identity:
-            raise RosterRefused("key-substitution", f"the new card of {card.name} is not signed with its old key")
+            raise RosterRefused(
+                "key-substitution", f"the new card of {card.name} is not signed with its old key"
+            )
         if old.role == "coordinator":
             changed = self._next(coordinator=card)
         else:
-            changed = self._next(silos=tuple(card if c.name == card.name else c for c in self.silos))
+            changed = self._next(
+                silos=tuple(card if c.name == card.name else c for c in self.silos)
+            )
         gone = Revoked(old.name, old.identity, old.curve, changed.version, "its keys were rotated")
         changed = replace(changed, revoked=(*self.revoked, gone))
         changed.check()
         return changed
 
     def sign(self, parties: Mapping[str, Identity], secret: bytes = b"") -> Roster:
-        """With these parties' signatures; the first silo of all puts in the common secret: `secret`, or a drawn one."""
+        """With these parties' signatures; the first silo of all puts in the common secret:
+        `secret`, or a drawn one.
+        """
         self.check()
         content, by_name = self.digest, {c.name: c for c in self.cards}
         signatures, group = dict(self.signatures), self.group
@@ -215,7 +256,9 @@ class Roster:
             if name not in by_name:
                 raise RosterRefused("unknown-silo", f"{name} is not in this roster")
             if by_name[name].identity != identity.public:
-                raise RosterRefused("key-substitution", f"the roster has another key under {name} than the one here")
+                raise RosterRefused(
+                    "key-substitution", f"the roster has another key under {name} than the one here"
+                )
             signatures[name] = identity.sign(Label.ROSTER, content)
             if by_name[name].role == "silo" and group is None:
                 group = self._sealed(name, identity, secret or os.urandom(SECRET_BYTES))
@@ -227,7 +270,8 @@ class Roster:
             once = X25519PrivateKey.generate()
             public = once.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
             key = _box_key(once, card.box, content, card.name)
-            boxes[card.name] = public + AESGCM(key).encrypt(bytes(12), secret, maker.encode())  # a key for one message
+            # a key for one message
+            boxes[card.name] = public + AESGCM(key).encrypt(bytes(12), secret, maker.encode())
         group = Group(maker, boxes, b"")
         return replace(group, signature=identity.sign(Label.GROUP, *group.parts(content)))
 
@@ -242,11 +286,14 @@ class Roster:
             return AESGCM(key).decrypt(bytes(12), box[32:], group.maker.encode())
         except (InvalidTag, ValueError):
             raise RosterRefused(
-                "key-substitution", f"the common secret in the roster is not sealed to the key of {name} here"
+                "key-substitution",
+                f"the common secret in the roster is not sealed to the key of {name} here",
             ) from None
 
     def merge(self, other: Roster) -> Roster:
-        """The same content with the signatures of both. Of two common secrets that of the first maker by name stays."""
+        """The same content with the signatures of both. Of two common secrets that of the first
+        maker by name stays.
+        """
         other.check()
         if other.digest != self.digest:
             raise RosterRefused(
@@ -254,9 +301,13 @@ class Roster:
                 f"it is another content (version {other.version}, {other.fingerprint}) than this one "
                 f"(version {self.version}, {self.fingerprint})",
             )
-        groups = sorted((g for g in (self.group, other.group) if g is not None), key=lambda g: g.maker)
+        groups = sorted(
+            (g for g in (self.group, other.group) if g is not None), key=lambda g: g.maker
+        )
         merged = replace(
-            self, signatures={**self.signatures, **other.signatures}, group=groups[0] if groups else None
+            self,
+            signatures={**self.signatures, **other.signatures},
+            group=groups[0] if groups else None,
         )
         merged.check()
         return merged
@@ -266,9 +317,14 @@ def found(consortium: str, coordinator: Card) -> Roster:
     """Version 1, with nobody in it but the coordinator."""
     coordinator.check()
     if coordinator.role != "coordinator":
-        raise RosterRefused("wrong-shape", f"{coordinator.name} is a silo's card; a roster begins with a coordinator's")
+        raise RosterRefused(
+            "wrong-shape",
+            f"{coordinator.name} is a silo's card; a roster begins with a coordinator's",
+        )
     if not consortium or len(consortium) > _MOST_TEXT or not consortium.isprintable():
-        raise RosterRefused("wrong-shape", f"a consortium's name is one line of at most {_MOST_TEXT} characters")
+        raise RosterRefused(
+            "wrong-shape", f"a consortium's name is one line of at most {_MOST_TEXT} characters"
+        )
     return Roster(consortium, 1, coordinator)
 
 
@@ -280,8 +336,21 @@ def parse(text: bytes) -> Roster:
         table = json.loads(text)
     except ValueError:
         raise RosterRefused("tampered-roster", "it is not a roster: not even JSON") from None
-    names = ("sottovoce-roster", "consortium", "version", "coordinator", "silos", "revoked", "signatures")
-    r = only("roster", table, *names, *(("group",) if isinstance(table, dict) and "group" in table else ()))
+    names = (
+        "sottovoce-roster",
+        "consortium",
+        "version",
+        "coordinator",
+        "silos",
+        "revoked",
+        "signatures",
+    )
+    r = only(
+        "roster",
+        table,
+        *names,
+        *(("group",) if isinstance(table, dict) and "group" in table else ()),
+    )
     if r["sottovoce-roster"] != _FORMAT or type(r["version"]) is not int or r["version"] < 1:
         raise RosterRefused("wrong-shape", "it is a roster of another version of the program")
     shapes = {"consortium": str, "silos": list, "revoked": list, "signatures": dict}
@@ -307,7 +376,9 @@ def parse(text: bytes) -> Roster:
 
 def _revoked(record: Any) -> Revoked:
     r = only("roster", record, "name", "identity", "curve", "since", "why")
-    if type(r["since"]) is not int or not all(isinstance(r[k], str) for k in ("name", "curve", "why")):
+    if type(r["since"]) is not int or not all(
+        isinstance(r[k], str) for k in ("name", "curve", "why")
+    ):
         raise RosterRefused("wrong-shape", "a revocation that is not one")
     return Revoked(r["name"], hexadecimal(r["identity"], 32), r["curve"], r["since"], r["why"])
 

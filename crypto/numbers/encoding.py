@@ -1,12 +1,13 @@
 """From floats to 64-bit words whose sums decode to the sums of the floats, and back.
 
-Every coordinate is clipped to its tensor's public range r, scaled so that r becomes the integer Q, moved up by Q
-(offset binary: 0 … 2Q) and rounded, ties to even. Two, three or four such integers ("lanes" of 32, 21 or 16 bits)
-share a word. Q is the largest with parties * 2Q < 2**lane, so adding up to `parties` words can never carry from one
-lane into the next: overflow is impossible by construction.
+Every coordinate is clipped to its tensor's public range r, scaled so that r becomes the integer Q,
+moved up by Q (offset binary: 0 … 2Q) and rounded, ties to even. Two, three or four such integers
+("lanes" of 32, 21 or 16 bits) share a word. Q is the largest with parties * 2Q < 2**lane, so adding
+up to `parties` words can never carry from one lane into the next: overflow is impossible by
+construction.
 
-Words travel in frames of 1 MiB. Lanes are planar within a frame: with w words, lane j holds elements
-j*w … (j+1)*w of that frame's stretch, so every step is one pass over contiguous memory.
+Words travel in frames of 1 MiB. Lanes are planar within a frame: with w words, lane j holds
+elements j*w … (j+1)*w of that frame's stretch, so every step is one pass over contiguous memory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ Seed = bytes  # within the class below, `bytes` is a size
 
 
 def default_rounding(lane_bits: int, parties: int) -> tuple[str, bool]:
-    """(rounding, rotate) that suit a lane: below 12 value bits, stochastic rounding and a rotation."""
+    """(rounding, rotate) that suit a lane: below 12 value bits, stochastic rounding and a
+    rotation.
+    """
     value_bits = lane_bits - math.ceil(math.log2(max(parties, 2)))
     return ("stochastic", True) if value_bits < 12 else ("nearest", False)
 
@@ -68,7 +71,9 @@ class Encoding:
         if not 1 <= self.parties <= _MOST_PARTIES:
             raise ValueError(f"a sum is over 1 to {_MOST_PARTIES} vectors, not {self.parties}")
         if len(self.sizes) != len(self.ranges) or not self.sizes or len(self.sizes) > _MOST_TENSORS:
-            raise ValueError("there must be one size and one range per tensor, and at least one tensor")
+            raise ValueError(
+                "there must be one size and one range per tensor, and at least one tensor"
+            )
         if any(size < 0 for size in self.sizes) or not 1 <= sum(self.sizes) <= _MOST_ELEMENTS:
             raise ValueError("tensor sizes must not be negative, and not all be zero or too large")
         if not all(math.isfinite(r) and r > 0 for r in self.ranges):
@@ -113,11 +118,12 @@ class Encoding:
         return min(FRAME_WORDS, -(-rest // self.lanes))
 
     def error_bound(self) -> tuple[float, ...]:
-        """Per tensor: the most by which one party's in-range coordinate is off after encoding and decoding.
+        """Per tensor: the most by which one party's in-range coordinate is off after encoding and
+        decoding.
 
-        Half a step to nearest, one step when stochastic; with `rotate`, of a rotated coordinate: the error of a
-        block of length B, as a vector, is then at most sqrt(B) times this. A sum over c parties is off by at most
-        c times this. The last term covers floating-point rounding.
+        Half a step to nearest, one step when stochastic; with `rotate`, of a rotated coordinate:
+        the error of a block of length B, as a vector, is then at most sqrt(B) times this. A sum
+        over c parties is off by at most c times this. The last term covers floating-point rounding.
         """
         part = 0.5 if self.rounding == "nearest" else 1.0
         floats = (2.0**-23 if self._single(i) else 2.0**-48 for i in range(len(self.ranges)))
@@ -126,10 +132,11 @@ class Encoding:
     # Floats to words
 
     def encode(self, tensors: Sequence[np.ndarray], seed: Seed) -> Iterator[np.ndarray]:
-        """One array of 64-bit words per frame. The SAME buffer is yielded each time: use it before the next.
+        """One array of 64-bit words per frame. The SAME buffer is yielded each time: use it before
+        the next.
 
-        `seed` decides stochastic rounding and nothing else. NaN, infinities and wrong sizes raise ValueError
-        naming the tensor, before anything is encoded.
+        `seed` decides stochastic rounding and nothing else. NaN, infinities and wrong sizes raise
+        ValueError naming the tensor, before anything is encoded.
         """
         flats = [self._checked(i, tensor) for i, tensor in enumerate(tensors)]
         if len(flats) != len(self.sizes):
@@ -144,7 +151,9 @@ class Encoding:
         flat = np.require(tensor, np.float32, ["C", "ALIGNED"]).reshape(-1)
         if index >= len(self.sizes) or flat.size != self.sizes[index]:
             declared = self.sizes[index] if index < len(self.sizes) else "no"
-            raise ValueError(f"tensor {index} has {flat.size} elements where {declared} are declared")
+            raise ValueError(
+                f"tensor {index} has {flat.size} elements where {declared} are declared"
+            )
         self._refuse_infinite(index, flat)
         return flat
 
@@ -160,7 +169,9 @@ class Encoding:
             if dice is None and (inside := self._inside(index)):
                 tensor, low, high = inside
                 scale, single = self._scales[tensor], self._single(tensor)
-                lanes.pack_words(flats[tensor][low:high], scale, self.steps, single, self.lane_bits, out)
+                lanes.pack_words(
+                    flats[tensor][low:high], scale, self.steps, single, self.lane_bits, out
+                )
                 yield out
                 continue
             for lane, first, last in self._lane_spans(index):
@@ -168,15 +179,31 @@ class Encoding:
                 for tensor, low, high, at in self._segments(first, last):
                     rolled = dice.roll(high - low) if dice else None
                     source, target = flats[tensor][low:high], out[at : at + high - low]
-                    lanes.pack(source, self._scales[tensor], self.steps, self._single(tensor), rolled, shift, target)
+                    lanes.pack(
+                        source,
+                        self._scales[tensor],
+                        self.steps,
+                        self._single(tensor),
+                        rolled,
+                        shift,
+                        target,
+                    )
             yield out
 
     def _single(self, tensor: int) -> bool:
-        """Whether float32 is precise enough for a tensor: it is exact up to 2**24, and half as much to move."""
-        return self.rounding == "nearest" and self.steps <= lanes.MOST_SINGLE and 1e-30 < self._scales[tensor] < 1e30
+        """Whether float32 is precise enough for a tensor: it is exact up to 2**24, and half as much
+        to move.
+        """
+        return (
+            self.rounding == "nearest"
+            and self.steps <= lanes.MOST_SINGLE
+            and 1e-30 < self._scales[tensor] < 1e30
+        )
 
     def _inside(self, frame: int) -> tuple[int, int, int] | None:
-        """(tensor, low, high) of a frame that is full and lies within one tensor: most frames of large models."""
+        """(tensor, low, high) of a frame that is full and lies within one tensor: most frames of
+        large models.
+        """
         first = frame * FRAME_WORDS * self.lanes
         last = first + self.frame_words(frame) * self.lanes
         tensor = int(np.searchsorted(self._ends, first, side="right"))
@@ -186,7 +213,9 @@ class Encoding:
         return tensor, first - begin, last - begin
 
     def _lane_spans(self, frame: int) -> Iterator[tuple[int, int, int]]:
-        """(lane, first element, last element) of a frame; the last lanes of the last frame may be short."""
+        """(lane, first element, last element) of a frame; the last lanes of the last frame may be
+        short.
+        """
         width = self.frame_words(frame)
         start = frame * FRAME_WORDS * self.lanes
         for lane in range(self.lanes):
@@ -194,7 +223,9 @@ class Encoding:
             yield lane, first, min(start + (lane + 1) * width, self.elements)
 
     def _segments(self, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Elements first … last of the whole as (tensor, low, high, offset from first), in cache-sized pieces."""
+        """Elements first … last of the whole as (tensor, low, high, offset from first), in
+        cache-sized pieces.
+        """
         tensor = int(np.searchsorted(self._ends, first, side="right"))
         at = first
         while at < last:
@@ -222,7 +253,9 @@ class Encoding:
     # Words to floats
 
     def room(self) -> np.ndarray:
-        """Words for a sum, unset, at the end of memory in which `decode_in_place` can write the floats."""
+        """Words for a sum, unset, at the end of memory in which `decode_in_place` can write the
+        floats.
+        """
         return np.empty(max(self.elements, self.words), _U64)[-self.words :]
 
     def decode(self, words: np.ndarray, count: int) -> list[np.ndarray]:
@@ -232,8 +265,9 @@ class Encoding:
     def decode_in_place(self, words: np.ndarray, count: int) -> list[np.ndarray]:
         """The same where the words, which `room` made, are: they are gone afterwards.
 
-        Floats are written from the front and words read from the end of the same memory. A frame of w words holds at
-        least as many elements, so the floats never reach a frame that is still to be read.
+        Floats are written from the front and words read from the end of the same memory. A frame of
+        w words holds at least as many elements, so the floats never reach a frame that is still to
+        be read.
         """
         whole = words.base
         if not isinstance(whole, np.ndarray) or whole.shape != (max(self.elements, self.words),):
@@ -256,7 +290,14 @@ class Encoding:
                 shift = lane * self.lane_bits
                 for tensor, low, high, at in self._segments(first, last):
                     part, target = here[at : at + high - low], tensors[tensor][low:high]
-                    lanes.unpack(part, shift, self.lane_bits, offset, self.ranges[tensor] / self.steps, target)
+                    lanes.unpack(
+                        part,
+                        shift,
+                        self.lane_bits,
+                        offset,
+                        self.ranges[tensor] / self.steps,
+                        target,
+                    )
         if self.rotate:
             tensors = [unrotate(flat, self.rotation_seed, i) for i, flat in enumerate(tensors)]
         return tensors
@@ -285,8 +326,12 @@ class Encoding:
         if len(sizes) > _MOST_TENSORS or len(ranges) > _MOST_TENSORS:
             raise Refusal("oversize", f"an encoding of more than {_MOST_TENSORS} tensors")
         whole = [record["lane_bits"], record["parties"], *sizes]
-        if any(type(value) is not int for value in whole) or any(type(r) is not float for r in ranges):
-            raise Refusal("wrong-shape", "an encoding's sizes must be whole numbers and its ranges floats")
+        if any(type(value) is not int for value in whole) or any(
+            type(r) is not float for r in ranges
+        ):
+            raise Refusal(
+                "wrong-shape", "an encoding's sizes must be whole numbers and its ranges floats"
+            )
         if type(record["rotate"]) is not bool or type(record["rounding"]) is not str:
             raise Refusal("wrong-shape", "an encoding's rounding or rotation has the wrong type")
         try:

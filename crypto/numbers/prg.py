@@ -1,17 +1,20 @@
 """Masks: AES-128 keystream, added to 64-bit words in place, in pieces that stay in the cache.
 
-A seed of 16 bytes stands for an endless vector of uniform 64-bit words (little-endian), made in pieces of 32768
-words: block j of piece p is AES(key, p as 12 bytes || j + 2 as 4 bytes, big-endian). That is counter mode, with the
-position as the counter and nothing else in it, so any piece can be made on its own, by any thread, in any order; the
-key belongs to one seed, and a seed to one (pair, sum) or (silo, sum).
+A seed of 16 bytes stands for an endless vector of uniform 64-bit words (little-endian), made in
+pieces of 32768 words: block j of piece p is AES(key, p as 12 bytes || j + 2 as 4 bytes,
+big-endian). That is counter mode, with the position as the counter and nothing else in it, so any
+piece can be made on its own, by any thread, in any order; the key belongs to one seed, and a seed
+to one (pair, sum) or (silo, sum).
 
-It is also what AES-GCM adds to a message under the nonce p. So the pieces are made by encrypting zeros with GCM and
-dropping the tag: on processors with wide AES instructions OpenSSL's GCM is twice as fast as its plain counter mode
-(15.9 against 8.6 GB/s, measured), and an implementation that has only counter mode makes the same words.
+It is also what AES-GCM adds to a message under the nonce p. So the pieces are made by encrypting
+zeros with GCM and dropping the tag: on processors with wide AES instructions OpenSSL's GCM is twice
+as fast as its plain counter mode (15.9 against 8.6 GB/s, measured), and an implementation that has
+only counter mode makes the same words.
 
-Where the C extension is (see `compiled`) and the processor has AES instructions, `_keystream.c` makes the same words
-and adds them in the same pass, as many blocks at once as the processor can, two to five times as fast again. It is
-compared with the library on import, and not used if it differs.
+Where the C extension is (see `compiled`) and the processor has AES instructions, `_keystream.c`
+makes the same words and adds them in the same pass, as many blocks at once as the processor can,
+two to five times as fast again. It is compared with the library on import, and not used if it
+differs.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ _pool: list[ThreadPoolExecutor] = []
 
 
 def mask_key(seed: bytes) -> bytes:
-    """The AES key of a mask seed. The seed itself is shared and committed to, so it is never a key directly."""
+    """The AES key of a mask seed. The seed itself is shared and committed to, so it is never a key
+    directly.
+    """
     if len(seed) != 16:
         raise ValueError(f"a mask seed is 16 bytes, not {len(seed)}")
     return digest(Label.MASK, seed)[:16]
@@ -63,9 +68,13 @@ class Mask:
         object.__setattr__(self, "_cipher", AESGCM(self.key))
 
     def fill(self, piece: int, words: np.ndarray, room: memoryview) -> None:
-        """Write a piece's first words to `words`, whose memory `room` is, with 16 bytes to spare after it."""
+        """Write a piece's first words to `words`, whose memory `room` is, with 16 bytes to spare
+        after it.
+        """
         size = words.nbytes
-        self._cipher.encrypt_into(piece.to_bytes(12, "big"), _ZEROS[:size], None, room[: size + _TAG])
+        self._cipher.encrypt_into(
+            piece.to_bytes(12, "big"), _ZEROS[:size], None, room[: size + _TAG]
+        )
 
 
 def keystream(seed: bytes, words: int) -> np.ndarray:
@@ -75,10 +84,13 @@ def keystream(seed: bytes, words: int) -> np.ndarray:
     return out
 
 
-def add_masks(words: np.ndarray, masks: Sequence[Mask], first_word: int = 0, threads: int = 1) -> None:
+def add_masks(
+    words: np.ndarray, masks: Sequence[Mask], first_word: int = 0, threads: int = 1
+) -> None:
     """Add each mask to `words` in place, modulo 2**64.
 
-    `words` is the stretch of the whole vector that begins at `first_word`, a multiple of PIECE_WORDS.
+    `words` is the stretch of the whole vector that begins at `first_word`, a multiple of
+    PIECE_WORDS.
     """
     if words.dtype != _U64 or not words.flags.carray or words.ndim != 1:
         raise ValueError("masks are added to one contiguous row of 64-bit words")
@@ -91,7 +103,9 @@ def add_masks(words: np.ndarray, masks: Sequence[Mask], first_word: int = 0, thr
     pieces = -(-len(words) // PIECE_WORDS)
     share = -(-pieces // threads)
     jobs = [
-        _threads(threads).submit(_add, words[at * PIECE_WORDS : (at + share) * PIECE_WORDS], masks, first_piece + at)
+        _threads(threads).submit(
+            _add, words[at * PIECE_WORDS : (at + share) * PIECE_WORDS], masks, first_piece + at
+        )
         for at in range(share, pieces, share)
     ]
     _add(words[: share * PIECE_WORDS], masks, first_piece)
@@ -135,7 +149,9 @@ def _threads(count: int) -> ThreadPoolExecutor:
 
 
 def stream(key: bytes):  # type: ignore[no-untyped-def]  # the library names no public type
-    """Plain AES-CTR from counter 0, for what is read from front to back (stochastic rounding, public signs)."""
+    """Plain AES-CTR from counter 0, for what is read from front to back (stochastic rounding,
+    public signs).
+    """
     return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
@@ -144,7 +160,9 @@ _blocks: int = _keystream.widest() if _keystream is not None else 0
 
 
 def _agrees() -> bool:
-    """Whether the compiled keystream is the library's: both signs, two pieces, an odd end, a high position."""
+    """Whether the compiled keystream is the library's: both signs, two pieces, an odd end, a high
+    position.
+    """
     masks = [Mask(bytes([i]) * 16, sign) for i, sign in enumerate((1, -1, 1))]
     for first_piece in (0, (1 << 40) + 7):
         got, wanted = (np.arange(PIECE_WORDS + 77, dtype=_U64) for _ in range(2))

@@ -1,9 +1,11 @@
-"""A public random rotation: spreads a tensor's few large coordinates over all of them before coarse rounding.
+"""A public random rotation: spreads a tensor's few large coordinates over all of them before coarse
+rounding.
 
-Each tensor is cut into blocks whose lengths are powers of two (at most 4096: 10 = 8 + 2), every block is
-multiplied by random signs and then by the orthonormal Hadamard matrix. It is linear, so a rotated sum is the sum of
-the rotated, and it is undone once, on the sum. The signs are public and the same for every silo: they come
-from a hash of the tensor sizes, and from nothing a party can choose later.
+Each tensor is cut into blocks whose lengths are powers of two (at most 4096: 10 = 8 + 2), every
+block is multiplied by random signs and then by the orthonormal Hadamard matrix. It is linear, so a
+rotated sum is the sum of the rotated, and it is undone once, on the sum. The signs are public and
+the same for every silo: they come from a hash of the tensor sizes, and from nothing a party can
+choose later.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ LARGEST_BLOCK = 4096
 
 
 def blocks(size: int) -> list[tuple[int, int, int]]:
-    """How a tensor is cut: (first element, block length, how many such blocks), longest blocks first."""
+    """How a tensor is cut: (first element, block length, how many such blocks), longest blocks
+    first.
+    """
     cut = []
     at, length = 0, LARGEST_BLOCK
     while at < size:
@@ -54,13 +58,16 @@ def unrotate(values: np.ndarray, seed: bytes, tensor: int) -> np.ndarray:
 def _hadamard(values: np.ndarray) -> np.ndarray:
     out = np.empty_like(values)
     for at, length, count in blocks(values.size):
-        # H of length a*b is H_a (x) H_b: two small matrix products instead of log2 passes over memory.
+        # H of length a*b is H_a (x) H_b: two small matrix products instead of log2 passes over
+        # memory.
         rows = 1 << (length.bit_length() - 1) // 2
         shape = (count, rows, length // rows)
         part = values[at : at + length * count].reshape(shape)
         turned = np.matmul(_matrix(rows, values.dtype.str), part)
         np.matmul(
-            turned, _matrix(length // rows, values.dtype.str), out=out[at : at + length * count].reshape(shape)
+            turned,
+            _matrix(length // rows, values.dtype.str),
+            out=out[at : at + length * count].reshape(shape),
         )
     return out
 

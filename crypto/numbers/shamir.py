@@ -2,11 +2,12 @@
 
 Holder i (from 0) has the point x = i + 1, and a share is 17 bytes, little-endian.
 
-Splitting is one matrix product: (powers of the points) x (coefficients of all polynomials), in numbers of six 22-bit
-limbs. A product of limbs summed over t < 512 terms stays below 2**53, so float64 matrix multiplication is exact,
-and the linear-algebra library does in milliseconds what integers would take a second for. Rebuilding needs one
-number per secret only: all secrets of a holder stand in one long integer with gaps, and the Lagrange sum is one long
-multiplication per holder, reduced modulo the prime once, at the end.
+Splitting is one matrix product: (powers of the points) x (coefficients of all polynomials), in
+numbers of six 22-bit limbs. A product of limbs summed over t < 512 terms stays below 2**53, so
+float64 matrix multiplication is exact, and the linear-algebra library does in milliseconds what
+integers would take a second for. Rebuilding needs one number per secret only: all secrets of a
+holder stand in one long integer with gaps, and the Lagrange sum is one long multiplication per
+holder, reduced modulo the prime once, at the end.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ _MASK = (1 << _BITS) - 1
 _ALONE = 1 << 18  # multiplications up to which OpenBLAS stays on the calling thread
 
 
-def split(secrets: Sequence[bytes], threshold: int, holders: int, random: Callable[[int], bytes]) -> list[bytes]:
+def split(
+    secrets: Sequence[bytes], threshold: int, holders: int, random: Callable[[int], bytes]
+) -> list[bytes]:
     """result[holder] is that holder's shares of all secrets, in order, 17 bytes each.
 
-    Any `threshold` holders rebuild a secret; fewer are independent of it. Coefficients are uniform below 2**128
-    rather than below the prime: a statistical distance of less than 2**-122 each.
+    Any `threshold` holders rebuild a secret; fewer are independent of it. Coefficients are uniform
+    below 2**128 rather than below the prime: a statistical distance of less than 2**-122 each.
     """
     if not 1 <= threshold <= holders or threshold > MOST_THRESHOLD:
         raise ValueError(f"a threshold of {threshold} for {holders} holders")
@@ -42,7 +45,9 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int, random: Callab
     raw = b"".join(secrets) + random(SEED_BYTES * count * (threshold - 1))
     halves = np.frombuffer(raw, "<u8").reshape(threshold, count, 2)
     coefficients = _limbs(halves[..., 0], halves[..., 1])
-    product = _product(_powers(holders, threshold), coefficients.transpose(1, 0, 2).reshape(threshold, -1))
+    product = _product(
+        _powers(holders, threshold), coefficients.transpose(1, 0, 2).reshape(threshold, -1)
+    )
     parts = product.reshape(_LIMBS, holders, _LIMBS, count).astype(np.int64)
     columns = np.zeros((2 * _LIMBS + 1, holders, count), np.int64)
     for i in range(_LIMBS):
@@ -53,7 +58,8 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int, random: Callab
 
 
 def rebuild(shares: Mapping[int, Sequence[bytes]]) -> list[bytes | None]:
-    """The secrets from exactly `threshold` holders' shares: shares[holder][secret] -> 16 bytes each.
+    """The secrets from exactly `threshold` holders' shares: shares[holder][secret] -> 16 bytes
+    each.
 
     None stands for a secret whose shares meet in a number above 2**128: somebody's share was wrong.
     """
@@ -70,12 +76,18 @@ def rebuild(shares: Mapping[int, Sequence[bytes]]) -> list[bytes | None]:
     for weight, row in zip(weights, shares.values()):
         total += weight * int.from_bytes(padding.join(row), "little")
     raw = total.to_bytes(slot * count, "little")
-    numbers = [int.from_bytes(raw[at : at + slot], "little") % PRIME for at in range(0, slot * count, slot)]
-    return [value.to_bytes(SEED_BYTES, "little") if value >> 128 == 0 else None for value in numbers]
+    numbers = [
+        int.from_bytes(raw[at : at + slot], "little") % PRIME for at in range(0, slot * count, slot)
+    ]
+    return [
+        value.to_bytes(SEED_BYTES, "little") if value >> 128 == 0 else None for value in numbers
+    ]
 
 
 def _lagrange(points: tuple[int, ...]) -> list[int]:
-    """The weights w with f(0) = sum of w_i f(x_i), for every polynomial of degree below len(points)."""
+    """The weights w with f(0) = sum of w_i f(x_i), for every polynomial of degree below
+    len(points).
+    """
     if len(set(points)) != len(points) or min(points) < 1:
         raise ValueError("holders must be distinct and not negative")
     weights = []
@@ -92,7 +104,8 @@ def _lagrange(points: tuple[int, ...]) -> list[int]:
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """left @ right, in pieces so small that the linear-algebra library wakes no second thread.
 
-    Its threads spin for milliseconds after each product, which costs more than they save and starves other silos.
+    Its threads spin for milliseconds after each product, which costs more than they save and
+    starves other silos.
     """
     right = np.ascontiguousarray(right, np.float64)
     out = np.empty((left.shape[0], right.shape[1]))
@@ -104,7 +117,9 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _powers(holders: int, threshold: int) -> np.ndarray:
-    """x**j modulo the prime for every holder's x and j < threshold, limb by limb: (limbs * holders, threshold)."""
+    """x**j modulo the prime for every holder's x and j < threshold, limb by limb: (limbs * holders,
+    threshold).
+    """
     table = np.empty((_LIMBS, holders, threshold))
     for holder in range(holders):
         value = 1
@@ -131,7 +146,9 @@ def _limbs(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 def _reduce(columns: np.ndarray) -> np.ndarray:
-    """Numbers given as 13 columns of weight 2**(22 i), modulo the prime, as 17 little-endian bytes each."""
+    """Numbers given as 13 columns of weight 2**(22 i), modulo the prime, as 17 little-endian bytes
+    each.
+    """
     _carry(columns)
     low = columns[: _LIMBS + 1].copy()
     low[_LIMBS] = 0
@@ -141,7 +158,8 @@ def _reduce(columns: np.ndarray) -> np.ndarray:
             low[i - _LIMBS] -= 816 * columns[i]
     for _ in range(3):
         _carry(low)
-        # What stands above bit 128 (18 bits of limb 5, and limb 6, which may be negative) comes back -51 times.
+        # What stands above bit 128 (18 bits of limb 5, and limb 6, which may be negative) comes
+        # back -51 times.
         above = (low[5] >> 18) + (low[6] << 4)
         low[5] &= (1 << 18) - 1
         low[6] = 0
@@ -164,7 +182,9 @@ def _reduce(columns: np.ndarray) -> np.ndarray:
 
 
 def _carry(limbs: np.ndarray) -> None:
-    """Bring every limb but the last into 0 … 2**22 - 1; borrows (negative limbs) are carried like carries."""
+    """Bring every limb but the last into 0 … 2**22 - 1; borrows (negative limbs) are carried like
+    carries.
+    """
     for i in range(len(limbs) - 1):
         limbs[i + 1] += limbs[i] >> _BITS
         limbs[i] &= _MASK

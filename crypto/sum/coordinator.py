@@ -4,9 +4,10 @@
 
     COLLECTING -propose-> PROPOSED -unmask_requests-> UNMASKING -result-> DONE
 
-It keeps one running sum and at most `staging` upload buffers, whatever the number of silos: an upload becomes part of
-the sum only when it is complete, so that a silo that dies halfway leaves no trace in it. One upload at a time is
-written to its buffer with the running sum already added, in one pass instead of two: complete, it *is* the running sum.
+It keeps one running sum and at most `staging` upload buffers, whatever the number of silos: an
+upload becomes part of the sum only when it is complete, so that a silo that dies halfway leaves no
+trace in it. One upload at a time is written to its buffer with the running sum already added, in
+one pass instead of two: complete, it *is* the running sum.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class SumState(Enum):
 
 
 _S = SumState
-#: Call -> the states it is allowed in. What a silo sends in any other state is refused as the attack beside it;
-#: what the caller does in any other state is a mistake in the program.
+#: Call -> the states it is allowed in. What a silo sends in any other state is refused as the
+#: attack beside it; what the caller does in any other state is a mistake in the program.
 ALLOWED: Mapping[str, tuple[tuple[SumState, ...], str | None]] = {
     "begin_upload": ((_S.COLLECTING,), "late-share"),
     "add_frame": ((_S.COLLECTING,), "late-share"),
@@ -68,17 +69,23 @@ ALLOWED: Mapping[str, tuple[tuple[SumState, ...], str | None]] = {
 class OpenSum:
     """One sum, from its header to its result."""
 
-    def __init__(self, header: SumHeader, setup: CoordinatorSetup, staging: int = 2, threads: int = 1) -> None:
+    def __init__(
+        self, header: SumHeader, setup: CoordinatorSetup, staging: int = 2, threads: int = 1
+    ) -> None:
         if header.sid != setup.sid:
             raise ValueError("the header is of another session")
         if not set(header.alive) <= set(setup.members):
             raise ValueError("the header names silos that are not members of the session")
         if len(header.alive) < 3:
-            raise SumFailed(f"a secure sum needs at least 3 silos, and {len(header.alive)} are alive")
+            raise SumFailed(
+                f"a secure sum needs at least 3 silos, and {len(header.alive)} are alive"
+            )
         self.header = header
         self.state = SumState.COLLECTING
         try:
-            self.topology = topology(setup.beacon, setup.members, header.alive, setup.policy, len(setup.roster))
+            self.topology = topology(
+                setup.beacon, setup.members, header.alive, setup.policy, len(setup.roster)
+            )
         except ValueError as error:
             raise SumFailed(str(error)) from None
         self.survivors: tuple[str, ...] = ()
@@ -117,7 +124,9 @@ class OpenSum:
         self._may("begin_upload")
         silo = record.silo
         if silo not in self.header.alive:
-            raise Refusal("unknown-silo", f"an upload of {silo}, which takes no part in this sum", silo)
+            raise Refusal(
+                "unknown-silo", f"an upload of {silo}, which takes no part in this sum", silo
+            )
         if record.h != self.header.h:
             raise Refusal("replay", f"an upload of {silo} for another sum", silo)
         if silo in self._records:
@@ -125,14 +134,27 @@ class OpenSum:
         if not self.can_begin:
             raise RuntimeError("no staging buffer is free; wait for can_begin")
         seeds = len(self.topology.neighbours(silo)) + 1
-        wanted = tuple(sorted(name for name in self.topology.holders if name in self.header.alive and name != silo))
-        if tuple(holder for holder, _ in record.blobs) != wanted or len(record.commitments) != seeds:
-            raise Refusal("wrong-shape", f"{silo} did not deal to exactly the holders of this sum", silo)
+        wanted = tuple(
+            sorted(
+                name for name in self.topology.holders if name in self.header.alive and name != silo
+            )
+        )
+        if (
+            tuple(holder for holder, _ in record.blobs) != wanted
+            or len(record.commitments) != seeds
+        ):
+            raise Refusal(
+                "wrong-shape", f"{silo} did not deal to exactly the holders of this sum", silo
+            )
         if any(len(blob) != blob_bytes(seeds) for _, blob in record.blobs):
-            raise Refusal("wrong-shape", f"a blob of {silo} does not have {blob_bytes(seeds)} bytes", silo)
+            raise Refusal(
+                "wrong-shape", f"a blob of {silo} does not have {blob_bytes(seeds)} bytes", silo
+            )
         parts = UploadRecord.signed_parts(record.h, silo, record.blobs, record.commitments)
         if not verify(self._roster[silo], record.signature, Label.UPLOAD, *parts):
-            raise Refusal("key-substitution", f"the upload of {silo} is not signed by its identity", silo)
+            raise Refusal(
+                "key-substitution", f"the upload of {silo} is not signed by its identity", silo
+            )
         self._records[silo] = record
         self._uploads[silo] = (self._buffer(), 0)
         if self._ahead is None and self._total is not None:
@@ -159,18 +181,30 @@ class OpenSum:
             raise Refusal("undeclared-upload", f"a frame of {silo} without an upload", silo)
         due, encoding = self._uploads[silo][1], self.header.encoding
         if index != due or due >= encoding.frames:
-            raise Refusal("wrong-shape", f"frame {index} of {silo} where {due} of {encoding.frames} is due", silo)
+            raise Refusal(
+                "wrong-shape",
+                f"frame {index} of {silo} where {due} of {encoding.frames} is due",
+                silo,
+            )
         if words.dtype != np.dtype("<u8") or words.shape != (encoding.frame_words(index),):
-            raise Refusal("wrong-shape", f"frame {index} of {silo} does not have the declared words", silo)
+            raise Refusal(
+                "wrong-shape", f"frame {index} of {silo} does not have the declared words", silo
+            )
 
     def finish_upload(self, silo: str) -> None:
         """Fold a complete upload into the running sum, and free its buffer."""
         self._may("finish_upload")
         if silo not in self._uploads:
-            raise Refusal("undeclared-upload", f"the end of an upload that {silo} did not begin", silo)
+            raise Refusal(
+                "undeclared-upload", f"the end of an upload that {silo} did not begin", silo
+            )
         buffer, due = self._uploads[silo]
         if due != self.header.encoding.frames:
-            raise Refusal("wrong-shape", f"{silo} ended after {due} of {self.header.encoding.frames} frames", silo)
+            raise Refusal(
+                "wrong-shape",
+                f"{silo} ended after {due} of {self.header.encoding.frames} frames",
+                silo,
+            )
         del self._uploads[silo]
         if self._total is None:
             self._total = buffer
@@ -194,7 +228,9 @@ class OpenSum:
             self._ahead = None
 
     def lost(self, silo: str) -> None:
-        """The silo is gone: an unfinished upload is forgotten, and nothing more is expected of it."""
+        """The silo is gone: an unfinished upload is forgotten, and nothing more is expected of
+        it.
+        """
         self._may("lost")
         self.abort_upload(silo)
         self._lost.add(silo)
@@ -213,12 +249,15 @@ class OpenSum:
 
     @property
     def reachable(self) -> tuple[str, ...]:
-        """Holders that are not known to be lost; once survivors are proposed, those among them: nobody else signs."""
+        """Holders that are not known to be lost; once survivors are proposed, those among them:
+        nobody else signs.
+        """
         alive = set(self.survivors or self.header.alive) - self._lost
         return tuple(sorted(name for name in self.topology.holders if name in alive))
 
     def propose(self) -> dict[str, Proposal]:
-        """Close the uploads; for every reachable holder, what it is asked to sign, and the blobs addressed to it.
+        """Close the uploads; for every reachable holder, what it is asked to sign, and the blobs
+        addressed to it.
 
         Raises SumFailed, with nothing opened, when too few arrived.
         """
@@ -232,11 +271,15 @@ class OpenSum:
             raise SumFailed(f"the sum cannot be opened: {refusal.detail}") from None
         self.survivors = survivors
         if len(self.reachable) < self.needed:
-            raise SumFailed(f"only {len(self.reachable)} holders are left, and {self.needed} are needed")
+            raise SumFailed(
+                f"only {len(self.reachable)} holders are left, and {self.needed} are needed"
+            )
         self._survivors_digest = survivors_digest(survivors)
         self.state = SumState.PROPOSED
         self._free.clear()  # no more uploads: only the running sum is kept
-        return {h: Proposal(self.header.h, survivors, dealt) for h, dealt in self._inboxes().items()}
+        return {
+            h: Proposal(self.header.h, survivors, dealt) for h, dealt in self._inboxes().items()
+        }
 
     def _inboxes(self) -> dict[str, tuple[tuple[str, bytes], ...]]:
         """For every reachable holder, what the survivors dealt it."""
@@ -251,7 +294,11 @@ class OpenSum:
         self._may("receive_endorsement")
         silo = endorsement.silo
         if silo not in self.topology.point or silo not in self.survivors:
-            raise Refusal("unknown-silo", f"a signature of {silo}, which is no holder among the survivors", silo)
+            raise Refusal(
+                "unknown-silo",
+                f"a signature of {silo}, which is no holder among the survivors",
+                silo,
+            )
         if endorsement.h != self.header.h:
             raise Refusal("replay", f"a signature of {silo} for another sum", silo)
         parts = Endorsement.signed_parts(endorsement.h, silo, self._survivors_digest)
@@ -266,28 +313,41 @@ class OpenSum:
     # Step 4: shares
 
     def unmask_requests(self) -> dict[str, UnmaskRequest]:
-        """For every reachable holder the certificate; with its blobs, where it did not sign and so may lack them."""
+        """For every reachable holder the certificate; with its blobs, where it did not sign and so
+        may lack them.
+        """
         self._may("unmask_requests")
         if not self.endorsed_enough:
-            raise SumFailed(f"{len(self._endorsements)} signatures on the survivors, and {self.needed} are needed")
-        certificate = tuple(self._endorsements[name] for name in sorted(self._endorsements)[: self.needed])
+            raise SumFailed(
+                f"{len(self._endorsements)} signatures on the survivors, and {self.needed} are needed"
+            )
+        certificate = tuple(
+            self._endorsements[name] for name in sorted(self._endorsements)[: self.needed]
+        )
         self._opening = Opening(self.header.h, self.topology, self.survivors, self._records)
         self.state = SumState.UNMASKING
         return {
             holder: UnmaskRequest(
-                self.header.h, self.survivors, certificate, () if holder in self._endorsements else blobs
+                self.header.h,
+                self.survivors,
+                certificate,
+                () if holder in self._endorsements else blobs,
             )
             for holder, blobs in self._inboxes().items()
         }
 
     def receive_release(self, release: ShareRelease) -> None:
-        """Take a holder's shares. A share that is not the one it was dealt names the holder, and none is kept."""
+        """Take a holder's shares. A share that is not the one it was dealt names the holder, and
+        none is kept.
+        """
         self._may("receive_release")
         assert self._opening is not None
         if release.h != self.header.h:
             raise Refusal("replay", f"shares of {release.holder} for another sum", release.holder)
         if release.holder not in self.header.alive:
-            raise Refusal("unknown-silo", f"shares of {release.holder}, which takes no part", release.holder)
+            raise Refusal(
+                "unknown-silo", f"shares of {release.holder}, which takes no part", release.holder
+            )
         self._opening.receive(release)
 
     @property
@@ -297,7 +357,9 @@ class OpenSum:
     # Step 5: the sum
 
     def result(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        """The survivors, and the sum of their tensors (flat, float64). Unmasked and decoded in place."""
+        """The survivors, and the sum of their tensors (flat, float64). Unmasked and decoded in
+        place.
+        """
         self._may("result")
         assert self._opening is not None and self._total is not None
         if not self._opening.enough:

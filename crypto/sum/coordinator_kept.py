@@ -1,8 +1,8 @@
 """A sum whose shares are being asked for, as something that survives a crash of the coordinator.
 
-Between asking and having, the coordinator must not forget: shares are released once. What is kept is what it has seen
-anyway (signed uploads, signatures, the running sum under its masks), so it tells whoever reads it nothing new. A thawed
-sum asks the same holders the very same questions.
+Between asking and having, the coordinator must not forget: shares are released once. What is kept
+is what it has seen anyway (signed uploads, signatures, the running sum under its masks), so it
+tells whoever reads it nothing new. A thawed sum asks the same holders the very same questions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ from crypto.sum.coordinator import OpenSum, SumState
 from crypto.sum.coordinator_setup import CoordinatorSetup
 from crypto.sum.opening import Opening
 from crypto.sum.params import Policy
-from crypto.sum.records import Endorsement, KeyList, NonceList, SumHeader, UploadRecord, survivors_digest
+from crypto.sum.records import (
+    Endorsement,
+    KeyList,
+    NonceList,
+    SumHeader,
+    UploadRecord,
+    survivors_digest,
+)
 
 __all__ = ["freeze", "thaw"]
 
 
 def freeze(opened: OpenSum, setup: CoordinatorSetup) -> tuple[dict[str, Any], np.ndarray]:
-    """Everything but the roster and the policy, which whoever restarts has; and the masked words."""
+    """Everything but the roster and the policy, which whoever restarts has; and the masked
+    words.
+    """
     if opened.state is not SumState.UNMASKING or opened._total is None:
         raise RuntimeError("only a sum that waits for shares is kept")
     record = {
@@ -33,7 +42,9 @@ def freeze(opened: OpenSum, setup: CoordinatorSetup) -> tuple[dict[str, Any], np
         "header": opened.header.to_record(),
         "survivors": list(opened.survivors),
         "uploads": [opened._records[silo].to_record() for silo in sorted(opened._records)],
-        "endorsements": [opened._endorsements[silo].to_record() for silo in sorted(opened._endorsements)],
+        "endorsements": [
+            opened._endorsements[silo].to_record() for silo in sorted(opened._endorsements)
+        ],
     }
     return record, opened._total
 
@@ -41,7 +52,9 @@ def freeze(opened: OpenSum, setup: CoordinatorSetup) -> tuple[dict[str, Any], np
 def thaw(
     record: Any, words: np.ndarray, roster: Mapping[str, bytes], run_id: bytes, policy: Policy
 ) -> OpenSum:
-    """The sum again, waiting for shares. Everything is checked as when it first arrived; Refusal if it does not fit."""
+    """The sum again, waiting for shares. Everything is checked as when it first arrived; Refusal if
+    it does not fit.
+    """
     names = ("keys", "nonces", "header", "survivors", "uploads", "endorsements")
     r = fields.only("kept sum", record, *names)
     setup = CoordinatorSetup(roster, run_id, policy)
@@ -52,7 +65,11 @@ def thaw(
         setup.receive_reveal(reveal)
     setup.nonce_list()
     header = SumHeader.from_record(r["header"])
-    if header.sid != setup.sid or words.shape != (header.encoding.words,) or words.dtype != np.dtype("<u8"):
+    if (
+        header.sid != setup.sid
+        or words.shape != (header.encoding.words,)
+        or words.dtype != np.dtype("<u8")
+    ):
         raise Refusal("wrong-shape", "the kept sum is not of the kept session")
     opened = OpenSum(header, setup)
     opened.survivors = tuple(r["survivors"])

@@ -1,4 +1,6 @@
-"""The coordinator's part of a session's setup: gather keys, show them to all, gather nonces, show them to all."""
+"""The coordinator's part of a session's setup: gather keys, show them to all, gather nonces, show
+them to all.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ __all__ = ["CoordinatorSetup"]
 
 
 class CoordinatorSetup:
-    """OFFERS -key_list-> REVEALS -nonce_list-> READY. The silos check all of it again; this only keeps order.
+    """OFFERS -key_list-> REVEALS -nonce_list-> READY. The silos check all of it again; this only
+    keeps order.
 
-    Silos that have offered when `key_list` is first called are the members. Every member must then show its nonce:
-    leaving one out would let a coordinator choose between graphs. If one dies in between, a new setup is begun.
+    Silos that have offered when `key_list` is first called are the members. Every member must then
+    show its nonce: leaving one out would let a coordinator choose between graphs. If one dies in
+    between, a new setup is begun.
     """
 
-    def __init__(self, roster: Mapping[str, bytes], run_id: bytes, policy: Policy | None = None) -> None:
+    def __init__(
+        self, roster: Mapping[str, bytes], run_id: bytes, policy: Policy | None = None
+    ) -> None:
         self.roster = dict(roster)
         self.run_id = run_id
         self.policy = policy or Policy()
@@ -36,12 +42,22 @@ class CoordinatorSetup:
     def receive_offer(self, offer: KeyOffer) -> None:
         """A silo's offer; a later one of the same silo (it restarted) replaces the earlier."""
         if self._keys is not None:
-            raise Refusal("key-substitution", f"{offer.silo} offers a key after the list was closed", offer.silo)
+            raise Refusal(
+                "key-substitution",
+                f"{offer.silo} offers a key after the list was closed",
+                offer.silo,
+            )
         if offer.silo not in self.roster:
             raise Refusal("unknown-silo", f"{offer.silo} is not in the roster", offer.silo)
-        parts = KeyOffer.signed_parts(self.run_id, self._agreed, offer.silo, offer.public, offer.commitment)
+        parts = KeyOffer.signed_parts(
+            self.run_id, self._agreed, offer.silo, offer.public, offer.commitment
+        )
         if not verify(self.roster[offer.silo], offer.signature, Label.OFFER, *parts):
-            raise Refusal("key-substitution", f"the key of {offer.silo} is not signed by its identity", offer.silo)
+            raise Refusal(
+                "key-substitution",
+                f"the key of {offer.silo} is not signed by its identity",
+                offer.silo,
+            )
         self._offers[offer.silo] = offer
 
     @property
@@ -56,7 +72,9 @@ class CoordinatorSetup:
     def key_list(self) -> KeyList:
         if self._keys is None:
             if len(self._offers) < 3:
-                raise SumFailed(f"a session needs at least 3 silos, and {len(self._offers)} have offered keys")
+                raise SumFailed(
+                    f"a session needs at least 3 silos, and {len(self._offers)} have offered keys"
+                )
             self._keys = KeyList(tuple(self._offers[name] for name in sorted(self._offers)))
             self._sid = session_id(self.run_id, self._keys.offers)
         return self._keys
@@ -74,10 +92,14 @@ class CoordinatorSetup:
         if self._nonces is not None or silo in self._reveals:
             raise Refusal("graph-steering", f"a second nonce of {silo}", silo)
         if digest(Label.NONCE, silo.encode(), reveal.nonce) != self._offers[silo].commitment:
-            raise Refusal("graph-steering", f"{silo} shows another nonce than it committed to", silo)
+            raise Refusal(
+                "graph-steering", f"{silo} shows another nonce than it committed to", silo
+            )
         parts = NonceReveal.signed_parts(self._sid, silo, reveal.nonce)
         if not verify(self.roster[silo], reveal.signature, Label.REVEAL, *parts):
-            raise Refusal("key-substitution", f"{silo} did not sign this session's list of keys", silo)
+            raise Refusal(
+                "key-substitution", f"{silo} did not sign this session's list of keys", silo
+            )
         self._reveals[silo] = reveal
 
     @property
@@ -88,7 +110,9 @@ class CoordinatorSetup:
     def nonce_list(self) -> NonceList:
         if self._nonces is None:
             if self._keys is None or self.missing:
-                raise SumFailed(f"no nonce from {', '.join(self.missing) or 'anybody'}: begin a new setup")
+                raise SumFailed(
+                    f"no nonce from {', '.join(self.missing) or 'anybody'}: begin a new setup"
+                )
             self._nonces = NonceList(tuple(self._reveals[name] for name in self.members))
             nonces = {name: reveal.nonce for name, reveal in self._reveals.items()}
             self._beacon = beacon(self.sid, nonces)

@@ -1,12 +1,15 @@
-"""What a silo deals with its masked vector: shares of every seed behind it, sealed, tagged and committed to.
+"""What a silo deals with its masked vector: shares of every seed behind it, sealed, tagged and
+committed to.
 
-The seeds of an upload are b (its self mask) and then one r per neighbour, in order of names. A holder's blob is
+The seeds of an upload are b (its self mask) and then one r per neighbour, in order of names. A
+holder's blob is
 
     8-byte tag of every share, in the clear  |  all shares, sealed for that holder
 
-and the dealer signs all blobs. The tags bind both ends: a holder that releases another share than it was dealt is
-named by the coordinator, and a dealer cannot frame a holder, because the holder checks the tags when it opens the blob
-and releases nothing that does not fit. The 32-byte commitments bind the dealer to the seeds themselves.
+and the dealer signs all blobs. The tags bind both ends: a holder that releases another share than
+it was dealt is named by the coordinator, and a dealer cannot frame a holder, because the holder
+checks the tags when it opens the blob and releases nothing that does not fit. The 32-byte
+commitments bind the dealer to the seeds themselves.
 """
 
 from __future__ import annotations
@@ -35,15 +38,23 @@ _INDEX = [index.to_bytes(8, "big") for index in range(MOST_SILOS + 1)]
 
 
 def seed_commitment(h: bytes, silo: str, index: int, seed: bytes) -> bytes:
-    """A dealer's commitment to the seed at `index` of its upload. Seeds are uniform, so a plain hash hides them."""
+    """A dealer's commitment to the seed at `index` of its upload. Seeds are uniform, so a plain
+    hash hides them.
+    """
     return digest(Label.SEED_COMMITMENT, h, silo.encode(), index.to_bytes(8, "big"), seed)
 
 
-def share_tags(h: bytes, dealer: str, holder: str, shares: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    """The tags of (index, share) pairs of one dealer and holder. What they have in common is hashed once."""
+def share_tags(
+    h: bytes, dealer: str, holder: str, shares: Sequence[tuple[int, bytes]]
+) -> list[bytes]:
+    """The tags of (index, share) pairs of one dealer and holder. What they have in common is hashed
+    once.
+    """
     prefix = digest(Label.SHARE_TAG, h, dealer.encode(), holder.encode())
     sha256 = hashlib.sha256
-    return [sha256(prefix + _INDEX[index] + share).digest()[:SHARE_TAG_BYTES] for index, share in shares]
+    return [
+        sha256(prefix + _INDEX[index] + share).digest()[:SHARE_TAG_BYTES] for index, share in shares
+    ]
 
 
 def blob_bytes(seeds: int) -> int:
@@ -62,7 +73,8 @@ def deal(
 ) -> tuple[tuple[tuple[str, bytes], ...], tuple[bytes, ...], list[bytes]]:
     """(blobs sorted by holder, commitments, the dealer's own shares).
 
-    `secrets` holds the pair secret of every holder that a blob is wanted for; the others keep their points empty.
+    `secrets` holds the pair secret of every holder that a blob is wanted for; the others keep their
+    points empty.
     """
     blobs = []
     own: list[bytes] = []
@@ -85,9 +97,17 @@ def tag_of(blob: bytes, index: int) -> bytes:
 
 
 def open_dealt(
-    secret: bytes, h: bytes, dealer: str, holder: str, blob: bytes, seeds: int, wanted: Sequence[int]
+    secret: bytes,
+    h: bytes,
+    dealer: str,
+    holder: str,
+    blob: bytes,
+    seeds: int,
+    wanted: Sequence[int],
 ) -> list[bytes] | None:
-    """The shares at the `wanted` indices; None when anything about them is not what an honest dealer sends."""
+    """The shares at the `wanted` indices; None when anything about them is not what an honest
+    dealer sends.
+    """
     if len(blob) != blob_bytes(seeds):
         return None
     public = blob[: seeds * SHARE_TAG_BYTES]
@@ -108,7 +128,8 @@ def release_shares(
     secrets: Mapping[str, bytes],
     own_shares: Sequence[bytes],
 ) -> tuple[list[tuple[str, bytes]], list[tuple[str, str, bytes]], list[str]]:
-    """What a holder releases for a survivor set: shares of (the survivors' self masks, their edges to the dropped).
+    """What a holder releases for a survivor set: shares of (the survivors' self masks, their edges
+    to the dropped).
 
     Last, the dealers whose blobs did not open.
     """
@@ -124,7 +145,9 @@ def release_shares(
         if dealer == holder:
             shares = [own_shares[i] for i in wanted]
         elif dealer in blobs:
-            shares = open_dealt(secrets[dealer], h, dealer, holder, blobs[dealer], len(around) + 1, wanted)
+            shares = open_dealt(
+                secrets[dealer], h, dealer, holder, blobs[dealer], len(around) + 1, wanted
+            )
         else:
             continue
         if shares is None:

@@ -1,4 +1,6 @@
-"""Checking what came over the wire, field by field: type, length and bounds, before anything else looks at it."""
+"""Checking what came over the wire, field by field: type, length and bounds, before anything else
+looks at it.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,21 @@ def only(kind: str, record: Any, *fields: str) -> Mapping[str, Any]:
 def blob(kind: str, value: Any, length: int | None = None, most: int = 0) -> bytes:
     """Bytes of exactly `length`, or of at most `most`."""
     if type(value) is not bytes or (length is not None and len(value) != length):
-        raise Refusal("wrong-shape", f"{kind} is not {length if length is not None else 'a string of'} bytes")
+        raise Refusal(
+            "wrong-shape", f"{kind} is not {length if length is not None else 'a string of'} bytes"
+        )
     if length is None and len(value) > most:
         raise Refusal("oversize", f"{kind} has {len(value)} bytes, more than {most}")
     return value
 
 
 def silo_name(value: Any) -> str:
-    if type(value) is not str or not 1 <= len(value) <= _MOST_NAME or not value.isascii() or not value.isprintable():
+    if (
+        type(value) is not str
+        or not 1 <= len(value) <= _MOST_NAME
+        or not value.isascii()
+        or not value.isprintable()
+    ):
         raise Refusal("wrong-shape", "a silo's name must be 1 to 64 printable ASCII characters")
     return value
 
@@ -56,7 +65,9 @@ def real(kind: str, value: Any) -> float:
     return value
 
 
-def items(kind: str, value: Any, read: Callable[[Any], _T], most: int = MOST_SILOS) -> tuple[_T, ...]:
+def items(
+    kind: str, value: Any, read: Callable[[Any], _T], most: int = MOST_SILOS
+) -> tuple[_T, ...]:
     """A list of at most `most` things, each read by `read`."""
     if not isinstance(value, list | tuple):
         raise Refusal("wrong-shape", f"{kind} is not a list")

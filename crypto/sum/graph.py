@@ -1,10 +1,12 @@
-"""Who is joined to whom, and who keeps shares: drawn from the session's nonces, so that nobody can steer it.
+"""Who is joined to whom, and who keeps shares: drawn from the session's nonces, so that nobody can
+steer it.
 
-The beacon is a hash of the session id and of all nonces, each of which was committed to before any was shown. The
-order of the ring, the committee and the cohorts come from it and from nothing that a coordinator may still choose
-(a header can be ground; a beacon cannot). The ring is over the session's *members*: a coordinator that names fewer
-silos alive leaves empty places and moves nobody closer together, and every stretch of the ring must then still
-hold enough. Where it does not, the graph over those alive is complete: dearer, and nothing to steer.
+The beacon is a hash of the session id and of all nonces, each of which was committed to before any
+was shown. The order of the ring, the committee and the cohorts come from it and from nothing that a
+coordinator may still choose (a header can be ground; a beacon cannot). The ring is over the
+session's *members*: a coordinator that names fewer silos alive leaves empty places and moves nobody
+closer together, and every stretch of the ring must then still hold enough. Where it does not, the
+graph over those alive is complete: dearer, and nothing to steer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ __all__ = ["Topology", "beacon", "draw_cohort", "topology"]
 
 def beacon(sid: bytes, nonces: dict[str, bytes]) -> bytes:
     """What is drawn from: the session id and every member's nonce, in order of names."""
-    return digest(Label.BEACON, sid, *(part for name in sorted(nonces) for part in (name.encode(), nonces[name])))
+    return digest(
+        Label.BEACON,
+        sid,
+        *(part for name in sorted(nonces) for part in (name.encode(), nonces[name])),
+    )
 
 
 def _drawn(label: Label, source: bytes, members: Collection[str], *more: bytes) -> list[str]:
@@ -30,7 +36,9 @@ def _drawn(label: Label, source: bytes, members: Collection[str], *more: bytes) 
 
 
 def draw_cohort(source: bytes, members: Collection[str], round: int, size: int) -> tuple[str, ...]:
-    """A round's participants, drawn from the beacon: every silo can check that nobody picked them."""
+    """A round's participants, drawn from the beacon: every silo can check that nobody picked
+    them.
+    """
     return tuple(sorted(_drawn(Label.COHORT, source, members, number(round))[:size]))
 
 
@@ -41,7 +49,8 @@ class Topology:
     parameters: Parameters
     alive: tuple[str, ...]  #: sorted
     ring: tuple[str, ...]  #: the members in ring order; of use only when the graph is not complete
-    holders: tuple[str, ...]  #: in order of their share points; a holder that is not alive keeps its point
+    #: in order of their share points; a holder that is not alive keeps its point
+    holders: tuple[str, ...]
 
     @cached_property
     def _alive(self) -> frozenset[str]:
@@ -90,9 +99,14 @@ class Topology:
         return least
 
     def check_survivors(self, survivors: tuple[str, ...], floor: int) -> None:
-        """Refuse a survivor set that is too small, not of this sum, or that leaves a gap in the ring."""
+        """Refuse a survivor set that is too small, not of this sum, or that leaves a gap in the
+        ring.
+        """
         if tuple(sorted(set(survivors))) != survivors or not self._alive.issuperset(survivors):
-            raise Refusal("split-view", "the survivors are not a sorted subset of the silos this sum began with")
+            raise Refusal(
+                "split-view",
+                "the survivors are not a sorted subset of the silos this sum began with",
+            )
         least = max(self.parameters.threshold, self.parameters.n_min, floor)
         if len(survivors) < least:
             raise Refusal("tiny-sum", f"{len(survivors)} survivors, below the floor of {least}")
@@ -109,7 +123,8 @@ class Topology:
 def topology(
     source: bytes, members: Collection[str], alive: tuple[str, ...], policy: Policy, roster: int
 ) -> Topology:
-    """The graph and holders of a sum over `alive`, the same at every party. `roster` is how many silos there are.
+    """The graph and holders of a sum over `alive`, the same at every party. `roster` is how many
+    silos there are.
 
     Raises ValueError when those alive could not outvote the corrupt.
     """
@@ -117,10 +132,13 @@ def topology(
         full = parameters(len(members), policy, roster)
         committee = _drawn(Label.COMMITTEE, source, members)[: full.holders]
         if not full.complete:
-            made = Topology(full, alive, tuple(_drawn(Label.RING, source, members)), tuple(committee))
+            made = Topology(
+                full, alive, tuple(_drawn(Label.RING, source, members)), tuple(committee)
+            )
             present = frozenset(alive)
             holding = sum(name in present for name in committee)
-            # Missing silos leave holes: a ring serves only while every stretch holds enough, and t holders are there.
+            # Missing silos leave holes: a ring serves only while every stretch holds enough, and t
+            # holders are there.
             if made.thinnest(present) >= full.gap and holding >= full.threshold:
                 return made
     return Topology(parameters(len(alive), policy, roster, False), alive, alive, alive)

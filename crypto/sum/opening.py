@@ -1,4 +1,6 @@
-"""Rebuilding the seeds that a sum's survivors leave behind, from the holders' shares, with blame for wrong ones."""
+"""Rebuilding the seeds that a sum's survivors leave behind, from the holders' shares, with blame
+for wrong ones.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """The shares of one sum: b_u of every survivor u, and r_uv of every edge from a survivor u to a dropped v."""
+    """The shares of one sum: b_u of every survivor u, and r_uv of every edge from a survivor u to a
+    dropped v.
+    """
 
     def __init__(
-        self, h: bytes, topology: Topology, survivors: tuple[str, ...], records: Mapping[str, UploadRecord]
+        self,
+        h: bytes,
+        topology: Topology,
+        survivors: tuple[str, ...],
+        records: Mapping[str, UploadRecord],
     ) -> None:
         self._h, self._topology, self._records = h, topology, records
         self._threshold = topology.parameters.threshold
         present = frozenset(survivors)
-        #: (dealer, None or the dropped neighbour) -> (index of the seed in the dealer's upload, sign of the mask)
+        #: (dealer, None or the dropped neighbour) -> (index of the seed in the dealer's upload,
+        #: sign of the mask)
         self._wanted: dict[tuple[str, str | None], tuple[int, int]] = {}
         for dealer in survivors:
             self._wanted[dealer, None] = (0, 1)
@@ -31,7 +40,9 @@ class Opening:
                 if other not in present:
                     self._wanted[dealer, other] = (index, 1 if dealer < other else -1)
         #: seed -> holder's point -> share
-        self._shares: dict[tuple[str, str | None], dict[int, bytes]] = {key: {} for key in self._wanted}
+        self._shares: dict[tuple[str, str | None], dict[int, bytes]] = {
+            key: {} for key in self._wanted
+        }
         self._short = len(self._wanted)
         self._heard: set[str] = set()
         self._blobs = {dealer: dict(records[dealer].blobs) for dealer in survivors}
@@ -44,7 +55,9 @@ class Opening:
         holder = release.holder
         point = self._topology.point.get(holder)
         if point is None:
-            raise Refusal("unknown-silo", f"shares of {holder}, which is no holder in this sum", holder)
+            raise Refusal(
+                "unknown-silo", f"shares of {holder}, which is no holder in this sum", holder
+            )
         if holder in self._heard:
             raise Refusal("replay", f"a second release of {holder}", holder)
         given: dict[tuple[str, str | None], bytes] = {}
@@ -65,7 +78,9 @@ class Opening:
                 self._short -= 1
 
     def _check_tags(self, holder: str, given: Mapping[tuple[str, str | None], bytes]) -> None:
-        """Every share must carry the tag its dealer signed. A holder's own deal has no blob; its seed is checked."""
+        """Every share must carry the tag its dealer signed. A holder's own deal has no blob; its
+        seed is checked.
+        """
         by_dealer: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         for (dealer, other), share in given.items():
             by_dealer[dealer].append((self._wanted[dealer, other][0], share))
@@ -76,26 +91,37 @@ class Opening:
             tags = share_tags(self._h, dealer, holder, shares)
             for (index, _), tag in zip(shares, tags):
                 if tag != tag_of(blob, index):
-                    raise Refusal("bad-share", f"{holder} gave another share than {dealer} dealt it", holder)
+                    raise Refusal(
+                        "bad-share", f"{holder} gave another share than {dealer} dealt it", holder
+                    )
 
     def seeds(self) -> list[tuple[bytes, int]]:
-        """Every seed with the sign its mask has in the sum. A seed that breaks its commitment names its dealer."""
+        """Every seed with the sign its mask has in the sum. A seed that breaks its commitment names
+        its dealer.
+        """
         groups: dict[tuple[int, ...], list[tuple[str, str | None]]] = defaultdict(list)
         for key, held in self._shares.items():
             dealer_point = self._topology.point.get(key[0])
-            # A dealer's own share of its own seed has no tag: use it last, when nobody else's is left.
+            # A dealer's own share of its own seed has no tag: use it last, when nobody else's is
+            # left.
             ordered = sorted(point for point in held if point != dealer_point)
             if dealer_point in held:
                 ordered.append(dealer_point)
             groups[tuple(ordered[: self._threshold])].append(key)
         found: dict[tuple[str, str | None], bytes] = {}
         for points, keys in groups.items():
-            rebuilt = rebuild({point: [self._shares[key][point] for key in keys] for point in points})
+            rebuilt = rebuild(
+                {point: [self._shares[key][point] for key in keys] for point in points}
+            )
             for key, seed in zip(keys, rebuilt):
                 dealer = key[0]
                 index = self._wanted[key][0]
                 promised = self._records[dealer].commitments[index]
                 if seed is None or seed_commitment(self._h, dealer, index, seed) != promised:
-                    raise Refusal("bad-share", f"{dealer} dealt shares of another seed than it committed to", dealer)
+                    raise Refusal(
+                        "bad-share",
+                        f"{dealer} dealt shares of another seed than it committed to",
+                        dealer,
+                    )
                 found[key] = seed
         return [(found[key], sign) for key, (_, sign) in self._wanted.items()]

@@ -1,24 +1,28 @@
-"""How many neighbours, holders and signatures: computed from n, for a stated corruption, dropout and security.
+"""How many neighbours, holders and signatures: computed from n, for a stated corruption, dropout
+and security.
 
 `python -m crypto.sum.params` prints the table for n = 3 … 1000.
 
-Up to 64 silos the graph is complete and everybody holds shares. m, the most corrupt, is the largest number below a
-third of the *roster* (not of those a coordinator names alive: it would name the corrupt ones and one victim), and t is
-the least with 2t > n + m, so no two survivor sets can both be certified. These need no probability.
+Up to 64 silos the graph is complete and everybody holds shares. m, the most corrupt, is the largest
+number below a third of the *roster* (not of those a coordinator names alive: it would name the
+corrupt ones and one victim), and t is the least with 2t > n + m, so no two survivor sets can both
+be certified. These need no probability.
 
-Beyond 64, silos stand on a ring in an order nobody could choose, and each is joined to the w = k/2 on either side.
-Walking round the ring, an honest survivor is joined to the next unless all w places between are empty of honest
-survivors, and a ring falls apart only where it is cut twice. So a silo checks that every stretch of w places holds
-at least `gap` survivors; a cut then needs `gap` corrupt silos in one stretch, and w and gap are the least with
+Beyond 64, silos stand on a ring in an order nobody could choose, and each is joined to the w = k/2
+on either side. Walking round the ring, an honest survivor is joined to the next unless all w places
+between are empty of honest survivors, and a ring falls apart only where it is cut twice. So a silo
+checks that every stretch of w places holds at least `gap` survivors; a cut then needs `gap` corrupt
+silos in one stretch, and w and gap are the least with
 
     n(n-1)/2 * P[a stretch of w holds >= gap corrupt silos]**2  <= 2**-security     (privacy)
     n * P[a stretch of w holds > w - gap dropped silos]         <= 2**-correctness  (the sum succeeds)
 
-(the square: the counts in two disjoint stretches are negatively associated, so both being high is no likelier than
-if they were independent; the adversary chooses who drops, hence the union over all pairs of stretches). Both tails
-are hypergeometric (a random order of a fixed number of corrupt or dropped silos) and computed exactly, in integers.
-Beyond 256 silos a committee of 256, drawn like the ring, holds the shares; the most corrupt among them is the least m
-with P[more than m of the committee corrupt] <= 2**-security, by the same tail.
+(the square: the counts in two disjoint stretches are negatively associated, so both being high is
+no likelier than if they were independent; the adversary chooses who drops, hence the union over all
+pairs of stretches). Both tails are hypergeometric (a random order of a fixed number of corrupt or
+dropped silos) and computed exactly, in integers. Beyond 256 silos a committee of 256, drawn like
+the ring, holds the shares; the most corrupt among them is the least m with P[more than m of the
+committee corrupt] <= 2**-security, by the same tail.
 """
 
 from __future__ import annotations
@@ -35,12 +39,15 @@ __all__ = ["Parameters", "Policy", "assumption", "least_honest", "parameters", "
 
 @dataclass(frozen=True)
 class Policy:
-    """What is assumed of the world. Agreed in the consortium; signed into every key offer, so all have the same."""
+    """What is assumed of the world. Agreed in the consortium; signed into every key offer, so all
+    have the same.
+    """
 
     corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of the roster
-    #: "roster": all corrupt silos of the roster may be in one sum, so a sum needs more silos than that.
-    #: "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Small cohorts (a tenth of the
-    #: silos per round) need it, and it is a weaker promise: a coordinator chooses the cohort.
+    #: "roster": all corrupt silos of the roster may be in one sum, so a sum needs more silos than
+    #: that. "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Small
+    #: cohorts (a tenth of the silos per round) need it, and it is a weaker promise: a coordinator
+    #: chooses the cohort.
     corrupt_among: str = "roster"
     ring_corrupt: float = 0.2  #: the same beyond `complete_up_to`, where degrees are probabilistic
     dropout: float = 0.1  #: share of silos that may drop in one sum, in a ring
@@ -50,12 +57,24 @@ class Policy:
     holders_up_to: int = 256
 
     def __post_init__(self) -> None:
-        if not 0 < self.corrupt <= 0.5 or not 0 <= self.ring_corrupt <= 0.5 or not 0 <= self.dropout < 1:
-            raise ValueError("shares of corrupt and dropped silos must be below a half and below one")
-        if min(self.security, self.correctness) < 1 or self.complete_up_to < 3 or self.holders_up_to < 3:
+        if (
+            not 0 < self.corrupt <= 0.5
+            or not 0 <= self.ring_corrupt <= 0.5
+            or not 0 <= self.dropout < 1
+        ):
+            raise ValueError(
+                "shares of corrupt and dropped silos must be below a half and below one"
+            )
+        if (
+            min(self.security, self.correctness) < 1
+            or self.complete_up_to < 3
+            or self.holders_up_to < 3
+        ):
             raise ValueError("security, correctness and graph limits are too small")
         if self.corrupt_among not in ("roster", "cohort"):
-            raise ValueError(f"corrupt silos are counted among the roster or the cohort, not {self.corrupt_among!r}")
+            raise ValueError(
+                f"corrupt silos are counted among the roster or the cohort, not {self.corrupt_among!r}"
+            )
 
     @property
     def digest(self) -> bytes:
@@ -67,7 +86,8 @@ class Policy:
 def policy_for(fraction: float) -> Policy:
     """The default policy of a run in which this share of the silos takes part in a round.
 
-    Where everybody takes part, a coordinator cannot choose whom a silo is summed with, and the strict count holds.
+    Where everybody takes part, a coordinator cannot choose whom a silo is summed with, and the
+    strict count holds.
     """
     return Policy(corrupt_among="roster" if fraction >= 1.0 else "cohort")
 
@@ -80,7 +100,8 @@ class Parameters:
     corrupt: int  #: m: the most corrupt holders that the threshold allows for
     threshold: int  #: t: shares that rebuild a seed, and signatures that certify a survivor set
     n_min: int  #: the least survivors
-    gap: int  #: the least survivors in every stretch of degree/2 places of the ring; 0 when complete
+    #: the least survivors in every stretch of degree/2 places of the ring; 0 when complete
+    gap: int
 
     @property
     def complete(self) -> bool:
@@ -105,7 +126,8 @@ def parameters(
     if n < 3:
         raise ValueError(f"a secure sum needs at least 3 silos, not {n}")
     counted = n if roster is None or policy.corrupt_among == "cohort" else max(roster, n)
-    # A committee is drawn from a session's members; where a coordinator named the n, everybody holds.
+    # A committee is drawn from a session's members; where a coordinator named the n, everybody
+    # holds.
     holders = min(n, policy.holders_up_to) if ring else n
     corrupt = _below(counted, policy.corrupt)
     if holders < n:
@@ -119,7 +141,11 @@ def parameters(
             f"{everywhere} silos may be corrupt, and a sum over {n} of {counted} would not outnumber them;"
             f" at least {everywhere + 2} are needed"
         )
-    found = _ring(n, _share(policy.ring_corrupt, counted), policy) if ring and n > policy.complete_up_to else None
+    found = (
+        _ring(n, _share(policy.ring_corrupt, counted), policy)
+        if ring and n > policy.complete_up_to
+        else None
+    )
     if found is None:
         return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
     stretch, gap = found
@@ -127,7 +153,9 @@ def parameters(
 
 
 def assumption(n: int, policy: Policy, roster: int) -> str:
-    """What has to be true for a sum over n silos to hide its parts, in words. A ring or a committee promises less."""
+    """What has to be true for a sum over n silos to hide its parts, in words. A ring or a committee
+    promises less.
+    """
     try:
         p = parameters(n, policy, roster)
         sparse = not p.complete or p.holders < n
@@ -145,7 +173,9 @@ def assumption(n: int, policy: Policy, roster: int) -> str:
 
 
 def least_honest(n: int, policy: Policy, roster: int) -> int:
-    """Of the survivors of any sum over n silos that is opened, how many at least are not corrupt."""
+    """Of the survivors of any sum over n silos that is opened, how many at least are not
+    corrupt.
+    """
     counted = n if policy.corrupt_among == "cohort" else max(roster, n)
     return parameters(n, policy, roster).n_min - _below(counted, policy.corrupt)
 
@@ -168,12 +198,19 @@ def _committee_corrupt(n: int, holders: int, bad: int, policy: Policy) -> int:
 
 
 def _ring(n: int, bad: int, policy: Policy) -> tuple[int, int] | None:
-    """(w, gap): the shortest stretch that is both private and likely to succeed; None: a complete graph instead."""
+    """(w, gap): the shortest stretch that is both private and likely to succeed; None: a complete
+    graph instead.
+    """
     dead = _share(policy.dropout, n)
     pairs = n * (n - 1) // 2
     for w in range(2, (n - 1) // 2):
         gap = next(
-            (g for g in range(1, w + 1) if at_most(pairs * tail(n, min(bad, n), w, g) ** 2, policy.security)), None
+            (
+                g
+                for g in range(1, w + 1)
+                if at_most(pairs * tail(n, min(bad, n), w, g) ** 2, policy.security)
+            ),
+            None,
         )
         if gap is not None and at_most(n * tail(n, dead, w, w - gap + 1), policy.correctness):
             return w, gap
@@ -181,9 +218,12 @@ def _ring(n: int, bad: int, policy: Policy) -> tuple[int, int] | None:
 
 
 def tail(n: int, marked: int, drawn: int, least: int) -> Fraction:
-    """P[at least `least` marked among `drawn` of n without replacement, `marked` of them marked], exactly."""
+    """P[at least `least` marked among `drawn` of n without replacement, `marked` of them marked],
+    exactly.
+    """
     ways = sum(
-        math.comb(marked, i) * math.comb(n - marked, drawn - i) for i in range(max(least, 0), min(marked, drawn) + 1)
+        math.comb(marked, i) * math.comb(n - marked, drawn - i)
+        for i in range(max(least, 0), min(marked, drawn) + 1)
     )
     return Fraction(ways, math.comb(n, drawn))
 
@@ -198,8 +238,30 @@ def _table() -> None:
         f"corrupt < 1/3 (ring and committee: {policy.ring_corrupt:.0%}), dropout {policy.dropout:.0%} in a ring,"
         f" privacy 2^-{policy.security}, success 2^-{policy.correctness}"
     )
-    print(f"{'n':>5} {'k':>5} {'holders':>8} {'m':>4} {'t':>4} {'n_min':>6} {'gap':>4}  dropouts tolerated")
-    sizes = [*range(3, 17), 20, 24, 32, 40, 50, 64, 65, 80, 100, 128, 150, 200, 256, 300, 400, 500, 700, 1000]
+    print(
+        f"{'n':>5} {'k':>5} {'holders':>8} {'m':>4} {'t':>4} {'n_min':>6} {'gap':>4}  dropouts tolerated"
+    )
+    sizes = [
+        *range(3, 17),
+        20,
+        24,
+        32,
+        40,
+        50,
+        64,
+        65,
+        80,
+        100,
+        128,
+        150,
+        200,
+        256,
+        300,
+        400,
+        500,
+        700,
+        1000,
+    ]
     for n in sizes:
         p = parameters(n, policy)
         tolerated = n - p.n_min if p.complete else math.floor(policy.dropout * n)

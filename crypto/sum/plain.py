@@ -23,14 +23,20 @@ class PlainSum:
         self.total = np.zeros(encoding.words, np.dtype("<u8"))
 
     def add(self, frames: Iterable[np.ndarray]) -> None:
-        """Fold one vector, frame by frame, as `Encoding.encode` yields it. A short vector is an error."""
+        """Fold one vector, frame by frame, as `Encoding.encode` yields it. A short vector is an
+        error.
+        """
         if self.count == self.encoding.parties:
             raise ValueError(f"the encoding has room for {self.encoding.parties} vectors")
         index = -1
         for index, frame in enumerate(frames):
-            target = self.total[index * FRAME_WORDS : index * FRAME_WORDS + self.encoding.frame_words(index)]
+            target = self.total[
+                index * FRAME_WORDS : index * FRAME_WORDS + self.encoding.frame_words(index)
+            ]
             if frame.shape != target.shape:
-                raise ValueError(f"frame {index} has {frame.shape} words where {target.shape} are declared")
+                raise ValueError(
+                    f"frame {index} has {frame.shape} words where {target.shape} are declared"
+                )
             np.add(target, frame, out=target)
         if index + 1 != self.encoding.frames:
             raise ValueError(f"{index + 1} frames where {self.encoding.frames} are declared")

@@ -1,7 +1,9 @@
-"""Everything that is said during setup and during a sum, as frozen records that check themselves on arrival.
+"""Everything that is said during setup and during a sum, as frozen records that check themselves on
+arrival.
 
-`to_record` gives plain dicts, lists, bytes and numbers for msgpack; `from_record` trusts nothing: not a type, not a
-length, not a count. Signatures are made and checked over the framed fields, never over serialised bytes.
+`to_record` gives plain dicts, lists, bytes and numbers for msgpack; `from_record` trusts nothing:
+not a type, not a length, not a count. Signatures are made and checked over the framed fields, never
+over serialised bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ _MOST_BLOB = fields.MOST_SILOS * (SHARE_BYTES + 8) + 64
 
 @dataclass(frozen=True)
 class SumHeader:
-    """The whole context of one sum. `h`, its hash, goes into every mask, seal and signature of the sum."""
+    """The whole context of one sum. `h`, its hash, goes into every mask, seal and signature of the
+    sum.
+    """
 
     sid: bytes
     round: int
@@ -114,10 +118,12 @@ class SumHeader:
 
 @dataclass(frozen=True)
 class UploadRecord:
-    """What goes before a masked vector: sealed shares for the holders and commitments to the seeds behind it.
+    """What goes before a masked vector: sealed shares for the holders and commitments to the seeds
+    behind it.
 
-    `commitments` are 32 bytes each: first of the self mask's seed, then of each edge's in order of neighbours.
-    A blob is 8 bytes of tag per share in the clear, then the sealed shares in the same order.
+    `commitments` are 32 bytes each: first of the self mask's seed, then of each edge's in order of
+    neighbours. A blob is 8 bytes of tag per share in the clear, then the sealed shares in the same
+    order.
     """
 
     h: bytes
@@ -130,7 +136,9 @@ class UploadRecord:
     def signed_parts(
         h: bytes, silo: str, blobs: Sequence[tuple[str, bytes]], commitments: Sequence[bytes]
     ) -> tuple[bytes, ...]:
-        inside = digest(Label.UPLOAD, *(part for holder, blob in blobs for part in (holder.encode(), blob)))
+        inside = digest(
+            Label.UPLOAD, *(part for holder, blob in blobs for part in (holder.encode(), blob))
+        )
         return h, silo.encode(), inside, b"".join(commitments)
 
     def to_record(self) -> dict[str, Any]:
@@ -151,7 +159,9 @@ class UploadRecord:
             fields.blob("a sum's hash", r["h"], 32),
             fields.silo_name(r["silo"]),
             blobs,
-            fields.items("commitments", r["commitments"], lambda c: fields.blob("a commitment", c, 32)),
+            fields.items(
+                "commitments", r["commitments"], lambda c: fields.blob("a commitment", c, 32)
+            ),
             fields.blob("a signature", r["signature"], SIGNATURE_BYTES),
         )
 
@@ -162,14 +172,20 @@ def survivors_digest(survivors: tuple[str, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The survivor set that a holder is asked to sign, and the survivors' blobs that are addressed to it."""
+    """The survivor set that a holder is asked to sign, and the survivors' blobs that are addressed
+    to it.
+    """
 
     h: bytes
     survivors: tuple[str, ...]
     blobs: tuple[tuple[str, bytes], ...]  #: (from, blob), sorted
 
     def to_record(self) -> dict[str, Any]:
-        return {"h": self.h, "survivors": list(self.survivors), "blobs": [list(pair) for pair in self.blobs]}
+        return {
+            "h": self.h,
+            "survivors": list(self.survivors),
+            "blobs": [list(pair) for pair in self.blobs],
+        }
 
     @classmethod
     def from_record(cls, record: Any) -> Proposal:
@@ -206,7 +222,9 @@ class Endorsement:
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """The certified survivor set; for a holder that did not sign it, the blobs that it would have had before."""
+    """The certified survivor set; for a holder that did not sign it, the blobs that it would have
+    had before.
+    """
 
     h: bytes
     survivors: tuple[str, ...]
@@ -234,7 +252,9 @@ class UnmaskRequest:
 
 @dataclass(frozen=True)
 class ShareRelease:
-    """A holder's shares: of b_u for the survivors, and of r_uv for edges from a survivor u to a dropped v."""
+    """A holder's shares: of b_u for the survivors, and of r_uv for edges from a survivor u to a
+    dropped v.
+    """
 
     h: bytes
     holder: str
@@ -279,7 +299,11 @@ def _self_share(entry: Any) -> tuple[str, bytes]:
 
 def _pair_share(entry: Any) -> tuple[str, str, bytes]:
     owner, other, share = _entry("a pair share", entry, 3)
-    return fields.silo_name(owner), fields.silo_name(other), fields.blob("a share", share, SHARE_BYTES)
+    return (
+        fields.silo_name(owner),
+        fields.silo_name(other),
+        fields.blob("a share", share, SHARE_BYTES),
+    )
 
 
 def _entry(kind: str, entry: Any, length: int) -> Any:

@@ -1,7 +1,8 @@
 """Sealed blobs: AES-128-GCM under a key that exists for one sender, one holder and one sum.
 
-The key is used for exactly one message, so the nonce is constant. Sender, holder, sum and whatever else is public
-about a blob stand in the associated data: a blob cannot be delivered to another holder, sum or direction.
+The key is used for exactly one message, so the nonce is constant. Sender, holder, sum and whatever
+else is public about a blob stand in the associated data: a blob cannot be delivered to another
+holder, sum or direction.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ def _context(h: bytes, sender: str, holder: str, public: bytes) -> bytes:
     return frame(Label.SEAL, h, sender.encode(), holder.encode(), public)
 
 
-def seal_blob(secret: bytes, h: bytes, sender: str, holder: str, content: bytes, public: bytes = b"") -> bytes:
-    """`content` readable by `holder` alone; `public` travels beside it in the clear and cannot be altered."""
+def seal_blob(
+    secret: bytes, h: bytes, sender: str, holder: str, content: bytes, public: bytes = b""
+) -> bytes:
+    """`content` readable by `holder` alone; `public` travels beside it in the clear and cannot be
+    altered.
+    """
     cipher = AESGCM(_key(secret, h, sender, holder))
     return cipher.encrypt(_NONCE, content, _context(h, sender, holder, public))
 

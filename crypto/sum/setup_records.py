@@ -1,4 +1,6 @@
-"""What is said once per session, before any sum. `records`, which has these too, says how records are checked."""
+"""What is said once per session, before any sum. `records`, which has these too, says how records
+are checked.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,36 @@ from typing import Any
 from crypto.derive import Label, digest
 from crypto.sum import fields
 
-__all__ = ["NONCE_BYTES", "KeyList", "KeyOffer", "NonceList", "NonceReveal", "agreement", "session_id"]
+__all__ = [
+    "NONCE_BYTES",
+    "KeyList",
+    "KeyOffer",
+    "NonceList",
+    "NonceReveal",
+    "agreement",
+    "session_id",
+]
 
 NONCE_BYTES = 32
 SIGNATURE_BYTES = 64
 
 
 def agreement(policy: bytes, roster: Mapping[str, bytes]) -> bytes:
-    """What all must have in common before they begin: the policy and the roster. Signed into every key offer."""
+    """What all must have in common before they begin: the policy and the roster. Signed into every
+    key offer.
+    """
     return digest(
-        Label.POLICY, policy, *(part for name in sorted(roster) for part in (name.encode(), roster[name]))
+        Label.POLICY,
+        policy,
+        *(part for name in sorted(roster) for part in (name.encode(), roster[name])),
     )
 
 
 @dataclass(frozen=True)
 class KeyOffer:
-    """A silo's X25519 key for one session and its commitment to a nonce, signed with its pinned identity."""
+    """A silo's X25519 key for one session and its commitment to a nonce, signed with its pinned
+    identity.
+    """
 
     silo: str
     public: bytes
@@ -32,7 +48,9 @@ class KeyOffer:
     signature: bytes
 
     @staticmethod
-    def signed_parts(run_id: bytes, agreed: bytes, silo: str, public: bytes, commitment: bytes) -> tuple[bytes, ...]:
+    def signed_parts(
+        run_id: bytes, agreed: bytes, silo: str, public: bytes, commitment: bytes
+    ) -> tuple[bytes, ...]:
         return run_id, agreed, silo.encode(), public, commitment
 
     def to_record(self) -> dict[str, Any]:
@@ -81,7 +99,9 @@ def session_id(run_id: bytes, offers: Sequence[KeyOffer]) -> bytes:
 
 @dataclass(frozen=True)
 class NonceReveal:
-    """The nonce behind a commitment, with a signature that also says: I saw the key list with this session id."""
+    """The nonce behind a commitment, with a signature that also says: I saw the key list with this
+    session id.
+    """
 
     silo: str
     nonce: bytes

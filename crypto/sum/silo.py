@@ -1,8 +1,9 @@
 """The silo's half of the secure sum, as a state machine without I/O.
 
-`silo_states.TRANSITIONS` lists everything that is allowed; everything else is refused by name. A refusal
-changes nothing: the machine stays where it was. Whatever a restart must not forget (the last sum's number and round;
-that shares were released for a payload) goes to the journal before the call returns.
+`silo_states.TRANSITIONS` lists everything that is allowed; everything else is refused by name. A
+refusal changes nothing: the machine stays where it was. Whatever a restart must not forget (the
+last sum's number and round; that shares were released for a payload) goes to the journal before the
+call returns.
 """
 
 from __future__ import annotations
@@ -42,11 +43,22 @@ from crypto.sum.silo_kept import KeptAnswer, begun, check_certificate
 from crypto.sum.silo_limits import Journal, Limits, MemoryJournal
 from crypto.sum.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
 
-__all__ = ["ILLEGAL", "TRANSITIONS", "Call", "Journal", "Limits", "MemoryJournal", "SiloState", "SiloSum"]
+__all__ = [
+    "ILLEGAL",
+    "TRANSITIONS",
+    "Call",
+    "Journal",
+    "Limits",
+    "MemoryJournal",
+    "SiloState",
+    "SiloSum",
+]
 
 
 class SiloSum:
-    """One silo in one session. A restarted silo makes a new one, with the same journal, and joins a new session."""
+    """One silo in one session. A restarted silo makes a new one, with the same journal, and joins a
+    new session.
+    """
 
     def __init__(
         self,
@@ -59,7 +71,11 @@ class SiloSum:
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         if roster.get(silo) != identity.public:
-            raise Refusal("key-substitution", f"the roster does not have this silo's own key under {silo}", silo)
+            raise Refusal(
+                "key-substitution",
+                f"the roster does not have this silo's own key under {silo}",
+                silo,
+            )
         if len(set(roster.values())) != len(roster):
             raise Refusal("sybil-majority", "two silos of the roster have the same identity key")
         self.silo = silo
@@ -88,7 +104,11 @@ class SiloSum:
 
     def awaits(self, h: bytes) -> bool:
         """Whether this sum is open here and its shares were not released."""
-        return self._header is not None and self._header.h == h and self.state is not SiloState.RELEASED
+        return (
+            self._header is not None
+            and self._header.h == h
+            and self.state is not SiloState.RELEASED
+        )
 
     def _may(self, call: Call) -> SiloState:
         """The state that `call` leads to, or a refusal."""
@@ -106,28 +126,48 @@ class SiloSum:
         public = self._key.public_key().public_bytes(KeyEncoding.Raw, PublicFormat.Raw)
         commitment = digest(Label.NONCE, self.silo.encode(), self._nonce)
         parts = KeyOffer.signed_parts(self._run_id, self._agreed, self.silo, public, commitment)
-        self._offer = KeyOffer(self.silo, public, commitment, self._identity.sign(Label.OFFER, *parts))
+        self._offer = KeyOffer(
+            self.silo, public, commitment, self._identity.sign(Label.OFFER, *parts)
+        )
         self.state = after
         return self._offer
 
     def receive_keys(self, keys: KeyList) -> NonceReveal:
-        """Step 2: check everybody's key against the roster, derive the pair secrets, show the nonce."""
+        """Step 2: check everybody's key against the roster, derive the pair secrets, show the
+        nonce.
+        """
         after = self._may(Call.KEYS)
         offers = {offer.silo: offer for offer in keys.offers}
         for name, offer in offers.items():
             if name not in self._roster:
                 raise Refusal("unknown-silo", f"{name} is not in the roster", name)
-            parts = KeyOffer.signed_parts(self._run_id, self._agreed, name, offer.public, offer.commitment)
+            parts = KeyOffer.signed_parts(
+                self._run_id, self._agreed, name, offer.public, offer.commitment
+            )
             if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
-                raise Refusal("key-substitution", f"the key of {name} is not signed by its identity", name)
+                raise Refusal(
+                    "key-substitution", f"the key of {name} is not signed by its identity", name
+                )
         if offers.get(self.silo) != self._offer:
-            raise Refusal("key-substitution", "the list does not have the key that this silo offered", self.silo)
-        if len(offers) != len(keys.offers) or len({o.public for o in offers.values()}) != len(offers):
+            raise Refusal(
+                "key-substitution",
+                "the list does not have the key that this silo offered",
+                self.silo,
+            )
+        if len(offers) != len(keys.offers) or len({o.public for o in offers.values()}) != len(
+            offers
+        ):
             raise Refusal("sybil-majority", "a silo or a key stands twice in the list")
         if len(offers) < self.limits.floor:
-            raise Refusal("tiny-sum", f"a session of {len(offers)} silos, below the floor of {self.limits.floor}")
+            raise Refusal(
+                "tiny-sum",
+                f"a session of {len(offers)} silos, below the floor of {self.limits.floor}",
+            )
         if len(offers) < self.limits.min_roster_share * len(self._roster):
-            raise Refusal("sybil-majority", f"only {len(offers)} of the {len(self._roster)} silos of the roster")
+            raise Refusal(
+                "sybil-majority",
+                f"only {len(offers)} of the {len(self._roster)} silos of the roster",
+            )
         sid = session_id(self._run_id, keys.offers)
         assert self._key is not None
         pairs = {}
@@ -137,32 +177,47 @@ class SiloSum:
             try:
                 shared = self._key.exchange(X25519PublicKey.from_public_bytes(offer.public))
             except ValueError:
-                raise Refusal("key-substitution", f"{name} offered a key of low order", name) from None
+                raise Refusal(
+                    "key-substitution", f"{name} offered a key of low order", name
+                ) from None
             low, high = sorted((self.silo, name))
             pairs[name] = derive(shared, Label.PAIR, sid, low.encode(), high.encode())
         self.sid, self._pairs = sid, pairs
         self._commitments = {name: offer.commitment for name, offer in offers.items()}
         self._key = None  # a key stolen later must open nothing earlier
         self.state = after
-        signature = self._identity.sign(Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce))
+        signature = self._identity.sign(
+            Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce)
+        )
         return NonceReveal(self.silo, self._nonce, signature)
 
     def receive_nonces(self, nonces: NonceList) -> None:
-        """Step 3: everybody agreed on the session id, and nobody chose a nonce after seeing another's."""
+        """Step 3: everybody agreed on the session id, and nobody chose a nonce after seeing
+        another's.
+        """
         after = self._may(Call.NONCES)
         assert self.sid is not None
         shown = {reveal.silo: reveal for reveal in nonces.reveals}
         if set(shown) != set(self._commitments) or len(shown) != len(nonces.reveals):
-            raise Refusal("graph-steering", "not exactly one nonce from every member of the session")
+            raise Refusal(
+                "graph-steering", "not exactly one nonce from every member of the session"
+            )
         for name, reveal in shown.items():
             if digest(Label.NONCE, name.encode(), reveal.nonce) != self._commitments[name]:
-                raise Refusal("graph-steering", f"{name} shows another nonce than it committed to", name)
+                raise Refusal(
+                    "graph-steering", f"{name} shows another nonce than it committed to", name
+                )
             parts = NonceReveal.signed_parts(self.sid, name, reveal.nonce)
             if not verify(self._roster[name], reveal.signature, Label.REVEAL, *parts):
-                raise Refusal("key-substitution", f"{name} did not sign this session's list of keys", name)
+                raise Refusal(
+                    "key-substitution", f"{name} did not sign this session's list of keys", name
+                )
         sessions = int(self._journal.get(self._named("sessions")) or 0) + 1
         if sessions > self.limits.max_sessions:
-            raise Refusal("graph-steering", f"more than {self.limits.max_sessions} sessions were set up for one run")
+            raise Refusal(
+                "graph-steering",
+                f"more than {self.limits.max_sessions} sessions were set up for one run",
+            )
         self._journal.put(self._named("sessions"), str(sessions))
         self.members = tuple(sorted(shown))
         self._beacon = beacon(self.sid, {name: reveal.nonce for name, reveal in shown.items()})
@@ -178,31 +233,44 @@ class SiloSum:
         caps: Sequence[float] | None = None,
         weight_cap: float = 1.0,
     ) -> None:
-        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected`, `caps` and `weight_cap`
-        are the tensor sizes, clip caps and cap on weights that the method declares. Abandons a sum that is still open.
+        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected`,
+        `caps` and `weight_cap` are the tensor sizes, clip caps and cap on weights that the method
+        declares. Abandons a sum that is still open.
         """
         after = self._may(Call.BEGIN)
         last_number, last_round = self._last()
         if header.sid != self.sid:
             raise Refusal("replay", "the header is of another session")
         if header.number <= last_number:
-            raise Refusal("replay", f"sum number {header.number} is not above the last, {last_number}")
+            raise Refusal(
+                "replay", f"sum number {header.number} is not above the last, {last_number}"
+            )
         if header.round < max(last_round, self._round):
-            raise Refusal("round-regression", f"round {header.round} after round {max(last_round, self._round)}")
+            raise Refusal(
+                "round-regression",
+                f"round {header.round} after round {max(last_round, self._round)}",
+            )
         if header.round - self._round > self.limits.max_round_jump:
             raise Refusal("oversize", f"round {header.round} is too far ahead of {self._round}")
         self._check_alive(header)
         if self._journal.get(self.payload(header)) is not None:
-            raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
+            raise Refusal(
+                "second-sum", f"shares were released for round {header.round}, {header.exchange}"
+            )
         if header.broadcast != broadcast:
-            raise Refusal("model-inconsistency", "the header's broadcast is not the one that arrived here")
+            raise Refusal(
+                "model-inconsistency", "the header's broadcast is not the one that arrived here"
+            )
         self.limits.check_header(header, expected, caps, weight_cap)
         try:
-            made = topology(self._beacon, self.members, header.alive, self.limits.policy, len(self._roster))
+            made = topology(
+                self._beacon, self.members, header.alive, self.limits.policy, len(self._roster)
+            )
         except ValueError as error:
             raise Refusal("sybil-majority", str(error)) from None
         self._journal.put(self._named("last"), f"{header.number} {header.round}")
-        # Before this sum exists here: what was kept for an earlier one over the payload is void from now on.
+        # Before this sum exists here: what was kept for an earlier one over the payload is void
+        # from now on.
         self._journal.put(begun(self.payload(header)), header.h.hex())
         self._close()
         self._ratchet(header.round)
@@ -213,49 +281,78 @@ class SiloSum:
     def _check_alive(self, header: SumHeader) -> None:
         alive = header.alive
         if tuple(sorted(set(alive))) != alive or not set(alive) <= set(self.members):
-            raise Refusal("unknown-silo", "the header names silos that are not members of this session")
+            raise Refusal(
+                "unknown-silo", "the header names silos that are not members of this session"
+            )
         if self.silo not in alive:
             raise Refusal("undeclared-upload", "the header does not name this silo")
         if len(alive) < self.limits.floor:
-            raise Refusal("tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.limits.floor}")
+            raise Refusal(
+                "tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.limits.floor}"
+            )
         if len(alive) < self.limits.min_alive_share * len(self.members):
-            raise Refusal("graph-steering", f"only {len(alive)} of {len(self.members)} members take part")
+            raise Refusal(
+                "graph-steering", f"only {len(alive)} of {len(self.members)} members take part"
+            )
         if self.limits.drawn_cohorts and not self._is_drawn(header):
-            raise Refusal("graph-steering", "the participants are not the ones drawn for this round")
+            raise Refusal(
+                "graph-steering", "the participants are not the ones drawn for this round"
+            )
 
     def _is_drawn(self, header: SumHeader) -> bool:
-        """Whether the participants are the first of the round's drawn order, give or take the allowed dropout."""
+        """Whether the participants are the first of the round's drawn order, give or take the
+        allowed dropout.
+        """
         most = int(len(header.alive) / (1 - self.limits.policy.dropout)) + 1
         return set(header.alive) <= set(draw_cohort(self._beacon, self.members, header.round, most))
 
     def upload(
         self, tensors: Sequence[np.ndarray], rounding_seed: bytes | None = None
     ) -> tuple[UploadRecord, Iterator[np.ndarray]]:
-        """Step 2: the record, and the masked frames (one reused buffer: send each before taking the next).
+        """Step 2: the record, and the masked frames (one reused buffer: send each before taking the
+        next).
 
-        `rounding_seed` decides stochastic rounding; fresh randomness unless a reproducible run gives its own.
+        `rounding_seed` decides stochastic rounding; fresh randomness unless a reproducible run
+        gives its own.
         """
         after = self._may(Call.UPLOAD)
         header, made = self._current()
         seed = self._random(32) if rounding_seed is None else rounding_seed
         frames = header.encoding.encode(tensors, seed)
         neighbours = made.neighbours(self.silo)
-        seeds = [self._random(16), *(derive(self._pairs[v], Label.EDGE, header.h, length=16) for v in neighbours)]
-        wanted = {name: self._pairs[name] for name in header.alive if name in made.point and name != self.silo}
+        seeds = [
+            self._random(16),
+            *(derive(self._pairs[v], Label.EDGE, header.h, length=16) for v in neighbours),
+        ]
+        wanted = {
+            name: self._pairs[name]
+            for name in header.alive
+            if name in made.point and name != self.silo
+        }
         blobs, commitments, self._own_shares = deal(
-            header.h, self.silo, seeds, made.holders, made.parameters.threshold, wanted, self._random
+            header.h,
+            self.silo,
+            seeds,
+            made.holders,
+            made.parameters.threshold,
+            wanted,
+            self._random,
         )
         parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
-        record = UploadRecord(header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts))
+        record = UploadRecord(
+            header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts)
+        )
         signs = [1, *(1 if self.silo < v else -1 for v in neighbours)]
         masks = [Mask(seed, sign) for seed, sign in zip(seeds, signs)]
         self._uploaded = True
         self.state = after
         return record, _masked(frames, masks, self.limits.threads)
 
-    def endorse(self, proposal: Proposal, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> Endorsement:
-        """Step 3: sign one survivor set, once. `keep` gets what this holder will say when it is certified: whoever is
-        killed after it signed can still say this, and nothing else.
+    def endorse(
+        self, proposal: Proposal, keep: Callable[[KeptAnswer], None] = lambda kept: None
+    ) -> Endorsement:
+        """Step 3: sign one survivor set, once. `keep` gets what this holder will say when it is
+        certified: whoever is killed after it signed can still say this, and nothing else.
         """
         after = self._may(Call.ENDORSE)
         header, _ = self._current()
@@ -266,10 +363,13 @@ class SiloSum:
         parts = Endorsement.signed_parts(header.h, self.silo, survivors_digest(proposal.survivors))
         return Endorsement(header.h, self.silo, self._identity.sign(Label.ENDORSE, *parts))
 
-    def release(self, request: UnmaskRequest, keep: Callable[[KeptAnswer], None] = lambda kept: None) -> ShareRelease:
+    def release(
+        self, request: UnmaskRequest, keep: Callable[[KeptAnswer], None] = lambda kept: None
+    ) -> ShareRelease:
         """Step 4: with t signatures on one set, this holder's shares of what that set needs, once.
 
-        `keep` is called, before anything else, for a holder that did not sign and so has kept nothing yet.
+        `keep` is called, before anything else, for a holder that did not sign and so has kept
+        nothing yet.
         """
         after = self._may(Call.RELEASE)
         header, made = self._current()
@@ -278,8 +378,11 @@ class SiloSum:
         self._check_set(request.h, request.survivors, request.blobs)
         check_certificate(request, made.holders, made.parameters.threshold, self._roster)
         ready = self._ready or self._answer(request.h, request.survivors, request.blobs)
-        if self._journal.get(ready.payload) is not None:  # since this sum began: an answer from before a restart
-            raise Refusal("second-sum", f"shares were released for round {header.round}, {header.exchange}")
+        # since this sum began: an answer from before a restart
+        if self._journal.get(ready.payload) is not None:
+            raise Refusal(
+                "second-sum", f"shares were released for round {header.round}, {header.exchange}"
+            )
         if self._ready is None:
             keep(ready)
         # On disk before anything is said: a restart must not release for this payload again.
@@ -287,7 +390,9 @@ class SiloSum:
         self.state = after
         return ready.release
 
-    def _answer(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> KeptAnswer:
+    def _answer(
+        self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]
+    ) -> KeptAnswer:
         """What this holder has to say when `survivors` are certified."""
         self._check_set(h, survivors, blobs)
         header, made = self._current()
@@ -297,9 +402,13 @@ class SiloSum:
         self.complaints = bad
         released = ShareRelease(h, self.silo, tuple(own), tuple(edges))
         holders, threshold = tuple(sorted(made.holders)), made.parameters.threshold
-        return KeptAnswer(header.round, self.payload(header), survivors, holders, threshold, released)
+        return KeptAnswer(
+            header.round, self.payload(header), survivors, holders, threshold, released
+        )
 
-    def _check_set(self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]) -> None:
+    def _check_set(
+        self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]
+    ) -> None:
         header, made = self._current()
         if h != header.h:
             raise Refusal("replay", "a message of another sum")
@@ -307,13 +416,19 @@ class SiloSum:
             raise Refusal("graph-steering", "this silo is no holder in this sum")
         made.check_survivors(survivors, self.limits.floor)
         if self.silo not in survivors:
-            # Whoever opens a sum is then in it, and joins no second over the payload: two opened sums differ by all of
-            # these. Opened by bystanders, a second sum could be over all members of the first but one.
-            raise Refusal("second-sum", "the survivors are without this silo, which opens only sums that it is in")
+            # Whoever opens a sum is then in it, and joins no second over the payload: two opened
+            # sums differ by all of these. Opened by bystanders, a second sum could be over all
+            # members of the first but one.
+            raise Refusal(
+                "second-sum",
+                "the survivors are without this silo, which opens only sums that it is in",
+            )
         if not self._uploaded:
             raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
         if not {sender for sender, _ in blobs} <= set(survivors):
-            raise Refusal("both-shares", "shares are asked for of a silo that is not among the survivors")
+            raise Refusal(
+                "both-shares", "shares are asked for of a silo that is not among the survivors"
+            )
 
     def abandon(self) -> None:
         """The coordinator gave the sum up. Only while nothing was released."""
@@ -321,7 +436,9 @@ class SiloSum:
         self._close()
 
     def end_round(self, round: int | None = None) -> None:
-        """Move the pair secrets past the round (the last begun one, unless given): what is past cannot be opened."""
+        """Move the pair secrets past the round (the last begun one, unless given): what is past
+        cannot be opened.
+        """
         after = self._may(Call.END_ROUND)
         if round is not None:
             self._ratchet(round + 1)

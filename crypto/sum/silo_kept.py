@@ -1,11 +1,13 @@
 """A holder's answer to the request for its shares, ready before the request may come.
 
-A holder signs a survivor set only when its shares for that set are on its disk: once t have signed, t can release,
-whoever is killed in between and restarted. What is kept is what it would say and nothing that would let it say more;
-the certificate is checked when it is asked for, so that a set that did not gather t signatures is never opened.
+A holder signs a survivor set only when its shares for that set are on its disk: once t have signed,
+t can release, whoever is killed in between and restarted. What is kept is what it would say and
+nothing that would let it say more; the certificate is checked when it is asked for, so that a set
+that did not gather t signatures is never opened.
 
-The journal's note binds a payload (round and exchange) to one sum and one survivor set, and is on disk before anything
-is said. Whoever asks again, with a certificate of the same set, hears the same again.
+The journal's note binds a payload (round and exchange) to one sum and one survivor set, and is on
+disk before anything is said. Whoever asks again, with a certificate of the same set, hears the same
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def begun(payload: str) -> str:
 def check_certificate(
     request: UnmaskRequest, holders: Sequence[str], threshold: int, roster: Mapping[str, bytes]
 ) -> None:
-    """Whether so many different holders of the sum, survivors themselves, signed the request's survivors."""
+    """Whether so many different holders of the sum, survivors themselves, signed the request's
+    survivors.
+    """
     known, signers = frozenset(holders).intersection(request.survivors), set()
     signed = survivors_digest(request.survivors)
     for endorsement in request.endorsements:
@@ -43,7 +47,10 @@ def check_certificate(
         if verify(roster[name], endorsement.signature, Label.ENDORSE, *parts):
             signers.add(name)
     if len(signers) < threshold:
-        raise Refusal("split-view", f"{len(signers)} valid signatures on the survivor set, fewer than {threshold}")
+        raise Refusal(
+            "split-view",
+            f"{len(signers)} valid signatures on the survivor set, fewer than {threshold}",
+        )
 
 
 @dataclass(frozen=True)
@@ -63,14 +70,22 @@ class KeptAnswer:
     def answers(self, request: UnmaskRequest) -> bool:
         return (request.h, request.survivors) == (self.release.h, self.survivors)
 
-    def say(self, request: UnmaskRequest, roster: Mapping[str, bytes], journal: Journal) -> ShareRelease:
-        """The answer, noted. For whoever has forgotten the sum; refused where the payload was opened otherwise."""
+    def say(
+        self, request: UnmaskRequest, roster: Mapping[str, bytes], journal: Journal
+    ) -> ShareRelease:
+        """The answer, noted. For whoever has forgotten the sum; refused where the payload was
+        opened otherwise.
+        """
         check_certificate(request, self.holders, self.threshold, roster)
         if journal.get(begun(self.payload)) != self.release.h.hex():
-            raise Refusal("second-sum", "this silo has begun another sum over the same payload since")
+            raise Refusal(
+                "second-sum", "this silo has begun another sum over the same payload since"
+            )
         noted = journal.get(self.payload)
         if noted not in (None, self.note):
-            raise Refusal("second-sum", "shares were released for another sum over the same payload")
+            raise Refusal(
+                "second-sum", "shares were released for another sum over the same payload"
+            )
         if noted is None:
             journal.put(self.payload, self.note)
         return self.release
@@ -87,7 +102,16 @@ class KeptAnswer:
 
     @classmethod
     def from_record(cls, record: Any) -> KeptAnswer:
-        r = fields.only("kept answer", record, "round", "payload", "survivors", "holders", "threshold", "release")
+        r = fields.only(
+            "kept answer",
+            record,
+            "round",
+            "payload",
+            "survivors",
+            "holders",
+            "threshold",
+            "release",
+        )
         return cls(
             fields.whole("a round", r["round"]),
             fields.text("a payload", r["payload"], most=256),

@@ -45,7 +45,8 @@ class Limits:
     max_range: float = 8.0  #: the widest clip range, where the method declares none of its own
     lane_bits: frozenset[int] = frozenset({32, 21, 16})
     max_words: int = 1 << 28  #: 2 GiB
-    min_roster_share: float = 0.5  #: least share of the roster in a session: nobody's friends are left out
+    #: least share of the roster in a session: nobody's friends are left out
+    min_roster_share: float = 0.5
     min_alive_share: float = 0.0  #: least share of the session's members in a sum
     drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
     max_sessions: int = 1000  #: setups per run: each lets a coordinator draw the graph once more
@@ -58,16 +59,26 @@ class Limits:
         return max(3, self.min_survivors)
 
     def check_header(
-        self, header: SumHeader, expected: Sequence[int], caps: Sequence[float] | None, weight_cap: float = 1.0
+        self,
+        header: SumHeader,
+        expected: Sequence[int],
+        caps: Sequence[float] | None,
+        weight_cap: float = 1.0,
     ) -> None:
         """Refuse an encoding, range or weight cap that this silo does not agree to."""
         encoding = header.encoding
         if tuple(expected) != encoding.sizes:
-            raise Refusal("wrong-shape", "the sum is not over the tensor sizes that the method declares")
+            raise Refusal(
+                "wrong-shape", "the sum is not over the tensor sizes that the method declares"
+            )
         if encoding.words > self.max_words:
-            raise Refusal("oversize", f"a vector of {encoding.words} words, more than {self.max_words}")
+            raise Refusal(
+                "oversize", f"a vector of {encoding.words} words, more than {self.max_words}"
+            )
         if encoding.lane_bits not in self.lane_bits:
-            raise Refusal("range-widening", f"lanes of {encoding.lane_bits} bits are not allowed here")
+            raise Refusal(
+                "range-widening", f"lanes of {encoding.lane_bits} bits are not allowed here"
+            )
         if encoding.parties < len(header.alive):
             raise Refusal(
                 "range-widening",
@@ -78,7 +89,14 @@ class Limits:
             raise Refusal("wrong-shape", "there is not one clip cap per tensor")
         for index, (asked, allowed) in enumerate(zip(encoding.ranges, most)):
             if not 0 < asked <= allowed:
-                raise Refusal("range-widening", f"tensor {index} with range {asked:g}, above the cap of {allowed:g}")
-        # Above the one that was agreed, small silos vanish beside a large one; below it, sizes no longer count.
+                raise Refusal(
+                    "range-widening",
+                    f"tensor {index} with range {asked:g}, above the cap of {allowed:g}",
+                )
+        # Above the one that was agreed, small silos vanish beside a large one; below it, sizes no
+        # longer count.
         if header.weight_cap != weight_cap:
-            raise Refusal("weight-hog", f"a weight cap of {header.weight_cap:g}, where {weight_cap:g} was agreed")
+            raise Refusal(
+                "weight-hog",
+                f"a weight cap of {header.weight_cap:g}, where {weight_cap:g} was agreed",
+            )

@@ -1,7 +1,8 @@
-"""The silo's transition table: every call that is allowed in every state, and what any other is refused as.
+"""The silo's transition table: every call that is allowed in every state, and what any other is
+refused as.
 
-    NEW -offer-> OFFERED -keys-> KEYED -nonces-> READY
-    READY -begin-> OPEN -upload-> UPLOADED -endorse-> ENDORSED -release-> RELEASED -end round-> READY
+    NEW -offer-> OFFERED -keys-> KEYED -nonces-> READY READY -begin-> OPEN -upload-> UPLOADED
+    -endorse-> ENDORSED -release-> RELEASED -end round-> READY
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ ILLEGAL: Mapping[tuple[SiloState, Call], str] = {
     **{(state, Call.OFFER): "key-substitution" for state in _S},
     **{(state, Call.KEYS): "key-substitution" for state in _S},
     **{(state, Call.NONCES): "graph-steering" for state in _S},
-    **{(state, call): "undeclared-upload" for state in _SETUP for call in (Call.BEGIN, Call.END_ROUND, Call.ABANDON)},
+    **{
+        (state, call): "undeclared-upload"
+        for state in _SETUP
+        for call in (Call.BEGIN, Call.END_ROUND, Call.ABANDON)
+    },
     **{(state, Call.UPLOAD): "undeclared-upload" for state in (*_SETUP, _S.READY)},
     (_S.UPLOADED, Call.UPLOAD): "replay",
     (_S.ENDORSED, Call.UPLOAD): "late-share",

@@ -1,12 +1,15 @@
-"""The frame of the adversarial NER baselines: the pointer model beside discriminators that guess a sentence's domain.
+"""The frame of the adversarial NER baselines: the pointer model beside discriminators that guess a
+sentence's domain.
 
-Wang et al. 2023, appendix A: on the hidden states of every encoder layer stands a K-way discriminator, one linear layer
-(a K x d matrix), K the number of platforms. It learns to tell the domain; the prompts, through a reversed gradient
-(Ganin et al. 2016), learn to make that hard. Discriminators are trained and averaged with the prompts, so they travel.
+Wang et al. 2023, appendix A: on the hidden states of every encoder layer stands a K-way
+discriminator, one linear layer (a K x d matrix), K the number of platforms. It learns to tell the
+domain; the prompts, through a reversed gradient (Ganin et al. 2016), learn to make that hard.
+Discriminators are trained and averaged with the prompts, so they travel.
 
-The appendix does not say whether the baselines see pseudo-complete annotation. Hong's minimises the entropy on
-predicted tokens, so predictions are there, and without them no baseline could beat the ablation without distillation as
-all three do; they are used here, and `distill=off` takes them away.
+The appendix does not say whether the baselines see pseudo-complete annotation. Hong's minimises the
+entropy on predicted tokens, so predictions are there, and without them no baseline could beat the
+ablation without distillation as all three do; they are used here, and `distill=off` takes them
+away.
 """
 
 from __future__ import annotations
@@ -75,7 +78,9 @@ class Step:
 
 
 def domain_loss(step: Step) -> torch.Tensor:
-    """Cross-entropy of the true domain, mean over real pieces and encoder layers, gradient reversed."""
+    """Cross-entropy of the true domain, mean over real pieces and encoder layers, gradient
+    reversed.
+    """
     real = step.batch.inputs.real
     wanted = torch.full((int(real.sum()),), step.domain)
     each = [
@@ -139,7 +144,10 @@ def build_adversarial(
                 return sum(parts).mean() + extra(step)  # type: ignore[union-attr]
 
             notes |= train(silo, pair, heard.round, data, loss)
-        return Answer(masked={f"update/{k}": v for k, v in difference(pair, heard.common).items()}, notes=notes)
+        return Answer(
+            masked={f"update/{k}": v for k, v in difference(pair, heard.common).items()},
+            notes=notes,
+        )
 
     def fold(state: State, folded: Folded) -> State:
         if not folded.survivors:
@@ -148,7 +156,9 @@ def build_adversarial(
 
     exchange = Exchange(
         name="train",
-        disclosures=(update_disclosure("all of a silo's sentences, domain discriminators included,"),),
+        disclosures=(
+            update_disclosure("all of a silo's sentences, domain discriminators included,"),
+        ),
         broadcast=broadcast,
         answer=answer,
         fold=fold,

@@ -1,10 +1,13 @@
-"""What ONE, AVE, ATT and ATT_RA have in common: each silo forms bags of its own sentences and denoises within them.
+"""What ONE, AVE, ATT and ATT_RA have in common: each silo forms bags of its own sentences and
+denoises within them.
 
-Everything but the bag is as in Lazy MIL (the paper's section 4.3: only the denoising module is replaced): the same
-network, optimizer and schedule, and a mean in which every silo counts the same (its equation 5).
+Everything but the bag is as in Lazy MIL (the paper's section 4.3: only the denoising module is
+replaced): the same network, optimizer and schedule, and a mean in which every silo counts the same
+(its equation 5).
 
-With DP=record the record is the bag: a bag's loss is no sum over its sentences, so that it is a bag that is sampled,
-has its gradient clipped, and hides (PRIVACY.md says what follows for one sentence).
+With DP=record the record is the bag: a bag's loss is no sum over its sentences, so that it is a bag
+that is sampled, has its gradient clipped, and hides (PRIVACY.md says what follows for one
+sentence).
 """
 
 from __future__ import annotations
@@ -27,8 +30,12 @@ def answer(silo: SiloView, heard: Heard) -> Answer:
     if task.size(silo.data):
         bags = task.bags(silo.data)
         records = Records(len(bags), lambda chosen: task.bag_batch(silo.data, bags, chosen))
-        notes = train(silo, model, heard.round, loss=task.bag_loss, batches=task.bag_batches, records=records)
-    return Answer(masked={f"update/{k}": v for k, v in difference(model, heard.common).items()}, notes=notes)
+        notes = train(
+            silo, model, heard.round, loss=task.bag_loss, batches=task.bag_batches, records=records
+        )
+    return Answer(
+        masked={f"update/{k}": v for k, v in difference(model, heard.common).items()}, notes=notes
+    )
 
 
 def uniform_mean(state: State, folded: Folded) -> State:
@@ -38,7 +45,9 @@ def uniform_mean(state: State, folded: Folded) -> State:
 
 
 def build_bag_method(name: str, citation: str, task: Any) -> Method:
-    """The bag rule itself is the task's, since testing uses it too; `methods.tasks` reads it from `BAG_RULE`."""
+    """The bag rule itself is the task's, since testing uses it too; `methods.tasks` reads it from
+    `BAG_RULE`.
+    """
 
     def init(seed: int) -> State:
         return State(parameters(task.new_model(seed)))

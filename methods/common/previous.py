@@ -1,8 +1,10 @@
-"""A silo's own model of the last round it trained in, kept on its disk: what MOON and FedLCC contrast with.
+"""A silo's own model of the last round it trained in, kept on its disk: what MOON and FedLCC
+contrast with.
 
-A round can be asked for twice: a run that was cut short is resumed at its last finished round, and the silo may already
-have trained in the one after it. So the record holds the round it was written in, and what was the previous model then;
-asked again for that round, the silo answers as it did before.
+A round can be asked for twice: a run that was cut short is resumed at its last finished round, and
+the silo may already have trained in the one after it. So the record holds the round it was written
+in, and what was the previous model then; asked again for that round, the silo answers as it did
+before.
 """
 
 from __future__ import annotations

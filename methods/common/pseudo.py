@@ -1,7 +1,8 @@
-"""The pseudo-complete annotation: what a silo annotated, and what the global model finds of the types it did not.
+"""The pseudo-complete annotation: what a silo annotated, and what the global model finds of the
+types it did not.
 
-Wang et al. 2023, section 3.2, equations 4 and 5. Shared by fedner and by the adversarial baselines that it is
-compared with.
+Wang et al. 2023, section 3.2, equations 4 and 5. Shared by fedner and by the adversarial baselines
+that it is compared with.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ __all__ = ["pseudo_complete", "transferred"]
 
 
 def transferred(predicted: Sequence[Span], gold: Sequence[Span], known: np.ndarray) -> list[Span]:
-    """Of what the global model predicts: entities of types outside the tag set that overlap neither a gold span (the
-    annotator is right) nor a prediction kept before (the first the model wrote stays).
+    """Of what the global model predicts: entities of types outside the tag set that overlap neither
+    a gold span (the annotator is right) nor a prediction kept before (the first the model wrote
+    stays).
     """
     kept: list[Span] = []
     for start, end, kind in predicted:
@@ -32,11 +34,13 @@ def transferred(predicted: Sequence[Span], gold: Sequence[Span], known: np.ndarr
 
 
 def pseudo_complete(task: Any, model: nn.Module, data: Any) -> Any:
-    """`data` with the model's predictions for the types that are not annotated. Where all types are, nothing is
-    decoded.
+    """`data` with the model's predictions for the types that are not annotated. Where all types
+    are, nothing is decoded.
     """
     if not len(data.indices) or data.known[data.indices].all():
         return data
     predicted = task.predict(model, data)
-    pseudo = tuple(transferred(p, data.gold(i), data.known_types(i)) for i, p in enumerate(predicted))
+    pseudo = tuple(
+        transferred(p, data.gold(i), data.known_types(i)) for i, p in enumerate(predicted)
+    )
     return replace(data, pseudo=pseudo)

@@ -20,7 +20,9 @@ __all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "spec
 
 
 def parameters(model: nn.Module) -> dict[str, np.ndarray]:
-    """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay home."""
+    """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay
+    home.
+    """
     return {
         name: p.detach().numpy().copy()
         for name, p in model.named_parameters()
@@ -43,7 +45,9 @@ def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
     return {name: own[name].detach().numpy() - value for name, value in start.items()}
 
 
-def apply_update(start: Arrays, total: Arrays, divisor: float, prefix: str = "update/") -> dict[str, np.ndarray]:
+def apply_update(
+    start: Arrays, total: Arrays, divisor: float, prefix: str = "update/"
+) -> dict[str, np.ndarray]:
     """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum."""
     return {
         name: (value.astype(np.float64) + total[prefix + name] / divisor).astype(np.float32)
@@ -73,14 +77,16 @@ def train(
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures for its log.
+    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures
+    for its log.
 
     Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
 
-    `loss` replaces the task's; `drift` is added to it, and depends on parameters alone. With DP=record gradients are
-    clipped record by record: by `each`, the losses of all records of a batch, where that is given (or the task's own
-    loss is used) and the network allows it; else by `loss` of one record at a time. `records` says what a record is,
-    where it is not the task's training unit; `mean_gradient` is filled with the mean of the noisy gradients.
+    `loss` replaces the task's; `drift` is added to it, and depends on parameters alone. With
+    DP=record gradients are clipped record by record: by `each`, the losses of all records of a
+    batch, where that is given (or the task's own loss is used) and the network allows it; else by
+    `loss` of one record at a time. `records` says what a record is, where it is not the task's
+    training unit; `mean_gradient` is filled with the mean of the noisy gradients.
     """
     task, s = silo.task, silo.settings
     data = silo.data if data is None else data

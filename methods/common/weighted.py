@@ -1,7 +1,8 @@
-"""FedAvg's frame around another local objective: FedProx, MOON, FedRS and FedLC change what a silo minimises, no more.
+"""FedAvg's frame around another local objective: FedProx, MOON, FedRS and FedLC change what a silo
+minimises, no more.
 
-What travels is what FedAvg sends (p and p times the update, both masked, p = min(N_k, cap) / cap); what differs is the
-loss, and for MOON what the silo remembers.
+What travels is what FedAvg sends (p and p times the update, both masked, p = min(N_k, cap) / cap);
+what differs is the loss, and for MOON what the silo remembers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from methods.base import Answer, Arrays, ArraySpec, Broadcast, Exchange, Heard, Method, SiloView, State
+from methods.base import (
+    Answer,
+    Arrays,
+    ArraySpec,
+    Broadcast,
+    Exchange,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
 from methods.common.previous import remembered
 from methods.common.training import Loss, difference, load, parameters, specs, train
 from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
@@ -24,7 +35,9 @@ __all__ = ["Aim", "Loss", "Objective", "build_weighted", "shared_weight", "weigh
 
 @dataclass(frozen=True)
 class Aim:
-    """What a silo minimises this round (see `methods.common.training.train`), and what it keeps beside its model."""
+    """What a silo minimises this round (see `methods.common.training.train`), and what it keeps
+    beside its model.
+    """
 
     loss: Loss | None = None  #: None: the task's plain loss
     each: Loss | None = None  #: the same by record, for DP=record
@@ -54,7 +67,9 @@ def weighted_update(model: nn.Module, start: Arrays, p: float) -> dict[str, np.n
 def build_weighted(
     name: str, citation: str, task: Any, cap: int, objective: Objective, remember: bool = False
 ) -> Method:
-    """A method that trains on `objective` and averages by size. `remember`: the silo keeps its trained model."""
+    """A method that trains on `objective` and averages by size. `remember`: the silo keeps its
+    trained model.
+    """
     shapes = parameters(task.new_model(0))
 
     def init(seed: int) -> State:
@@ -70,7 +85,9 @@ def build_weighted(
         if task.size(silo.data):
             aim = objective(silo, heard)
             notes = train(silo, model, heard.round, loss=aim.loss, each=aim.each, drift=aim.drift)
-            memory = remembered(silo.memory, heard.round, parameters(model)) if remember else aim.memory
+            memory = (
+                remembered(silo.memory, heard.round, parameters(model)) if remember else aim.memory
+            )
         masked = weighted_update(model, heard.common, shared_weight(silo, cap))
         return Answer(masked=masked, memory=memory, notes=notes)
 

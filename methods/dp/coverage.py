@@ -1,11 +1,14 @@
-"""Which methods may run under differential privacy, what of theirs costs nothing then, and why the others refuse.
+"""Which methods may run under differential privacy, what of theirs costs nothing then, and why the
+others refuse.
 
-`DP=record` trains with DP-SGD (`methods.dp.dpsgd`): the trained model is private, and whatever is computed from it and
-from public things is free. A method is listed in `RECORD` with every disclosure it makes and the reason why it is free
-once training (and, where the method has one, its other noisy release) is charged; one that is not listed, or discloses
-something that is not, cannot run with a budget: the silo's ledger sees a non-private release. `REFUSED` says why.
+`DP=record` trains with DP-SGD (`methods.dp.dpsgd`): the trained model is private, and whatever is
+computed from it and from public things is free. A method is listed in `RECORD` with every
+disclosure it makes and the reason why it is free once training (and, where the method has one, its
+other noisy release) is charged; one that is not listed, or discloses something that is not, cannot
+run with a budget: the silo's ledger sees a non-private release. `REFUSED` says why.
 
-`DP=silo` puts noise into the secure sum (`silo.noise`), so it is for methods that send nothing but masked sums.
+`DP=silo` puts noise into the secure sum (`silo.noise`), so it is for methods that send nothing but
+masked sums.
 """
 
 from __future__ import annotations
@@ -20,7 +23,16 @@ if TYPE_CHECKING:
     from methods.base import Method
     from methods.tasks.base import Task
 
-__all__ = ["BAG_METHODS", "RECORD", "REFUSED", "check", "check_reference", "records_in", "unit_of", "why_free"]
+__all__ = [
+    "BAG_METHODS",
+    "RECORD",
+    "REFUSED",
+    "check",
+    "check_reference",
+    "records_in",
+    "unit_of",
+    "why_free",
+]
 
 _TRAINED = "computed from the model that DP-SGD trained, which is charged as training"
 _COUNT = "the number of records, which this guarantee does not protect"
@@ -42,7 +54,10 @@ RECORD: Mapping[str, Mapping[str, str]] = {
     "feded": {"predictions": _TRAINED},
     "fedcmc": {**_WEIGHTED, "similarities": _TRAINED, "rows": _TRAINED},
     "fedprox": _WEIGHTED,
-    "scaffold": {"update": _TRAINED, "variate": "the mean of DP-SGD's noisy gradients, which are charged as training"},
+    "scaffold": {
+        "update": _TRAINED,
+        "variate": "the mean of DP-SGD's noisy gradients, which are charged as training",
+    },
     "fedatt": {"norms": _TRAINED, "update": _TRAINED},
     "moon": _WEIGHTED,
     "fedrs": _WEIGHTED,
@@ -69,7 +84,9 @@ REFUSED: Mapping[str, str] = {
 
 
 def why_free(method: str, disclosure: str, dp: str) -> str:
-    """Why a disclosure costs nothing beside what was charged for training or for the sum; empty: it does cost."""
+    """Why a disclosure costs nothing beside what was charged for training or for the sum; empty: it
+    does cost.
+    """
     if dp == "record":
         return RECORD.get(method, {}).get(disclosure, "")
     if dp == "silo":
@@ -125,4 +142,6 @@ def _check_record(method: Method, task: Task) -> None:
             f'The method "{method.name}" does not run with DP=record: nobody has shown that its {open_[0]} are covered.'
         )
     if not task.record_unit:
-        raise UserError(f"The {task.name} task does not run with DP=record: nobody has said what its records are.")
+        raise UserError(
+            f"The {task.name} task does not run with DP=record: nobody has said what its records are."
+        )

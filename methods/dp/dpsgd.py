@@ -1,13 +1,14 @@
 """DP-SGD: every record's gradient is clipped, their sum is noised, and only then is a step taken.
 
-Abadi et al. 2016, "Deep Learning with Differential Privacy", CCS. A step takes each record with probability q,
-independently (Poisson sampling; a step may be empty, and is taken all the same), clips each record's gradient to norm
-C, adds Gaussian noise of standard deviation z C to the sum, and divides by the expected number of records q N.
-Clipped sums come from `methods.dp.clipping`, at most `physical` records at a time. Weight decay, Adam's moments and terms
-of the loss that depend on parameters alone (`drift`) are computed from the noisy gradient and the model, and cost
-nothing.
+Abadi et al. 2016, "Deep Learning with Differential Privacy", CCS. A step takes each record with
+probability q, independently (Poisson sampling; a step may be empty, and is taken all the same),
+clips each record's gradient to norm C, adds Gaussian noise of standard deviation z C to the sum,
+and divides by the expected number of records q N. Clipped sums come from `methods.dp.clipping`, at
+most `physical` records at a time. Weight decay, Adam's moments and terms of the loss that depend on
+parameters alone (`drift`) are computed from the noisy gradient and the model, and cost nothing.
 
-The event is charged before the first step, so a silo killed in the middle has paid for what it may have done.
+The event is charged before the first step, so a silo killed in the middle has paid for what it may
+have done.
 """
 
 from __future__ import annotations
@@ -37,26 +38,32 @@ Loss = Callable[[nn.Module, Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class Records:
-    """What is sampled, clipped and protected, where it is not the task's own training unit: bags of sentences."""
+    """What is sampled, clipped and protected, where it is not the task's own training unit: bags of
+    sentences.
+    """
 
     count: int
     batch: Callable[[np.ndarray], Any]  #: positions -> what `loss` takes
-    #: The number that sampling rate and divisor are made of, where `count` itself would tell something; None: `count`.
+    #: The number that sampling rate and divisor are made of, where `count` itself would tell
+    #: something; None: `count`.
     nominal: int | None = None
-    #: positions, most at once -> the same in parts that are computed at once; None: one part after another
+    #: positions, most at once -> the same in parts that are computed at once; None: one part after
+    #: another
     chunks: Callable[[np.ndarray, int], Iterable[np.ndarray]] | None = None
 
 
 def rate_of(records: int, batch: int) -> float:
-    """q: the share of the records in an expected batch, three digits, upwards; silos of nearly a size share a plan."""
+    """q: the share of the records in an expected batch, three digits, upwards; silos of nearly a
+    size share a plan.
+    """
     exact = min(1.0, batch / records)
     digits = 2 - math.floor(math.log10(exact))
     return min(1.0, math.ceil(exact * 10**digits - 1e-9) / 10**digits)
 
 
 def plan(settings: Settings, records: int) -> DpSgd:
-    """One round's training as an event: the noise is the user's, or solved so that all planned rounds meet epsilon,
-    together with whatever else the method releases.
+    """One round's training as an event: the noise is the user's, or solved so that all planned
+    rounds meet epsilon, together with whatever else the method releases.
 
     Solved as if the ledger were empty: what an earlier run spent makes the silo stop earlier.
     """
@@ -64,17 +71,22 @@ def plan(settings: Settings, records: int) -> DpSgd:
     steps = settings.epochs * math.ceil(1 / rate)
     noise = settings.noise
     if not noise:
-        # Lazy MIL's two phases have two rates: each plan is as if all rounds had its own, so a little is left over.
+        # Lazy MIL's two phases have two rates: each plan is as if all rounds had its own, so a
+        # little is left over.
         epsilon = settings.epsilon * (0.98 if settings.method == "lazymil" else 1.0)
-        noise = solve_dpsgd(epsilon, settings.delta, rate, steps * planned_rounds(settings), beside(settings))
+        noise = solve_dpsgd(
+            epsilon, settings.delta, rate, steps * planned_rounds(settings), beside(settings)
+        )
     return DpSgd(noise, rate, steps)
 
 
 def padding_rows(model: nn.Module) -> dict[Any, int]:
-    """Rows of embeddings that stand for padding and are never trained: a vector that moved would tell a padded sentence
-    from one that is not.
+    """Rows of embeddings that stand for padding and are never trained: a vector that moved would
+    tell a padded sentence from one that is not.
     """
-    tables = (m for m in model.modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None)
+    tables = (
+        m for m in model.modules() if isinstance(m, nn.Embedding) and m.padding_idx is not None
+    )
     return {m.weight: int(m.padding_idx) for m in tables if m.padding_idx is not None}
 
 
@@ -90,11 +102,12 @@ def train_private(
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own log.
+    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own
+    log.
 
-    `each` gives the losses of all records of a batch, for networks in which the first axis is the record; without it,
-    `one` gives the loss of a batch of one record, and gradients are had one by one. `mean_gradient` is filled with the
-    mean over the steps of the noisy gradient.
+    `each` gives the losses of all records of a batch, for networks in which the first axis is the
+    record; without it, `one` gives the loss of a batch of one record, and gradients are had one by
+    one. `mean_gradient` is filled with the mean over the steps of the noisy gradient.
     """
     task, s = silo.task, silo.settings
     records = records or Records(
@@ -106,15 +119,16 @@ def train_private(
     event = plan(s, nominal)
     silo.spend("training", event)
     stream = SecretStream(silo.noise_key(round, "dp-sgd"))
-    # Of its own key, not of the run's seed: masks that others can compute would tie records to each other, because who
-    # is in a batch decides which mask each gets.
+    # Of its own key, not of the run's seed: masks that others can compute would tie records to each
+    # other, because who is in a batch decides which mask each gets.
     torch.manual_seed(int.from_bytes(silo.noise_key(round, "dropout")[:8], "little"))
     optimizer = task.optimizer(model, lr)
     model.train()
     names = [k for k, p in model.named_parameters() if p.requires_grad]
     own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
     with torch.no_grad():
-        for table, row in padding.items():  # were it not zero, a sentence would feel how long others of its batch are
+        # were it not zero, a sentence would feel how long others of its batch are
+        for table, row in padding.items():
             table[row] = 0.0
     sums = [torch.zeros_like(p) for p in own] if mean_gradient is not None else []
     keeper = Bookkeeper(model) if each is not None else None
@@ -123,7 +137,9 @@ def train_private(
         for _ in range(event.steps):
             chosen = np.flatnonzero(stream.uniform(records.count) < event.rate)
             total = _clipped(model, records, chosen, s, own, each, one, keeper)
-            noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(event.noise * s.clip * scale)
+            noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(
+                event.noise * s.clip * scale
+            )
             for p, summed, part in zip(own, total, noise.split([p.numel() for p in own])):
                 p.grad = part.view_as(p).add_(summed, alpha=scale)
                 if p in padding:
@@ -140,7 +156,12 @@ def train_private(
             p.grad = None
     if mean_gradient is not None:
         mean_gradient.update({k: (g / max(event.steps, 1)).numpy() for k, g in zip(names, sums)})
-    return {"steps": float(event.steps), "examples": float(records.count), "noise": event.noise, "rate": event.rate}
+    return {
+        "steps": float(event.steps),
+        "examples": float(records.count),
+        "noise": event.noise,
+        "rate": event.rate,
+    }
 
 
 def _clipped(
@@ -159,8 +180,12 @@ def _clipped(
         return one_by_one(own, single, partial(one, model), settings.clip)
     assert each is not None
     total = [torch.zeros_like(p) for p in own] if len(chosen) == 0 else []
-    consecutive = (chosen[at : at + settings.physical] for at in range(0, len(chosen), settings.physical))
-    for some in consecutive if records.chunks is None else records.chunks(chosen, settings.physical):
+    consecutive = (
+        chosen[at : at + settings.physical] for at in range(0, len(chosen), settings.physical)
+    )
+    for some in (
+        consecutive if records.chunks is None else records.chunks(chosen, settings.physical)
+    ):
         batch = records.batch(some)
         part = keeper.clipped_sum(partial(each, model, batch), settings.clip, len(some))
         if total:
@@ -170,7 +195,9 @@ def _clipped(
     return total
 
 
-def _add_drift(own: list[nn.Parameter], drift: Callable[[nn.Module], torch.Tensor], model: nn.Module) -> None:
+def _add_drift(
+    own: list[nn.Parameter], drift: Callable[[nn.Module], torch.Tensor], model: nn.Module
+) -> None:
     """The gradient of a term that no record is in."""
     kept = [(p, p.requires_grad) for p in own]
     for p in own:

@@ -1,4 +1,5 @@
-"""What some methods release under DP=record beside what they train: clipped, noised, and with a budget of its own.
+"""What some methods release under DP=record beside what they train: clipped, noised, and with a
+budget of its own.
 
 | method | released | how often | what one record can change |
 |---|---|---|---|
@@ -6,9 +7,10 @@
 | fedner | the mean gradient of the target loss | every round but the first | the sum, by CLIP |
 | lazymil | the best value in each of M buckets | `scorings` times | one value, by 1 |
 
-Each gets noise so that all of its releases together would cost a share of epsilon by themselves; the noise of training
-is then solved so that everything together meets epsilon (`methods.dp.dpsgd.plan`). With NOISE given, it is the noise of
-these releases too. PRIVACY.md derives the last column.
+Each gets noise so that all of its releases together would cost a share of epsilon by themselves;
+the noise of training is then solved so that everything together meets epsilon
+(`methods.dp.dpsgd.plan`). With NOISE given, it is the noise of these releases too. PRIVACY.md
+derives the last column.
 """
 
 from __future__ import annotations
@@ -25,17 +27,30 @@ from privacy.accountant import Key, merged, solve_gaussian
 from privacy.events import Gaussian
 from privacy.noise import SecretStream
 
-__all__ = ["beside", "noised", "noisy_counts", "planned_releases", "planned_rounds", "release_noise"]
+__all__ = [
+    "beside",
+    "noised",
+    "noisy_counts",
+    "planned_releases",
+    "planned_rounds",
+    "release_noise",
+]
 
 
 def planned_rounds(settings: Settings) -> int:
-    """How often a silo must expect to be asked: every round, or its share of them and two deviations more."""
+    """How often a silo must expect to be asked: every round, or its share of them and two
+    deviations more.
+    """
     c, t = settings.fraction, settings.rounds
     return t if c >= 1 else min(t, math.ceil(c * t + 2 * math.sqrt(t * c * (1 - c))))
 
 
 def _targets(settings: Settings) -> int:
-    return max(planned_rounds(settings) - 1, 0) if settings.options.get("ablation", "none") == "none" else 0
+    return (
+        max(planned_rounds(settings) - 1, 0)
+        if settings.options.get("ablation", "none") == "none"
+        else 0
+    )
 
 
 def _scorings(settings: Settings) -> int:
@@ -71,7 +86,9 @@ def beside(settings: Settings) -> Key:
     return () if settings.noise else merged(planned_releases(settings))
 
 
-def noised(silo: SiloView, round: int, what: str, values: np.ndarray, sensitivity: float) -> np.ndarray:
+def noised(
+    silo: SiloView, round: int, what: str, values: np.ndarray, sensitivity: float
+) -> np.ndarray:
     """`values` with the method's noise on every number: charged first, float32."""
     event = Gaussian(release_noise(silo.settings))
     silo.spend(what, event)
@@ -80,10 +97,14 @@ def noised(silo: SiloView, round: int, what: str, values: np.ndarray, sensitivit
 
 
 def noisy_counts(silo: SiloView, round: int, counts: np.ndarray) -> np.ndarray:
-    """The silo's class counts as its loss may know them: noised once, and kept by the silo from then on."""
+    """The silo's class counts as its loss may know them: noised once, and kept by the silo from
+    then on.
+    """
     if "counts" in silo.memory:
         kept = np.asarray(silo.memory["counts"])
         if kept.shape != counts.shape:
-            raise UserError("The silo's memory holds counts of other classes; move its memory.safetensors away.")
+            raise UserError(
+                "The silo's memory holds counts of other classes; move its memory.safetensors away."
+            )
         return kept
     return noised(silo, round, "class counts", counts.astype(np.float64), 1.0)

@@ -1,4 +1,6 @@
-"""From settings to a task: which corpus, which network. Methods and runners meet tasks only through here."""
+"""From settings to a task: which corpus, which network. Methods and runners meet tasks only through
+here.
+"""
 
 from __future__ import annotations
 
@@ -61,16 +63,22 @@ def _is_document(corpus: str, possible: tuple[str, ...]) -> bool:
 
     if corpus.partition(":")[0] in documents.FORMATS and not Path(corpus).exists():
         return True
-    return Path(corpus).is_dir() and (possible == ("document",) or documents.recognise(Path(corpus)) != "")
+    return Path(corpus).is_dir() and (
+        possible == ("document",) or documents.recognise(Path(corpus)) != ""
+    )
 
 
 def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
-    """Whether a folder, or `format:folder`, is a sentence-relation corpus. PGR is one only where it is called so, or
-    where the method is for sentences alone: as bags of sentences it belongs to distant supervision.
+    """Whether a folder, or `format:folder`, is a sentence-relation corpus. PGR is one only where it
+    is called so, or where the method is for sentences alone: as bags of sentences it belongs to
+    distant supervision.
     """
     from corpora.sentence import read as sentences
 
-    if corpus.partition(":")[0].partition(",")[0] in sentences.FORMATS and not Path(corpus).exists():
+    if (
+        corpus.partition(":")[0].partition(",")[0] in sentences.FORMATS
+        and not Path(corpus).exists()
+    ):
         return True
     if not Path(corpus).is_dir() or possible[0] == "sentence":
         return possible[0] == "sentence" and Path(corpus).is_dir()

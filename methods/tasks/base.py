@@ -1,7 +1,8 @@
 """What a method needs to know of a task: a network, its examples, its loss, its metric.
 
-A task is one of distant supervision, sentence relations, document relations or NER. It joins a corpus from
-`corpora` to a network from `models`; methods are written against this class and so run on any task that fits.
+A task is one of distant supervision, sentence relations, document relations or NER. It joins a
+corpus from `corpora` to a network from `models`; methods are written against this class and so run
+on any task that fits.
 """
 
 from __future__ import annotations
@@ -29,20 +30,24 @@ class Evaluation:
 
 
 class Task(ABC):
-    """One corpus and the network trained on it. Holds the held-out splits; training data are handed in."""
+    """One corpus and the network trained on it. Holds the held-out splits; training data are handed
+    in.
+    """
 
     name: ClassVar[str]
     metric: ClassVar[str]
     corpus_name: str  #: as the user named it
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
-    corpus_note: str  #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
+    #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
+    corpus_note: str
     labels: tuple[str, ...]
     #: The network in words, with the encoder it starts from: for the report.
     network_words: str = ""
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
-    #: Whether the first axis of every layer of the network is the record, in the parts that `record_chunks` makes of a
-    #: batch, so that their gradients are clipped in one pass (`methods.dp.clipping`); otherwise one by one.
+    #: Whether the first axis of every layer of the network is the record, in the parts that
+    #: `record_chunks` makes of a batch, so that their gradients are clipped in one pass
+    #: (`methods.dp.clipping`); otherwise one by one.
     record_rows: bool = False
 
     @abstractmethod
@@ -51,25 +56,37 @@ class Task(ABC):
 
     @abstractmethod
     def train_size(self) -> int:
-        """How many training units (sentences, documents) a partition divides. 0 on a coordinator without data."""
+        """How many training units (sentences, documents) a partition divides. 0 on a coordinator
+        without data.
+        """
 
     @abstractmethod
     def partition_keys(self) -> Mapping[str, np.ndarray]:
-        """Per training unit, what partitions cut by: "label" always, "pair" or "entropy" where the task has them."""
+        """Per training unit, what partitions cut by: "label" always, "pair" or "entropy" where the
+        task has them.
+        """
 
     def agreement(self) -> Mapping[str, str]:
-        """What coordinator and silos must have alike, by name: hashes of public content (a checkpoint, the public set).
+        """What coordinator and silos must have alike, by name: hashes of public content (a
+        checkpoint, the public set).
 
-        Compared when a silo enrols, which is refused by that name. Nothing of a silo's own data may be in it.
+        Compared when a silo enrols, which is refused by that name. Nothing of a silo's own data may
+        be in it.
         """
         return {}
 
     def label_counts(self, indices: np.ndarray) -> np.ndarray:
-        """How often each label occurs in these units: for the picture of a simulation's partition, and nothing else."""
-        return np.bincount(np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels))
+        """How often each label occurs in these units: for the picture of a simulation's partition,
+        and nothing else.
+        """
+        return np.bincount(
+            np.asarray(self.partition_keys()["label"])[indices], minlength=len(self.labels)
+        )
 
     def unit_measure(self) -> tuple[str, np.ndarray] | None:
-        """A name and a number per training unit whose histogram a simulation's report shows by silo; None: nothing."""
+        """A name and a number per training unit whose histogram a simulation's report shows by
+        silo; None: nothing.
+        """
         return None
 
     def held_out(self, split: Split) -> Mapping[str, int]:
@@ -81,7 +98,9 @@ class Task(ABC):
         return 10
 
     def divided(self, indices: Sequence[np.ndarray]) -> None:
-        """The partition, once it is cut, for tasks in which it matters who holds a training unit."""
+        """The partition, once it is cut, for tasks in which it matters who holds a training
+        unit.
+        """
         return
 
     @abstractmethod
@@ -101,12 +120,14 @@ class Task(ABC):
         """The task's plain loss, mean over the batch."""
 
     def record_losses(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        """The same loss for each record of the batch by itself, (records,): what DP-SGD clips one by one."""
+        """The same loss for each record of the batch by itself, (records,): what DP-SGD clips one
+        by one.
+        """
         raise NotImplementedError(f"{self.name} has no losses by record")
 
     def record_chunks(self, data: Any, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
-        """The records of a DP-SGD step in parts of at most `most` that are computed at once: order does not matter to
-        their sum.
+        """The records of a DP-SGD step in parts of at most `most` that are computed at once: order
+        does not matter to their sum.
         """
         for at in range(0, len(chosen), most):
             yield chosen[at : at + most]

@@ -1,4 +1,6 @@
-"""Batches of texts that are alike in length, so that little is padded, in an order that the seed decides."""
+"""Batches of texts that are alike in length, so that little is padded, in an order that the seed
+decides.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ __all__ = ["batches_by_length", "chunks_by_length"]
 _SORT_WITHIN = 16  #: batches are made alike in length within groups of this many
 
 
-def batches_by_length(lengths: np.ndarray, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """One epoch as positions: shuffled, then sorted by length within groups of batches, then shuffled again. The last
-    batch is kept however small.
+def batches_by_length(
+    lengths: np.ndarray, size: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """One epoch as positions: shuffled, then sorted by length within groups of batches, then
+    shuffled again. The last batch is kept however small.
     """
     order = rng.permutation(len(lengths))
     group = size * _SORT_WITHIN

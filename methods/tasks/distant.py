@@ -1,14 +1,15 @@
-"""Distant supervision: sentences labelled by a public knowledge base, bags of them judged by entity pair.
+"""Distant supervision: sentences labelled by a public knowledge base, bags of them judged by entity
+pair.
 
-A training unit is a row (sentence, head, tail, relation). Training bags are rows of one silo with the same
-(head, tail, relation), NA included; a test bag is all rows with the same (head, tail). See methods.md,
-section 5.
+A training unit is a row (sentence, head, tail, relation). Training bags are rows of one silo with
+the same (head, tail, relation), NA included; a test bag is all rows with the same (head, tail). See
+methods.md, section 5.
 
-**The vocabulary discloses nothing.** A word list collected from the silos' sentences would tell everybody
-which words some silo has. So the model's vocabulary is one of three public things: the lexicon of a built-in
-corpus; the words of the word-vector file that was given; or, for a real corpus without vectors, `hash_words`
-slots into which every silo hashes its words alike (two words may then share a vector, which costs a little
-accuracy).
+**The vocabulary discloses nothing.** A word list collected from the silos' sentences would tell
+everybody which words some silo has. So the model's vocabulary is one of three public things: the
+lexicon of a built-in corpus; the words of the word-vector file that was given; or, for a real
+corpus without vectors, `hash_words` slots into which every silo hashes its words alike (two words
+may then share a vector, which costs a little accuracy).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ __all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 _SCORE_BAGS = 128  #: bags pooled at once
-_GATHER = 32  #: training batches whose words are looked up together, which costs little more than for one
+#: training batches whose words are looked up together, which costs little more than for one
+_GATHER = 32
 _SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
 
 
@@ -84,7 +86,9 @@ class BagBatch:
 
 @dataclass(frozen=True)
 class Bags:
-    """Rows grouped. Bag b holds `rows[starts[b]:starts[b + 1]]`, positions in the data's own list, ascending."""
+    """Rows grouped. Bag b holds `rows[starts[b]:starts[b + 1]]`, positions in the data's own list,
+    ascending.
+    """
 
     rows: np.ndarray
     starts: np.ndarray
@@ -132,9 +136,15 @@ class DistantTask(Task):
             self._known = {}
             self._vocabulary_size = knobs.hash_words + 2
             self.vocabulary_kind = "hashed"
-        start = "starting from given word vectors" if vectors is not None else "starting from random numbers"
+        start = (
+            "starting from given word vectors"
+            if vectors is not None
+            else "starting from random numbers"
+        )
         start += ", with word vectors that stay as they are" if knobs.tune == LIGHT else ""
-        self.network_words = f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
+        self.network_words = (
+            f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
+        )
 
     # The vocabulary
 
@@ -176,7 +186,9 @@ class DistantTask(Task):
         return frozen(self.new_model(0))
 
     def agreement(self) -> Mapping[str, str]:
-        """Relations by name and order, and the vocabulary by its words, or by how many slots words are hashed into."""
+        """Relations by name and order, and the vocabulary by its words, or by how many slots words
+        are hashed into.
+        """
         words = json.dumps([self.vocabulary_kind, self._vocabulary_size, list(self._known)])
         relations = json.dumps(list(self.labels))
         content = {"classes": relations, "vocabulary": words}
@@ -205,7 +217,9 @@ class DistantTask(Task):
         return len(data.indices)
 
     def batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-        """Shuffled, then sorted by length within groups of batches so that little is padded, then shuffled again."""
+        """Shuffled, then sorted by length within groups of batches so that little is padded, then
+        shuffled again.
+        """
         order = rng.permutation(len(data.indices))
         lengths = data.sentences.lengths[data.indices]
         group = size * _SORT_WITHIN
@@ -228,7 +242,9 @@ class DistantTask(Task):
         return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
-        """Rank every (pair, relation) of the split; equal scores keep the order (head, tail, relation)."""
+        """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,
+        relation).
+        """
         assert isinstance(model, PCNN)
         sentences = self.corpus.split(split)
         data = Rows(sentences, np.arange(len(sentences)))
@@ -272,13 +288,19 @@ class DistantTask(Task):
     # What the methods of this task use
 
     def batch(self, data: Rows, chosen: np.ndarray) -> Batch:
-        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of them."""
+        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of
+        them.
+        """
         s, rows = data.sentences, data.indices[chosen]
         lengths = np.minimum(s.lengths[rows], MAX_LENGTH)
         span = np.arange(int(lengths.max(initial=1)))
         real = span < lengths[:, None]
         where = np.where(real, s.offsets[rows][:, None] + span, 0)
-        words = np.where(real, self._lookup[s.tokens[where]], PAD) if len(s.tokens) else np.zeros_like(where)
+        words = (
+            np.where(real, self._lookup[s.tokens[where]], PAD)
+            if len(s.tokens)
+            else np.zeros_like(where)
+        )
         return Batch(
             torch.from_numpy(words),
             torch.from_numpy(lengths.astype(np.int64)),
@@ -302,7 +324,9 @@ class DistantTask(Task):
             )
 
     def bags(self, data: Rows, by_label: bool = True) -> Bags:
-        """Bags by (head, tail, relation) for training, or by (head, tail) for testing, in that order."""
+        """Bags by (head, tail, relation) for training, or by (head, tail) for testing, in that
+        order.
+        """
         s, i = data.sentences, data.indices
         keys = [s.head[i], s.tail[i]] + ([s.relation[i]] if by_label else [])
         order = np.lexsort(keys[::-1])  # stable: rows of a bag stay ascending
@@ -314,14 +338,20 @@ class DistantTask(Task):
         return Bags(order, np.append(np.flatnonzero(changed), len(i)))
 
     def triples(self, data: Rows, rows: np.ndarray) -> list[bytes]:
-        """The public names of each row's head, relation and tail: what every silo calls the same bag."""
+        """The public names of each row's head, relation and tail: what every silo calls the same
+        bag.
+        """
         s, i = data.sentences, data.indices[rows]
         names = self.corpus.entities
         columns = (s.head[i].tolist(), s.relation[i].tolist(), s.tail[i].tolist())
-        return [f"{names[h]}\x1f{self.labels[r]}\x1f{names[t]}".encode() for h, r, t in zip(*columns)]
+        return [
+            f"{names[h]}\x1f{self.labels[r]}\x1f{names[t]}".encode() for h, r, t in zip(*columns)
+        ]
 
     def probabilities(self, model: nn.Module, data: Rows) -> np.ndarray:
-        """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations) float32."""
+        """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations)
+        float32.
+        """
         out = np.empty((len(data.indices), len(self.labels)), dtype=np.float32)
         self._sweep(data, model, lambda batch: F.softmax(model(*batch.inputs), dim=-1), out)
         return out
@@ -343,8 +373,9 @@ class DistantTask(Task):
         return out
 
     def bag_scores(self, model: PCNN, data: Rows, bags: Bags) -> np.ndarray:
-        """Score of every relation for every bag by the method's rule (for ONE and Lazy MIL: per relation, the
-        best sentence's probability)."""
+        """Score of every relation for every bag by the method's rule (for ONE and Lazy MIL: per
+        relation, the best sentence's probability).
+        """
         out = np.zeros((len(bags), len(self.labels)), dtype=np.float32)
         if len(bags) == 0:
             return out
@@ -358,7 +389,9 @@ class DistantTask(Task):
             bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
             with torch.inference_mode():
                 part = torch.from_numpy(vectors[first:last])
-                out[b : b + len(sizes)] = bag_scores(self.bag_rule, model.out, part, bag, len(sizes)).numpy()
+                out[b : b + len(sizes)] = bag_scores(
+                    self.bag_rule, model.out, part, bag, len(sizes)
+                ).numpy()
         return out
 
     def bag_batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[BagBatch]:
@@ -374,16 +407,22 @@ class DistantTask(Task):
         sentences = self.batch(data, rows)
         bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
         first = data.indices[bags.first[chosen]]
-        return BagBatch(sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64)))
+        return BagBatch(
+            sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64))
+        )
 
     def bag_loss(self, model: PCNN, batch: BagBatch) -> torch.Tensor:
         """Cross-entropy of the bags' labels under the method's rule, mean over bags."""
         vectors = model.encode(*batch.sentences.inputs)
-        logits = bag_logits(self.bag_rule, model.out, model.dropout, vectors, batch.bag, batch.labels)
+        logits = bag_logits(
+            self.bag_rule, model.out, model.dropout, vectors, batch.bag, batch.labels
+        )
         return F.cross_entropy(logits, batch.labels)
 
     def _sweep(self, data: Rows, model: nn.Module, compute: Any, out: np.ndarray) -> None:
-        """Fill `out` batch by batch, rows sorted by length; the model's mode is put back afterwards."""
+        """Fill `out` batch by batch, rows sorted by length; the model's mode is put back
+        afterwards.
+        """
         order = np.argsort(data.sentences.lengths[data.indices], kind="stable")
         was = model.training
         model.eval()

@@ -1,7 +1,9 @@
-"""Document relations: entities with several mentions in a document, and relations between pairs of them.
+"""Document relations: entities with several mentions in a document, and relations between pairs of
+them.
 
-A training unit is a document. Documents are tokenised once, when the task is made, into packed arrays that forked silos
-share; the tokenizer comes with the checkpoint, so the vocabulary discloses nothing about any silo's text.
+A training unit is a document. Documents are tokenised once, when the task is made, into packed
+arrays that forked silos share; the tokenizer comes with the checkpoint, so the vocabulary discloses
+nothing about any silo's text.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from models.tuning import FULL, LIGHT, frozen, rows_are_records
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
 
-_SCORE_BATCH = 4  #: documents read at once, without gradients: the attention of more does not stay in the cache
+#: documents read at once, without gradients: the attention of more does not stay in the cache
+_SCORE_BATCH = 4
 _CLIP_BATCH = 8  #: the same with DP-SGD's gradients
-_CLIP_PAIRS = 256  #: places for pairs in such a batch: as many for each document as the one that has most
+#: places for pairs in such a batch: as many for each document as the one that has most
+_CLIP_PAIRS = 256
 _MEASURED = 2_000  #: documents whose entropy a report shows though nothing was cut by it
 _MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
 
@@ -44,17 +48,23 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
-    block: int = 0  #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where few parameters are trained
+    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where few parameters are
+    #: trained
+    block: int = 0
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
-    max_length: int = 1024  #: pieces of a document, markers included; two windows hold at most 2 window - 2
-    tune: str = FULL  #: or light: biases, layer norms and the classifier; what DP=record does by itself
+    #: pieces of a document, markers included; two windows hold at most 2 window - 2
+    max_length: int = 1024
+    #: or light: biases, layer norms and the classifier; what DP=record does by itself
+    tune: str = FULL
     weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
 @dataclass(frozen=True)
 class Ready:
-    """One split, ready to be read. Labels and crossings are by candidate pair, in the order of `pieces.pairs`."""
+    """One split, ready to be read. Labels and crossings are by candidate pair, in the order of
+    `pieces.pairs`.
+    """
 
     pieces: Pieces
     labels: np.ndarray  #: (pairs, relations) bool
@@ -74,7 +84,9 @@ class Data:
 
 
 class _Keys(Mapping[str, np.ndarray]):
-    """What partitions cut by, computed when it is asked for: the graphs of a large corpus take a while."""
+    """What partitions cut by, computed when it is asked for: the graphs of a large corpus take a
+    while.
+    """
 
     def __init__(self, made: Mapping[str, Callable[[], np.ndarray]]) -> None:
         self._made = made
@@ -102,7 +114,9 @@ class DocumentTask(Task):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
-        lightly = ", of which only biases, layer norms and the classifier are trained" * (knobs.tune == LIGHT)
+        lightly = ", of which only biases, layer norms and the classifier are trained" * (
+            knobs.tune == LIGHT
+        )
         self.network_words = f"a document encoder, starting from {checkpoint.words}{lightly}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
@@ -116,19 +130,27 @@ class DocumentTask(Task):
     def _check(self) -> None:
         knobs, config = self.knobs, self.checkpoint.backbone.config
         if self.head not in heads.HEADS:
-            raise UserError(f'Option "head" must be one of {", ".join(heads.HEADS)}, not "{self.head}".')
+            raise UserError(
+                f'Option "head" must be one of {", ".join(heads.HEADS)}, not "{self.head}".'
+            )
         if self.head == "softmax2" and len(self.relations) > 1:
-            raise UserError(f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.')
+            raise UserError(
+                f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
+            )
         positions = int(getattr(config, "max_position_embeddings", 512))
         self.window = knobs.window or min(positions, 512)
         if not 16 <= self.window <= positions:
-            raise UserError(f'Option "window" must be between 16 and {positions}, not {knobs.window}.')
+            raise UserError(
+                f'Option "window" must be between 16 and {positions}, not {knobs.window}.'
+            )
         if knobs.max_length < 16:
             raise UserError(f'Option "max_length" must be at least 16, not {knobs.max_length}.')
         self.limit = min(knobs.max_length, 2 * self.window - 2)
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         if knobs.block < 1 or width % knobs.block:
-            raise UserError(f'Option "block" must divide the {width} dimensions of the encoder, not be {knobs.block}.')
+            raise UserError(
+                f'Option "block" must divide the {width} dimensions of the encoder, not be {knobs.block}.'
+            )
 
     def documents(self, split: str) -> list[Document]:
         if split not in self._documents:
@@ -204,9 +226,13 @@ class DocumentTask(Task):
         return np.concatenate([[(~some.any(axis=1)).sum()], some.sum(axis=0)])
 
     def unit_measure(self) -> tuple[str, np.ndarray] | None:
-        """Structural entropy, the paper's; of large corpora only where a partition has computed it anyway."""
+        """Structural entropy, the paper's; of large corpora only where a partition has computed it
+        anyway.
+        """
         keys = self.partition_keys()
-        kinds = [k for k in entropy.KINDS if k in keys.done] or ["degree_entropy"] * (self.train_size() <= _MEASURED)
+        kinds = [k for k in entropy.KINDS if k in keys.done] or ["degree_entropy"] * (
+            self.train_size() <= _MEASURED
+        )
         return (f"structural entropy ({kinds[0]})", keys[kinds[0]]) if kinds else None
 
     def subset(self, indices: np.ndarray) -> Data:
@@ -215,7 +241,9 @@ class DocumentTask(Task):
     def size(self, data: Data) -> int:
         return len(data.indices)
 
-    def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[tuple[Batch, torch.Tensor]]:
+    def batches(
+        self, data: Data, size: int, rng: np.random.Generator
+    ) -> Iterator[tuple[Batch, torch.Tensor]]:
         for chosen in batches_by_length(data.lengths, size, rng):
             yield self.batch(data, chosen)
 
@@ -237,7 +265,9 @@ class DocumentTask(Task):
         yield from chunks_by_length(data.lengths, chosen[long], 1)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
+        return torch.optim.Adam(
+            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
+        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
@@ -266,13 +296,19 @@ class DocumentTask(Task):
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
         with tempfile.TemporaryDirectory() as folder:
             self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+            files |= {
+                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
+            }
         return files
 
     def _pair_types(self) -> list[list[str]]:
-        """The types, head and tail, of which the training split has candidate pairs: what a model can be asked for."""
+        """The types, head and tail, of which the training split has candidate pairs: what a model
+        can be asked for.
+        """
         seen = {
-            (d.entities[p.head].type, d.entities[p.tail].type) for d in self.documents("train") for p in d.candidates
+            (d.entities[p.head].type, d.entities[p.tail].type)
+            for d in self.documents("train")
+            for p in d.candidates
         }
         return [list(pair) for pair in sorted(seen)]
 
@@ -288,9 +324,13 @@ class DocumentTask(Task):
     def pair_rows(self, data: Data) -> np.ndarray:
         """The pairs of the data's documents, in the order in which `read_all` gives them."""
         at = data.split.pieces.pair_at
-        return np.concatenate([np.zeros(0, np.int64), *(np.arange(at[i], at[i + 1]) for i in data.indices)])
+        return np.concatenate(
+            [np.zeros(0, np.int64), *(np.arange(at[i], at[i + 1]) for i in data.indices)]
+        )
 
-    def read_all(self, model: nn.Module, data: Data, what: Callable[[Reading], torch.Tensor]) -> torch.Tensor:
+    def read_all(
+        self, model: nn.Module, data: Data, what: Callable[[Reading], torch.Tensor]
+    ) -> torch.Tensor:
         """`what` of every pair of the data, in its order, dropout off and without gradients."""
         was = model.training
         model.eval()
@@ -314,8 +354,12 @@ class DocumentTask(Task):
         return {s: known_facts(self.documents(s), self.relations, seen) for s in ("dev", "test")}
 
 
-def _marked(document: Document) -> tuple[str, list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:
-    """The text, the mentions of the entities that are in some pair, and the candidate pairs of those."""
+def _marked(
+    document: Document,
+) -> tuple[str, list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:
+    """The text, the mentions of the entities that are in some pair, and the candidate pairs of
+    those.
+    """
     used = sorted({e for p in document.pairs for e in (p.head, p.tail)})
     number = {e: i for i, e in enumerate(used)}
     pairs = [(number[p.head], number[p.tail]) for p in document.candidates]

@@ -1,9 +1,10 @@
-"""NER with heterogeneous tag sets: every silo annotates some types, and the model must find all of them everywhere.
+"""NER with heterogeneous tag sets: every silo annotates some types, and the model must find all of
+them everywhere.
 
-A training unit is a sentence. Who annotates what is a tag set per platform: a platform is a domain where there are
-several and every silo holds sentences of one only (silos of a domain share its tag set), else it is a silo. Of a
-training sentence a silo sees the entities of its own tag set and nothing else. Dev and test are scored with the union,
-as far as their annotation covers it.
+A training unit is a sentence. Who annotates what is a tag set per platform: a platform is a domain
+where there are several and every silo holds sentences of one only (silos of a domain share its tag
+set), else it is a silo. Of a training sentence a silo sees the entities of its own tag set and
+nothing else. Dev and test are scored with the union, as far as their annotation covers it.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ _PREDICT_BATCH = 128  #: sentences decoded at once, without gradients
 class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
-    tags: str = ""  #: tag sets: all, disjoint, clinic, or given (corpora.ner.tags); empty: disjoint where built in
+    #: tag sets: all, disjoint, clinic, or given (corpora.ner.tags); empty: disjoint where built in
+    tags: str = ""
     network: str = ""  #: pointer or tagger; empty: the method's own
-    tune: str = PROMPTS  #: or full: the language model too; or light: few of both, what DP=record does by itself
+    #: or full: the language model too; or light: few of both, what DP=record does by itself
+    tune: str = PROMPTS
     prompts: int = 10  #: N_q, rows of q
     hidden: int = 64  #: h, between q and the keys and values; 400 for a full-size BART
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
@@ -60,10 +63,12 @@ class Data:
 
     pieces: Pieces
     rows: Rows
-    known: np.ndarray  #: (rows of the split, types) bool: which types are annotated, to whoever holds this
+    #: (rows of the split, types) bool: which types are annotated, to whoever holds this
+    known: np.ndarray
     platform: np.ndarray  #: of every row of the split
     indices: np.ndarray
-    #: Per sentence of `indices`: entities of types outside its tag set that the global model predicts.
+    #: Per sentence of `indices`: entities of types outside its tag set that the global model
+    #: predicts.
     pseudo: Sequence[Sequence[Span]] | None = None
     weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
 
@@ -82,20 +87,32 @@ class NerTask(Task):
 
     def __init__(self, corpus: NerCorpus, knobs: Knobs, network: Network, seed: int) -> None:
         checkpoint = network.checkpoint
-        positions = int(getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length))
+        positions = int(
+            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
+        )
         if not 16 <= knobs.max_length <= positions:
-            raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
+            raise UserError(
+                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
+            )
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
-        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune) if tagger else knobs.tune == LIGHT
+        self.record_rows = (
+            rows_are_records(checkpoint.backbone, knobs.tune) if tagger else knobs.tune == LIGHT
+        )
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
         self._pieces: dict[str, Pieces] = {}
         cut = self._pieces_now("train").shortened  # before silos are forked, so that they share it
-        long = f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut" if cut else ""
+        long = (
+            f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut"
+            if cut
+            else ""
+        )
         self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
-        self.network_words = f"{kind}, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
+        self.network_words = (
+            f"{kind}, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
+        )
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
@@ -105,7 +122,10 @@ class NerTask(Task):
         if split not in self._pieces:
             rows = self.corpus.splits[split]
             config, tokenizer = self.checkpoint.backbone.config, self.checkpoint.tokenizer
-            begin, end = getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)
+            begin, end = (
+                getattr(config, "bos_token_id", None),
+                getattr(config, "eos_token_id", None),
+            )
             self._pieces[split] = to_pieces(
                 (rows.words(i) for i in range(len(rows))),
                 tokenizer,
@@ -125,7 +145,9 @@ class NerTask(Task):
         return max(3, len(self.corpus.domains))
 
     def divided(self, indices: Sequence[np.ndarray]) -> None:
-        """Fix who annotates what. Called when the partition is known, before any silo asks for its data."""
+        """Fix who annotates what. Called when the partition is known, before any silo asks for its
+        data.
+        """
         domain = np.asarray(self.corpus.splits["train"].domain)
         covered = self.corpus.covered
         several = 1 < len(covered) <= len(indices)
@@ -137,8 +159,12 @@ class NerTask(Task):
             for k, ix in enumerate(indices):
                 self.platform[ix] = k
             present = [np.unique(domain[ix]) for ix in indices]
-            platforms = np.array([covered[d].any(axis=0) if len(d) else covered.any(axis=0) for d in present])
-        spec = self.knobs.tags or ("all" if not covered.all() or len(platforms) > len(self.labels) else "disjoint")
+            platforms = np.array(
+                [covered[d].any(axis=0) if len(d) else covered.any(axis=0) for d in present]
+            )
+        spec = self.knobs.tags or (
+            "all" if not covered.all() or len(platforms) > len(self.labels) else "disjoint"
+        )
         self.tag_sets = tag_sets(spec, self.labels, platforms, self._seed)
         self.known = self.tag_sets[self.platform] & covered[domain]
 
@@ -158,7 +184,9 @@ class NerTask(Task):
             return self.network.new_model()
 
     def frozen(self) -> Mapping[str, np.ndarray]:
-        """The pointer network's language model is not among a run's files: it has a name and a hash."""
+        """The pointer network's language model is not among a run's files: it has a name and a
+        hash.
+        """
         named = ("backbone.",) if self.network.name == "pointer" else ()
         return {k: v for k, v in frozen(self.new_model(0)).items() if not k.startswith(named)}
 
@@ -166,7 +194,9 @@ class NerTask(Task):
         return len(self.corpus.splits["train"])
 
     def partition_keys(self) -> Mapping[str, np.ndarray]:
-        """A sentence's label is the type of its first entity; one without entities has a label of its own."""
+        """A sentence's label is the type of its first entity; one without entities has a label of
+        its own.
+        """
         rows = self.corpus.splits["train"]
         label = np.full(len(rows), len(self.labels), dtype=np.int64)
         some = np.diff(rows.entity_at) > 0
@@ -214,23 +244,38 @@ class NerTask(Task):
         domain = np.asarray(rows.domain)
         covered = self.corpus.covered
         data = Data(self._pieces_now(split), rows, covered[domain], domain, all_rows)
-        s = score([rows.spans(i) for i in range(len(rows))], self.predict(model, data), domain, covered)
+        s = score(
+            [rows.spans(i) for i in range(len(rows))], self.predict(model, data), domain, covered
+        )
         figures = {"precision": s.precision, "recall": s.recall, "micro_f1": s.micro_f1}
-        there = [d for d in range(len(covered)) if (domain == d).any()]  # the same for every model that is scored
-        figures |= {f"f1 {self.corpus.domains[d]}": float(np.nan_to_num(s.per_domain[d])) for d in there}
+        # the same for every model that is scored
+        there = [d for d in range(len(covered)) if (domain == d).any()]
+        figures |= {
+            f"f1 {self.corpus.domains[d]}": float(np.nan_to_num(s.per_domain[d])) for d in there
+        }
         trained, everything = trainable_share(model)
         figures |= {"parameters_trained": float(trained), "share_trained": trained / everything}
         occurs = np.bincount(np.asarray(rows.entities)[:, 2], minlength=len(self.labels)) > 0
-        per_type = {t: float(np.nan_to_num(f)) for t, f, has in zip(self.labels, s.per_type, occurs) if has}
+        per_type = {
+            t: float(np.nan_to_num(f)) for t, f, has in zip(self.labels, s.per_type, occurs) if has
+        }
         return Evaluation(s.mean_f1, figures, per_type)
 
     def model_files(self) -> Mapping[str, bytes]:
-        """What `models.pointer.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
-        about = {**self.network.about(), "types": list(self.labels), "max_length": self.knobs.max_length}
+        """What `models.pointer.open_model` needs beside the weights; the tokenizer as
+        `transformers` keeps it.
+        """
+        about = {
+            **self.network.about(),
+            "types": list(self.labels),
+            "max_length": self.knobs.max_length,
+        }
         files = {"config.json": json.dumps(about, indent=1, default=str).encode()}
         with tempfile.TemporaryDirectory() as folder:
             self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+            files |= {
+                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
+            }
         return files
 
     # What the methods of this task use
@@ -242,17 +287,27 @@ class NerTask(Task):
         first_pieces = [p.first_piece(int(i)) for i in picked]
         shape = (len(picked), max(map(len, ids)))
         pad = int(self.checkpoint.tokenizer.pad_token_id)
-        padded, real, first = np.full(shape, pad, np.int64), np.zeros(shape, bool), np.zeros(shape, bool)
+        padded, real, first = (
+            np.full(shape, pad, np.int64),
+            np.zeros(shape, bool),
+            np.zeros(shape, bool),
+        )
         for i, (row, starts) in enumerate(zip(ids, first_pieces)):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
         inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
         pseudo = [() if data.pseudo is None else data.pseudo[c] for c in chosen]
         tokens, origins = self.network.targets([data.gold(c) for c in chosen], pseudo, first_pieces)
-        weights = np.ones(len(chosen), np.float32) if data.weights is None else data.weights[chosen].astype(np.float32)
+        weights = (
+            np.ones(len(chosen), np.float32)
+            if data.weights is None
+            else data.weights[chosen].astype(np.float32)
+        )
         return Batch(inputs, tokens, origins, torch.from_numpy(weights), first_pieces)
 
     def chunks(self, data: Data, size: int) -> Iterator[np.ndarray]:
-        """All positions of the data's list, alike in length, in an order that nothing random decides."""
+        """All positions of the data's list, alike in length, in an order that nothing random
+        decides.
+        """
         order = np.argsort(data.pieces.lengths[data.indices], kind="stable")
         for b in range(0, len(order), size):
             yield order[b : b + size]

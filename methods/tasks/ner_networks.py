@@ -1,5 +1,5 @@
-"""The two networks of the NER task: the prompted pointer model, and a conventional tagger. What each makes of a
-sentence's entities to be trained on, its loss, and what it predicts.
+"""The two networks of the NER task: the prompted pointer model, and a conventional tagger. What
+each makes of a sentence's entities to be trained on, its loss, and what it predicts.
 """
 
 from __future__ import annotations
@@ -46,13 +46,17 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
 
 
 class PointerNetwork:
-    """LightNER. `tune` is prompts (the language model is frozen and never travels), full, or light."""
+    """LightNER. `tune` is prompts (the language model is frozen and never travels), full, or
+    light.
+    """
 
     name = "pointer"
 
     def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
         if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
-            raise UserError(f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.')
+            raise UserError(
+                f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
+            )
         if knobs.tune not in (PROMPTS, FULL, LIGHT):
             raise UserError(f'Option "tune" must be prompts, full or light, not "{knobs.tune}".')
         if knobs.prompts < 1 or knobs.hidden < 1:
@@ -66,10 +70,15 @@ class PointerNetwork:
         return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, k.tune)
 
     def targets(
-        self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]
+        self,
+        gold: Sequence[Sequence[Span]],
+        pseudo: Sequence[Sequence[Span]],
+        first: Sequence[Sequence[int]],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         made = [target(g, p, f, len(self.types)) for g, p, f in zip(gold, pseudo, first)]
-        return _padded([t.tokens for t in made], END), _padded([t.origins for t in made], Origin.PADDING)
+        return _padded([t.tokens for t in made], END), _padded(
+            [t.origins for t in made], Origin.PADDING
+        )
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """The mean over sentences of w_i source_i + target_i + end_i, each a sum over tokens."""
@@ -78,7 +87,9 @@ class PointerNetwork:
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return self._weighted(batch, self.parts(model, batch, each=True))
 
-    def _weighted(self, batch: Batch, parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def _weighted(
+        self, batch: Batch, parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         source, pseudo, end = parts
         return batch.weights * source + pseudo + end
 
@@ -86,7 +97,10 @@ class PointerNetwork:
         self, model: Any, batch: Batch, q: torch.Tensor | None = None, each: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(source, target, end) losses of every sentence."""
-        return split_losses(losses_of(model.logits(batch.inputs, batch.tokens, q, each), batch.tokens), batch.origins)
+        return split_losses(
+            losses_of(model.logits(batch.inputs, batch.tokens, q, each), batch.tokens),
+            batch.origins,
+        )
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         written = model.write(batch.inputs, grammar=self.knobs.grammar)  # type: ignore[operator]
@@ -119,7 +133,10 @@ class TaggerNetwork:
         return model
 
     def targets(
-        self, gold: Sequence[Sequence[Span]], pseudo: Sequence[Sequence[Span]], first: Sequence[Sequence[int]]
+        self,
+        gold: Sequence[Sequence[Span]],
+        pseudo: Sequence[Sequence[Span]],
+        first: Sequence[Sequence[int]],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         rows = []
         for g, p, f in zip(gold, pseudo, first):
@@ -131,14 +148,20 @@ class TaggerNetwork:
         return tokens, torch.where(tokens == _IGNORED, Origin.PADDING, Origin.SOURCE)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """Cross-entropy, mean over words: an entity of a type that this silo does not annotate is O to it."""
+        """Cross-entropy, mean over words: an entity of a type that this silo does not annotate is O
+        to it.
+        """
         scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
         return F.cross_entropy(scores.flatten(0, 1), batch.tokens.flatten(), ignore_index=_IGNORED)
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """The mean over each sentence's own words: under DP=record every sentence weighs the same."""
+        """The mean over each sentence's own words: under DP=record every sentence weighs the
+        same.
+        """
         scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
-        words = F.cross_entropy(scores.transpose(1, 2), batch.tokens, ignore_index=_IGNORED, reduction="none")
+        words = F.cross_entropy(
+            scores.transpose(1, 2), batch.tokens, ignore_index=_IGNORED, reduction="none"
+        )
         return words.sum(dim=1) / (batch.tokens != _IGNORED).sum(dim=1).clamp(min=1)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:

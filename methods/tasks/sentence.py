@@ -1,10 +1,11 @@
 """Sentence relations: two marked entities in a sentence, one relation between them, or none.
 
-A training unit is an example. Beside what the silos hold there is D_v, a labelled public set that the coordinator and
-every silo can read (`public`): FedED distils on it, `public_only` trains on nothing else, the others leave it alone.
+A training unit is an example. Beside what the silos hold there is D_v, a labelled public set that
+the coordinator and every silo can read (`public`): FedED distils on it, `public_only` trains on
+nothing else, the others leave it alone.
 
-Sentences are tokenised once, when the task is made, into packed arrays that forked silos share. The tokenizer comes
-with the checkpoint, so the vocabulary discloses nothing about any silo's sentences.
+Sentences are tokenised once, when the task is made, into packed arrays that forked silos share. The
+tokenizer comes with the checkpoint, so the vocabulary discloses nothing about any silo's sentences.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    tune: str = FULL  #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
+    #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
+    tune: str = FULL
     weight_decay: float = 0.01
     public: float = 0.2  #: the share of the training data that becomes D_v
     metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
@@ -63,7 +65,9 @@ def style_of(knobs: Knobs, default: str) -> Style:
     def choice(key: str, known: Mapping[str, Any]) -> Any:
         value = getattr(knobs, key)
         if value not in known:
-            raise UserError(f'Option "{key}" must be one of {", ".join(k for k in known if k)}, not "{value}".')
+            raise UserError(
+                f'Option "{key}" must be one of {", ".join(k for k in known if k)}, not "{value}".'
+            )
         return known[value]
 
     name = knobs.model or default
@@ -106,25 +110,36 @@ class SentenceTask(Task):
     record_unit = "sentence"
     metric = "micro_f1"
 
-    def __init__(self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint
+    ) -> None:
         if knobs.metric not in ("micro_f1", "macro_f1"):
             raise UserError(f'Option "metric" must be micro_f1 or macro_f1, not "{knobs.metric}".')
-        positions = int(getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length))
+        positions = int(
+            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
+        )
         if not 16 <= knobs.max_length <= positions:
-            raise UserError(f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.')
+            raise UserError(
+                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
+            )
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
         self.labels, self.none = corpus.relations, corpus.none
         self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
-        self.network_words = f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
+        self.network_words = (
+            f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
+        )
         self.metric = knobs.metric  # type: ignore[misc]
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
 
     def _packed_now(self, split: str) -> Packed:
         if split not in self._packed:
-            mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in self.corpus.examples(split))
+            mentions = (
+                (e.text, e.head, e.tail, e.head_type, e.tail_type)
+                for e in self.corpus.examples(split)
+            )
             self._packed[split] = tokenise(
                 mentions, self.checkpoint.tokenizer, self.style.blinding, self.knobs.max_length
             )
@@ -169,7 +184,9 @@ class SentenceTask(Task):
         return len(data.indices)
 
     def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-        """Shuffled, then sorted by length within groups of batches so that little is padded, then shuffled again."""
+        """Shuffled, then sorted by length within groups of batches so that little is padded, then
+        shuffled again.
+        """
         for chosen in self.batch_rows(data, size, rng):
             yield self.batch(data, chosen)
 
@@ -188,11 +205,18 @@ class SentenceTask(Task):
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         # fused: of small models on one core, plain AdamW is half the time of a step
-        return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
+        return torch.optim.AdamW(
+            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
+        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
-        s = score(data.labels, self.log_probabilities(model, data).argmax(axis=1), len(self.labels), self.none)
+        s = score(
+            data.labels,
+            self.log_probabilities(model, data).argmax(axis=1),
+            len(self.labels),
+            self.none,
+        )
         figures = {
             "precision": s.precision,
             "recall": s.recall,
@@ -200,13 +224,20 @@ class SentenceTask(Task):
             "macro_f1": s.macro_f1,
             "accuracy": s.accuracy,
         }
-        there = self.class_counts(data) > 0  # the same classes for every model that is scored on this split
-        per_class = {n: float(f) for n, f, is_there in zip(self.labels, s.per_class, there) if is_there and f == f}
+        # the same classes for every model that is scored on this split
+        there = self.class_counts(data) > 0
+        per_class = {
+            n: float(f)
+            for n, f, is_there in zip(self.labels, s.per_class, there)
+            if is_there and f == f
+        }
         return Evaluation(figures[self.metric], figures, per_class)
 
     def agreement(self) -> Mapping[str, str]:
         rows = self.corpus.splits["public"]
-        public = hashlib.sha256(b"".join(np.ascontiguousarray(getattr(rows, f.name)).tobytes() for f in fields(rows)))
+        public = hashlib.sha256(
+            b"".join(np.ascontiguousarray(getattr(rows, f.name)).tobytes() for f in fields(rows))
+        )
         classes = hashlib.sha256(json.dumps([*self.labels, self.none]).encode())
         return {
             "encoder": self.checkpoint.sha256,
@@ -215,7 +246,9 @@ class SentenceTask(Task):
         }
 
     def model_files(self) -> Mapping[str, bytes]:
-        """What `models.sentence_encoder.open_model` needs beside the weights; the tokenizer as `transformers` keeps it."""
+        """What `models.sentence_encoder.open_model` needs beside the weights; the tokenizer as
+        `transformers` keeps it.
+        """
         config = {
             "architecture": "sentence-encoder",
             "relations": list(self.labels),
@@ -229,13 +262,17 @@ class SentenceTask(Task):
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
         with tempfile.TemporaryDirectory() as folder:
             self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"}
+            files |= {
+                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
+            }
         return files
 
     # What the methods of this task use
 
     def batch(self, data: Data, chosen: np.ndarray) -> Batch:
-        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of them."""
+        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of
+        them.
+        """
         p, rows = data.packed, data.indices[chosen]
         lengths = p.lengths[rows]
         span = np.arange(int(lengths.max(initial=1)))

@@ -15,7 +15,8 @@ from report.progress import human_bytes
 __all__ = ["plan", "plan_rows", "round_bytes", "seconds", "total_words", "traffic"]
 
 _FAR = 0.2  #: bars below this share of the reference line can hardly be seen beside it
-_MOST = 0.8  #: share of the bytes from which on one kind hides the others, which then get a chart of their own
+#: share of the bytes from which on one kind hides the others, which then get a chart of their own
+_MOST = 0.8
 _CONTROL = "control messages"
 #: (message kind, channel) in the words of the report; what is not here is a control message.
 _KINDS = {
@@ -38,7 +39,9 @@ def traffic(run: RunFiles) -> Html:
     parts = [*_direction(run, "up"), _cumulative(run), *_direction(run, "down")]
     if run.on_the_wire:
         parts.append(details("every kind of message", _every(run)))
-    return section("bytes", "What it cost in bytes", node("p", total_words(run), id="total-bytes"), *parts)
+    return section(
+        "bytes", "What it cost in bytes", node("p", total_words(run), id="total-bytes"), *parts
+    )
 
 
 def total_words(run: RunFiles) -> str:
@@ -56,8 +59,9 @@ def total_words(run: RunFiles) -> str:
 
 
 def round_bytes(run: RunFiles, direction: str) -> list[int]:
-    """Of all silos, round by round: on the wire where there was one, else the arrays as coded. What was sent before the
-    first round is no round's."""
+    """Of all silos, round by round: on the wire where there was one, else the arrays as coded. What
+    was sent before the first round is no round's.
+    """
     if not run.on_the_wire:
         return [r[f"arrays_{direction}"] for r in run.rounds]
     sums: dict[int, int] = defaultdict(int)
@@ -91,18 +95,28 @@ def _direction(run: RunFiles, direction: str) -> list[Html]:
     if fedavg:
         line = [fedavg * len(r["participants"]) for r in rounds]
         reference = [Series("plain FedAvg, float32", line, dashed=True, marks=False)]
-        each = human_bytes(min(line)) + ("" if min(line) == max(line) else f" to {human_bytes(max(line))}")
+        each = human_bytes(min(line)) + (
+            "" if min(line) == max(line) else f" to {human_bytes(max(line))}"
+        )
         says += f" With plain FedAvg in float32 they together would {infinitive} {each} a round."
     name = f"Bytes {verb} by all silos"
     title = f"{name}, by round and kind of message"
-    found = [draw(_bars(f"bytes-{direction}", title, says, [*series, *reference], x, f"bytes {direction}"))]
-    return found + [draw(c) for c in _closer(direction, name, series, total, min(line, default=0), x)]
+    found = [
+        draw(
+            _bars(f"bytes-{direction}", title, says, [*series, *reference], x, f"bytes {direction}")
+        )
+    ]
+    return found + [
+        draw(c) for c in _closer(direction, name, series, total, min(line, default=0), x)
+    ]
 
 
 def _closer(
     direction: str, name: str, series: list[Series], total: list[int], fedavg: int, x: list[str]
 ) -> Iterator[Chart]:
-    """What cannot be seen beside something large has a chart of its own: all kinds, or all but the largest."""
+    """What cannot be seen beside something large has a chart of its own: all kinds, or all but the
+    largest.
+    """
     id_, y_name, first, says = f"bytes-{direction}-rest", f"bytes {direction}", 0, ""
     most = series[0]
     own = [int(v) for v in most.values]  # type: ignore[arg-type]  # beside the rounds, none of them missing
@@ -116,11 +130,17 @@ def _closer(
         says = f"{percent} of all was {most.name}. The rest: {trend('all silos together', rest, 'bytes')}"
     else:
         return
-    yield _bars(id_, title, says or trend("All silos together", total, "bytes"), series, x, y_name, first)
+    yield _bars(
+        id_, title, says or trend("All silos together", total, "bytes"), series, x, y_name, first
+    )
 
 
-def _bars(id_: str, title: str, says: str, series: list[Series], x: list[str], y_name: str, first: int = 0) -> Chart:
-    return Chart(id_, title, says, "round", y_name, series[first:], x=x, y_unit="bytes", first_colour=first)
+def _bars(
+    id_: str, title: str, says: str, series: list[Series], x: list[str], y_name: str, first: int = 0
+) -> Chart:
+    return Chart(
+        id_, title, says, "round", y_name, series[first:], x=x, y_unit="bytes", first_colour=first
+    )
 
 
 def _cumulative(run: RunFiles) -> Html:
@@ -172,7 +192,10 @@ _STAGES = {
 
 def _stacked(run: RunFiles, key: str, names: dict[str, str]) -> list[Series]:
     found = list(dict.fromkeys([*names, *(k for r in run.rounds for k in r.get(key, {}))]))
-    series = [Series(names.get(k, k), [r.get(key, {}).get(k, 0.0) for r in run.rounds], "bar", True) for k in found]
+    series = [
+        Series(names.get(k, k), [r.get(key, {}).get(k, 0.0) for r in run.rounds], "bar", True)
+        for k in found
+    ]
     return [x for x in series if any(x.values)]
 
 
@@ -225,7 +248,8 @@ def plan_rows(run: RunFiles) -> list[tuple[str, str, str, str]]:
             continue
         off = NONE
         if isinstance(fact, int | float) and isinstance(planned, int | float) and planned:
-            off = f"{round(100 * (fact - planned) / planned, 1) + 0.0:+.1f} %"  # + 0.0: no minus before nothing
+            # + 0.0: no minus before nothing
+            off = f"{round(100 * (fact - planned) / planned, 1) + 0.0:+.1f} %"
         rows.append((words, _planned(planned, unit), _planned(fact, unit), off))
     return rows
 
@@ -240,7 +264,12 @@ def plan(run: RunFiles) -> Html:
         "plan",
         "Plan and fact",
         node("p", said),
-        table(("", "planned", "measured", "difference"), plan_rows(run), "Plan and fact", id_="planned"),
+        table(
+            ("", "planned", "measured", "difference"),
+            plan_rows(run),
+            "Plan and fact",
+            id_="planned",
+        ),
         *(node("p", w, class_="dim") for w in run.plan.get("warnings", [])),
     )
 

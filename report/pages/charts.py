@@ -1,7 +1,7 @@
 """A chart and the table behind it, from one record, so that the two cannot disagree.
 
-The chart's numbers travel as JSON inside the page; assets/page.js hands them to Apache ECharts. Whoever cannot see the
-chart, or prints the page, or has no scripts, has the sentence and the table.
+The chart's numbers travel as JSON inside the page; assets/page.js hands them to Apache ECharts.
+Whoever cannot see the chart, or prints the page, or has no scripts, has the sentence and the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Unit = Literal["score", "bytes", "seconds", "count", "epsilon"]
 @dataclass(frozen=True)
 class Series:
     name: str
-    values: Sequence[float | None] | Sequence[tuple[float, float]]  #: beside the chart's x, or points of its own
+    #: beside the chart's x, or points of its own
+    values: Sequence[float | None] | Sequence[tuple[float, float]]
     kind: Literal["line", "bar", "scatter"] = "line"
     stack: bool = False
     dashed: bool = False  #: a reference, not a measurement of this run
@@ -48,15 +49,22 @@ class Chart:
     x_log: bool = False
     lying: bool = False  #: bars from left to right, for long names
     height: int = 300
-    first_colour: int = 0  #: so that a series keeps its colour in a second chart without the first series
+    #: so that a series keeps its colour in a second chart without the first series
+    first_colour: int = 0
 
 
 def draw(chart: Chart) -> Html:
     spec = asdict(chart) | {"series": [asdict(_thinned(s)) for s in chart.series]}
     # "</" would end the script element early; a JSON string may write it with a backslash.
-    content = Html(json.dumps(spec, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"))
+    content = Html(
+        json.dumps(spec, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    )
     plot = node(
-        "div", class_="plot", role="img", aria_label=f"{chart.title}. {chart.says}", style=f"height:{chart.height}px"
+        "div",
+        class_="plot",
+        role="img",
+        aria_label=f"{chart.title}. {chart.says}",
+        style=f"height:{chart.height}px",
     )
     return node(
         "figure",
@@ -71,7 +79,11 @@ def draw(chart: Chart) -> Html:
 
 def _thinned(s: Series) -> Series:
     step = -(-len(s.values) // _POINTS)
-    return s if step <= 1 else Series(**(asdict(s) | {"values": [*s.values[::step], s.values[-1]], "labels": ()}))
+    return (
+        s
+        if step <= 1
+        else Series(**(asdict(s) | {"values": [*s.values[::step], s.values[-1]], "labels": ()}))
+    )
 
 
 def _table(chart: Chart) -> Html:
@@ -80,7 +92,9 @@ def _table(chart: Chart) -> Html:
 
     if chart.x is not None:
         rows = [(x, *(cell(s.values[i]) for s in chart.series)) for i, x in enumerate(chart.x)]  # type: ignore[arg-type]
-        return table((chart.x_name, *(f"{s.name}" for s in chart.series)), rows, chart.title, fits=4)
+        return table(
+            (chart.x_name, *(f"{s.name}" for s in chart.series)), rows, chart.title, fits=4
+        )
     long = max((len(s.values) for s in chart.series), default=0)
     step = max(1, -(-long // _TABLE_ROWS))
     note = f" (one point in {step})" if step > 1 else ""
@@ -102,6 +116,5 @@ def trend(what: str, values: Sequence[float], unit: Unit = "score") -> str:
     top = max(range(len(values)), key=values.__getitem__)
     same = short(values[top], unit) == short(values[-1], unit)
     most = "the highest" if same else f"highest {short(values[top], unit)} in round {top + 1}"
-    return (
-        f"{what} from {short(values[0], unit)} in round 1 to {short(values[-1], unit)} in round {len(values)}, {most}."
-    )
+    first, last = short(values[0], unit), short(values[-1], unit)
+    return f"{what} from {first} in round 1 to {last} in round {len(values)}, {most}."

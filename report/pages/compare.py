@@ -1,4 +1,6 @@
-"""The comparison page: methods beside each other over the same seeds, from the files of their runs."""
+"""The comparison page: methods beside each other over the same seeds, from the files of their
+runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from report.progress import human_bytes
 
 __all__ = ["MODELS", "Group", "compare_page", "grouped", "paired"]
 
-#: What FedAvg would send of the two usual encoders, float32: parameters of bert-base-uncased and bert-large-uncased.
+#: What FedAvg would send of the two usual encoders, float32: parameters of bert-base-uncased and
+#: bert-large-uncased.
 MODELS = {"BERT-base, float32": 4 * 109_482_240, "BERT-large, float32": 4 * 335_141_888}
 
 
@@ -33,7 +36,9 @@ class Group:
         return {seed: float(r.summary["value"]) for seed, r in self.runs.items()}
 
     def up(self, run: RunFiles) -> float:
-        """Bytes up per silo and round: on the wire where there was one, else the arrays as coded."""
+        """Bytes up per silo and round: on the wire where there was one, else the arrays as
+        coded.
+        """
         return up_per_silo_round(run)
 
     @property
@@ -48,15 +53,20 @@ def grouped(runs: Sequence[RunFiles]) -> list[Group]:
         s = run.summary
         name = str(s["method"])
         while s["seed"] in by.get(name, {}):
-            name += "′"  # a second run of the same method and seed is another row, not another sample
+            # a second run of the same method and seed is another row, not another sample
+            name += "′"
         by.setdefault(name, {})[int(s["seed"])] = run
     return [Group(name, dict(sorted(found.items()))) for name, found in by.items()]
 
 
-def paired(a: Mapping[int, float], b: Mapping[int, float]) -> tuple[float, int, int, float | None] | None:
-    """Mean of a - b over the common seeds, in how many a is above, of how many, and the p-value of a paired t-test.
+def paired(
+    a: Mapping[int, float], b: Mapping[int, float]
+) -> tuple[float, int, int, float | None] | None:
+    """Mean of a - b over the common seeds, in how many a is above, of how many, and the p-value of
+    a paired t-test.
 
-    The p-value is None where it has no meaning: below two pairs, or where all differences are alike.
+    The p-value is None where it has no meaning: below two pairs, or where all differences are
+    alike.
     """
     from scipy import stats
 
@@ -82,7 +92,9 @@ def compare_page(groups: Sequence[Group], target: float, bandwidth: float) -> st
     )
     notes = [node("p", w, class_="warning", role="note") for w in _warnings(runs)]
     parts = [
-        node("header", node("h1", f"Comparison by {metric}"), node("p", lead, class_="lead"), *notes),
+        node(
+            "header", node("h1", f"Comparison by {metric}"), node("p", lead, class_="lead"), *notes
+        ),
         _table(groups, metric),
         _against(groups, metric),
         _fronts(groups, metric),
@@ -135,8 +147,18 @@ def _table(groups: Sequence[Group], metric: str) -> Html:
         )
 
     best = sorted(groups, key=lambda g: -statistics.fmean(g.values.values()))
-    head = ("method", f"mean {metric}", "deviation", "seeds", "up per silo and round", "epsilon", "wall time")
-    return section("answer", "The answer", table(head, map(row, best), "Best first", id_="answer-table"))
+    head = (
+        "method",
+        f"mean {metric}",
+        "deviation",
+        "seeds",
+        "up per silo and round",
+        "epsilon",
+        "wall time",
+    )
+    return section(
+        "answer", "The answer", table(head, map(row, best), "Best first", id_="answer-table")
+    )
 
 
 def _against(groups: Sequence[Group], metric: str) -> Html:
@@ -148,7 +170,14 @@ def _against(groups: Sequence[Group], metric: str) -> Html:
             rows.append((g.name, "no seed in common", NONE, NONE))
             continue
         mean, above, of, p = found
-        rows.append((g.name, data(mean, f"{mean:+.4f}"), f"{above} of {of}", NONE if p is None else f"{p:.3f}"))
+        rows.append(
+            (
+                g.name,
+                data(mean, f"{mean:+.4f}"),
+                f"{above} of {of}",
+                NONE if p is None else f"{p:.3f}",
+            )
+        )
     note = (
         f"{own.name} minus each other, seed by seed, so that what a seed does to both falls out. p is of a two-sided "
         "paired t-test; with few seeds it can hardly be small, and it is not corrected for the number of rows."
@@ -178,7 +207,11 @@ def _fronts(groups: Sequence[Group], metric: str) -> Html:
         sent = accumulate(round_bytes(r, "up"))
         points = [(float(b), float(x["dev"])) for b, x in zip(sent, r.rounds)]
         curves.append(
-            Series(g.name, points, labels=[f"{g.name}, seed {seed}, round {x['round'] + 1}" for x in r.rounds])
+            Series(
+                g.name,
+                points,
+                labels=[f"{g.name}, seed {seed}, round {x['round'] + 1}" for x in r.rounds],
+            )
         )
     parts = [
         draw(
@@ -230,7 +263,12 @@ def _fronts(groups: Sequence[Group], metric: str) -> Html:
             )
         )
     else:
-        parts.append(node("p", "No run here added noise: epsilon is infinite for all, and there is no front to draw."))
+        parts.append(
+            node(
+                "p",
+                "No run here added noise: epsilon is infinite for all, and there is no front to draw.",
+            )
+        )
     return section("fronts", "What quality costs", *parts)
 
 
@@ -258,24 +296,46 @@ def _target(groups: Sequence[Group], metric: str, target: float) -> Html:
 
 
 def _upload(groups: Sequence[Group], bandwidth: float) -> Html:
-    rows = [(g.name, data(g.mean_up, human_bytes(g.mean_up)), duration(g.mean_up / bandwidth)) for g in groups]
+    rows = [
+        (g.name, data(g.mean_up, human_bytes(g.mean_up)), duration(g.mean_up / bandwidth))
+        for g in groups
+    ]
     fedavg = next(iter(groups[0].runs.values())).summary.get("model_float32_bytes", 0)
     if fedavg:
-        rows.append(("this model, FedAvg, float32", data(fedavg, human_bytes(fedavg)), duration(fedavg / bandwidth)))
+        rows.append(
+            (
+                "this model, FedAvg, float32",
+                data(fedavg, human_bytes(fedavg)),
+                duration(fedavg / bandwidth),
+            )
+        )
     rows += [(name, data(n, human_bytes(n)), duration(n / bandwidth)) for name, n in MODELS.items()]
     note = (
         f"How long one silo uploads in one round at {human_bytes(bandwidth)}/s. The last rows are computed from the "
         "number of parameters, not measured."
     )
     head = ("", "up per silo and round", "upload time")
-    return section("upload", "Time on the wire", node("p", note), table(head, rows, "Upload time", id_="upload-table"))
+    return section(
+        "upload",
+        "Time on the wire",
+        node("p", note),
+        table(head, rows, "Upload time", id_="upload-table"),
+    )
 
 
 def _runs(groups: Sequence[Group]) -> Html:
     rows = [
-        (g.name, str(seed), f"{r.summary['value']:.4f}", r.path.name, str(r.config.get("run", {}).get("command", "")))
+        (
+            g.name,
+            str(seed),
+            f"{r.summary['value']:.4f}",
+            r.path.name,
+            str(r.config.get("run", {}).get("command", "")),
+        )
         for g in groups
         for seed, r in g.runs.items()
     ]
     head = ("method", "seed", "value", "folder", "command")
-    return section("runs", "The runs", table(head, rows, "Every run", numbers=False, id_="runs-table"))
+    return section(
+        "runs", "The runs", table(head, rows, "Every run", numbers=False, id_="runs-table")
+    )

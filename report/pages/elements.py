@@ -1,4 +1,6 @@
-"""The few HTML elements that our pages are made of, and the page around them. Text is escaped here and nowhere else."""
+"""The few HTML elements that our pages are made of, and the page around them. Text is escaped here
+and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,30 @@ from pathlib import Path
 
 from report.progress import human_bytes
 
-__all__ = ["Html", "NONE", "data", "details", "duration", "exact", "node", "page", "section", "short", "table", "text"]
+__all__ = [
+    "Html",
+    "NONE",
+    "data",
+    "details",
+    "duration",
+    "exact",
+    "node",
+    "page",
+    "section",
+    "short",
+    "table",
+    "text",
+]
 
 _ASSETS = Path(__file__).parent / "assets"
 NONE = "–"
 _TALL = 14  #: a table of more rows scrolls within itself
 
-# The page may run what stands in it and load nothing at all: also a mistake of ours could not make it call anybody.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+# The page may run what stands in it and load nothing at all: also a mistake of ours could not make
+# it call anybody.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
 
 
 class Html(str):
@@ -75,8 +93,9 @@ def table(
     id_: str = "",
     fits: int = 6,
 ) -> Html:
-    """With `numbers`, all columns but the first are set in figures, to the right. On a phone, words and tables of more
-    columns than `fits` are stacked: a row is a block of lines."""
+    """With `numbers`, all columns but the first are set in figures, to the right. On a phone, words
+    and tables of more columns than `fits` are stacked: a row is a block of lines.
+    """
     stacked = not numbers or len(head) > fits
     top = node("thead", node("tr", *(node("th", h, scope="col") for h in head)))
     lines = [
@@ -91,7 +110,9 @@ def table(
     looks = "words stacked" if not numbers else "numbers stacked" if stacked else "numbers"
     whole = node("table", *inside, class_=looks, id=id_ or False)
     kind = "scroll tall" if len(lines) > _TALL else "scroll"
-    return node("div", whole, class_=kind, tabindex="0", role="region", aria_label=caption or "table")
+    return node(
+        "div", whole, class_=kind, tabindex="0", role="region", aria_label=caption or "table"
+    )
 
 
 def details(summary: str, *inside: str | Html, open_: bool = False) -> Html:
@@ -99,13 +120,22 @@ def details(summary: str, *inside: str | Html, open_: bool = False) -> Html:
 
 
 def section(id_: str, title: str, *inside: str | Html) -> Html:
-    return node("section", node("h2", title, id=f"{id_}-title"), *inside, id=id_, aria_labelledby=f"{id_}-title")
+    return node(
+        "section",
+        node("h2", title, id=f"{id_}-title"),
+        *inside,
+        id=id_,
+        aria_labelledby=f"{id_}-title",
+    )
 
 
 def page(title: str, *inside: str | Html, script: str = "page.js", connect: str = "") -> str:
-    """One file that needs no other: style, chart library and code stand in it. `connect`: whom its code may ask."""
+    """One file that needs no other: style, chart library and code stand in it. `connect`: whom its
+    code may ask.
+    """
     style, code, library = (
-        (_ASSETS / name).read_text("utf-8") for name in ("page.css", script, "echarts.common.min.js")
+        (_ASSETS / name).read_text("utf-8")
+        for name in ("page.css", script, "echarts.common.min.js")
     )
     policy = _POLICY + (f"; connect-src {connect}" if connect else "")
     head = Html(

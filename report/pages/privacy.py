@@ -1,4 +1,6 @@
-"""The section that a data-protection officer reads: what left a silo, who could read it, at what budget."""
+"""The section that a data-protection officer reads: what left a silo, who could read it, at what
+budget.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,25 @@ from report.pages.words import rounds_with, why_infinite
 
 __all__ = ["HEAD", "disclosure_rows", "left"]
 
-HEAD = ("what", "channel", "in rounds", "consists of", "readable by", "what it tells", "privacy budget")
+HEAD = (
+    "what",
+    "channel",
+    "in rounds",
+    "consists of",
+    "readable by",
+    "what it tells",
+    "privacy budget",
+)
 
 
 def disclosure_rows(run: RunFiles) -> list[tuple[str, ...]]:
     keys = ("shape", "readable_by", "reveals", "privacy")
     return [
-        (x["name"], x["channel"], rounds_with(run, x["name"]).removeprefix("rounds ").removeprefix("round "))
+        (
+            x["name"],
+            x["channel"],
+            rounds_with(run, x["name"]).removeprefix("rounds ").removeprefix("round "),
+        )
         + tuple(x[k] for k in keys)
         for x in run.disclosures["each_silo_sends"]
     ]
@@ -60,14 +74,17 @@ def _channels(run: RunFiles) -> Html:
         "control": "control (keys, signatures, acknowledgements)",
     }
     rows = [(words.get(c, c), f"{n:,}") for c, n in sorted(sums.items(), key=lambda i: -i[1])]
-    return table(("how it travelled", "bytes"), rows, "Uploads of all silos in the whole run", id_="channels")
+    return table(
+        ("how it travelled", "bytes"), rows, "Uploads of all silos in the whole run", id_="channels"
+    )
 
 
 def _epsilon(run: RunFiles) -> Html:
     s = run.summary
     after: dict[int, dict[str, float]] = defaultdict(dict)
     for line in run.privacy:  # a silo's total after its last event of the round
-        after[line["round"]][line["silo"]] = float(line["epsilon_after"])  # "inf" is a float's own word too
+        # "inf" is a float's own word too
+        after[line["round"]][line["silo"]] = float(line["epsilon_after"])
     by_round = {t: list(silos.values()) for t, silos in after.items()}
     rounds = sorted(by_round)
     if s["epsilon"] == "inf" or not rounds:
@@ -92,7 +109,10 @@ def _epsilon(run: RunFiles) -> Html:
             says,
             "round",
             "epsilon",
-            [Series("the silo that spent most", most), Series("the silo that spent least", least, dashed=True)],
+            [
+                Series("the silo that spent most", most),
+                Series("the silo that spent least", least, dashed=True),
+            ],
             x=[str(t + 1) for t in rounds],
             y_unit="epsilon",
         )

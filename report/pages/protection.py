@@ -1,4 +1,6 @@
-"""What left a silo, who could read it and what protects it, in plain words; and what is not protected, as large."""
+"""What left a silo, who could read it and what protects it, in plain words; and what is not
+protected, as large.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _CHANNEL = {
 
 
 def trust(run: RunFiles) -> str:
-    """What masks do, and on what conditions: the one place where the report says so. Empty where nothing was masked."""
+    """What masks do, and on what conditions: the one place where the report says so. Empty where
+    nothing was masked.
+    """
     s, d = run.summary, run.disclosures
     masked = [x for x in d["each_silo_sends"] if x["channel"] == "masked"]
     if not s["masked"] or s["reference"] or not masked:
@@ -25,12 +29,18 @@ def trust(run: RunFiles) -> str:
         "Of what is masked, only the sum over the silos can be read, and no silo's own part, as long as "
         f"{d['masks_hold_if']}."
     )
-    lies = [f"of {x['name']}, a silo's own part can be read if {x['unless']}" for x in masked if x.get("unless")]
+    lies = [
+        f"of {x['name']}, a silo's own part can be read if {x['unless']}"
+        for x in masked
+        if x.get("unless")
+    ]
     return text + "".join(f" One exception: {lie}." for lie in lies)
 
 
 def protection_rows(run: RunFiles) -> list[tuple[str, str, str]]:
-    """(what, who could read it, what protects it), the last from what the silos' ledgers were charged."""
+    """(what, who could read it, what protects it), the last from what the silos' ledgers were
+    charged.
+    """
     said: dict[str, str] = {}
     for line in run.privacy:
         said[line.get("disclosure", "")] = line.get("event", "")
@@ -38,7 +48,9 @@ def protection_rows(run: RunFiles) -> list[tuple[str, str, str]]:
     for d in run.disclosures["each_silo_sends"]:
         event = said.pop(d["name"], "")
         noise = "without noise" if not event or event.startswith("non-private") else event
-        rows.append((d["name"], d["readable_by"], f"{_CHANNEL.get(d['channel'], d['channel'])}; {noise}"))
+        rows.append(
+            (d["name"], d["readable_by"], f"{_CHANNEL.get(d['channel'], d['channel'])}; {noise}")
+        )
     inside = "nobody: it is what the silo computed with, and paid for"
     rows += [(what, inside, event) for what, event in said.items() if what and event]
     return rows
@@ -60,7 +72,9 @@ def sentences(run: RunFiles) -> list[str]:
     dp, unit = s.get("dp", "off"), s.get("privacy_unit") or "record"
     found = []
     if s["epsilon"] == "inf":
-        found.append("What was sent, and the final model, may tell something about any record: epsilon is infinite.")
+        found.append(
+            "What was sent, and the final model, may tell something about any record: epsilon is infinite."
+        )
     if dp == "record":
         found += [
             f"A person with several {unit}s: k of them cost more than k times epsilon.",
@@ -70,10 +84,14 @@ def sentences(run: RunFiles) -> list[str]:
     if dp == "silo":
         found.append("That a silo took part, and when its budget ended.")
     if trust(run):
-        found.append("A silo's own part of a sum, where the conditions named above for what is masked do not hold.")
+        found.append(
+            "A silo's own part of a sum, where the conditions named above for what is masked do not hold."
+        )
     found.append("Facts about the population that are true with or without any one record.")
     if dp != "off" and run.partition is not None:
-        found.append("Anything, against whoever knows this simulation's seed: its noise comes from it.")
+        found.append(
+            "Anything, against whoever knows this simulation's seed: its noise comes from it."
+        )
     return found
 
 
@@ -87,7 +105,11 @@ def utility(run: RunFiles) -> Html | None:
     spent: dict[int, float] = {}
     for line in run.privacy:
         spent[line["round"]] = max(spent.get(line["round"], 0.0), float(line["epsilon_after"]))
-    points = [(spent[r["round"]], float(r["dev"])) for r in run.rounds if spent.get(r["round"], float("inf")) < 1e9]
+    points = [
+        (spent[r["round"]], float(r["dev"]))
+        for r in run.rounds
+        if spent.get(r["round"], float("inf")) < 1e9
+    ]
     if len(points) < 2:
         return None
     s = run.summary

@@ -1,4 +1,6 @@
-"""report.html: a run for people. Every figure is in one of the run's files; here they are added up, and no more."""
+"""report.html: a run for people. Every figure is in one of the run's files; here they are added up,
+and no more.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def run_page(run: RunFiles) -> str:
     ]
     top = [_head(run), _answer(run)]
     words = node("div", glossary(Html("".join([*top, *parts]))), id="words")
-    return page(f"{s['method']} on {s['corpus']}, seed {s['seed']}", *top, words, _contents(run), *parts)
+    return page(
+        f"{s['method']} on {s['corpus']}, seed {s['seed']}", *top, words, _contents(run), *parts
+    )
 
 
 def _head(run: RunFiles) -> Html:
@@ -43,14 +47,26 @@ def _head(run: RunFiles) -> Html:
 
 
 def _tile(name: str, value: Html, note: str, id_: str) -> Html:
-    return node("div", node("dt", name), node("dd", node("span", value, class_="big"), node("small", note)), id=id_)
+    return node(
+        "div",
+        node("dt", name),
+        node("dd", node("span", value, class_="big"), node("small", note)),
+        id=id_,
+    )
 
 
 def _answer(run: RunFiles) -> Html:
     s = run.summary
-    asked, came = sum(len(r["participants"]) for r in run.rounds), sum(len(r["survivors"]) for r in run.rounds)
+    asked, came = (
+        sum(len(r["participants"]) for r in run.rounds),
+        sum(len(r["survivors"]) for r in run.rounds),
+    )
     up, fedavg = up_per_silo_round(run), s.get("model_float32_bytes", 0)
-    ratio = f"{_times(up / fedavg)} the {human_bytes(fedavg)} of plain FedAvg in float32" if fedavg and up else ""
+    ratio = (
+        f"{_times(up / fedavg)} the {human_bytes(fedavg)} of plain FedAvg in float32"
+        if fedavg and up
+        else ""
+    )
     before = f"before the first round {s['before_value']:.4f}; " if "before_value" in s else ""
     private = s["epsilon"] != "inf"
     tiles = [
@@ -69,19 +85,24 @@ def _answer(run: RunFiles) -> Html:
         _tile(
             "epsilon",
             data(s["epsilon"], exact(s["epsilon"], "epsilon") if private else "infinite"),
-            f"at delta {s['delta']:g}" if private else f"{why_infinite(s)}: not differentially private",
+            f"at delta {s['delta']:g}"
+            if private
+            else f"{why_infinite(s)}: not differentially private",
             "answer-epsilon",
         ),
         _tile(
             "survivors",
             data(came, f"{came} of {asked}"),
-            "answers that arrived; " + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
+            "answers that arrived; "
+            + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
             "answer-survivors",
         ),
         _tile(
             "wall time",
             data(s["wall_seconds"], duration(s["wall_seconds"])),
-            f"{s['peak_rss_mb']:.0f} MB of memory at most" if s["peak_rss_mb"] else "memory was not measured",
+            f"{s['peak_rss_mb']:.0f} MB of memory at most"
+            if s["peak_rss_mb"]
+            else "memory was not measured",
             "answer-wall",
         ),
     ]
@@ -102,16 +123,30 @@ def _times(ratio: float) -> str:
 
 def _words(run: RunFiles) -> Html:
     items = [
-        node("li", node("strong", name), " ", said, *([node("ul", *(node("li", x) for x in more))] if more else []))
+        node(
+            "li",
+            node("strong", name),
+            " ",
+            said,
+            *([node("ul", *(node("li", x) for x in more))] if more else []),
+        )
         for name, said, more in plain(run)
     ]
     return node("ul", *items, class_="plain", id="plain")
 
 
 def _contents(run: RunFiles) -> Html:
-    names = {"quality": "quality", "bytes": "bytes", "time": "time", "privacy": "what left a silo", "silos": "silos"}
+    names = {
+        "quality": "quality",
+        "bytes": "bytes",
+        "time": "time",
+        "privacy": "what left a silo",
+        "silos": "silos",
+    }
     names |= {"plan": "plan and fact"} if run.plan else {}
-    links = [node("a", name, href=f"#{id_}") for id_, name in (names | {"again": "run it again"}).items()]
+    links = [
+        node("a", name, href=f"#{id_}") for id_, name in (names | {"again": "run it again"}).items()
+    ]
     return node("nav", *links, aria_label="Contents")
 
 
@@ -125,7 +160,9 @@ def _quality(run: RunFiles) -> Html:
     if s["target"] is not None:
         reached = s["rounds_to_target"]
         target = f" The target of {s['target']:g} was " + (
-            f"first reached in round {reached}." if reached else f"not reached in {s['rounds']} rounds."
+            f"first reached in round {reached}."
+            if reached
+            else f"not reached in {s['rounds']} rounds."
         )
     parts = [
         draw(
@@ -163,7 +200,10 @@ def _quality(run: RunFiles) -> Html:
     if s["figures"]:
         rows = [(name, data(v, exact(v, "score"))) for name, v in s["figures"].items()]
         parts.append(
-            details("all figures on the test split", table(("figure", "value"), rows, "Test split", id_="figures"))
+            details(
+                "all figures on the test split",
+                table(("figure", "value"), rows, "Test split", id_="figures"),
+            )
         )
     return section("quality", "How good it is", *parts)
 
@@ -194,7 +234,11 @@ def _classes(s: dict[str, Any]) -> Html:
 def _again(run: RunFiles) -> Html:
     s, about = run.summary, run.config.get("run", {})
     rows = [(k, v) for k, v in about.items() if k != "command"]
-    rows += [("seed", str(s["seed"])), ("model sha256", s["model_sha256"]), ("corpus sha256", s["corpus_sha256"])]
+    rows += [
+        ("seed", str(s["seed"])),
+        ("model sha256", s["model_sha256"]),
+        ("corpus sha256", s["corpus_sha256"]),
+    ]
     return section(
         "again",
         "Run it again",

@@ -26,7 +26,12 @@ def _missed(run: RunFiles) -> Html:
     missed = run.summary["missed"]
     head = node("h3", "Who dropped out")
     if not missed:
-        return node("div", head, node("p", "Nobody: every silo that was asked answered, in every round."), id="missed")
+        return node(
+            "div",
+            head,
+            node("p", "Nobody: every silo that was asked answered, in every round."),
+            id="missed",
+        )
     why: dict[tuple[str, int], list[str]] = defaultdict(list)
     for e in run.events:
         if e["event"] == "out":
@@ -34,12 +39,19 @@ def _missed(run: RunFiles) -> Html:
         elif e["event"] == "lost":
             why[e["silo"], e["round"]].append("connection lost")
     rows = [
-        (silo, str(r + 1), "; ".join(dict.fromkeys(why[silo, r])) or "was not there when the round began")
+        (
+            silo,
+            str(r + 1),
+            "; ".join(dict.fromkeys(why[silo, r])) or "was not there when the round began",
+        )
         for silo, rounds in missed.items()
         for r in rounds
     ]
     return node(
-        "div", head, table(("silo", "round", "why"), rows, "Who dropped out", numbers=False, id_="dropped"), id="missed"
+        "div",
+        head,
+        table(("silo", "round", "why"), rows, "Who dropped out", numbers=False, id_="dropped"),
+        id="missed",
     )
 
 
@@ -69,7 +81,9 @@ def _each(run: RunFiles) -> Html:
     head = ("silo", "examples", "rounds survived", "bytes up", "bytes down")
     whole = table(head, [row(s) for s in sorted(asked)], "Each silo", id_="each-silo")
     never = max(len(sizes) - len(asked), 0)
-    who = f"each of the {len(asked)} silos" + (f" that were asked ({never} others never were)" if never else "")
+    who = f"each of the {len(asked)} silos" + (
+        f" that were asked ({never} others never were)" if never else ""
+    )
     return details(who, whole, open_=len(asked) <= _OPEN)
 
 
@@ -84,7 +98,11 @@ def held_classes(p: dict[str, Any]) -> str:
 def division(p: dict[str, Any]) -> str:
     """How the examples were divided, in words."""
     sizes = p["sizes"]
-    each = f"{min(sizes):,} to {max(sizes):,} examples" if min(sizes) < max(sizes) else f"{sizes[0]:,} examples each"
+    each = (
+        f"{min(sizes):,} to {max(sizes):,} examples"
+        if min(sizes) < max(sizes)
+        else f"{sizes[0]:,} examples each"
+    )
     return (
         f"{p['spec']}, seed {p['seed']}: {len(sizes)} silos with {each}, {sum(sizes):,} in all."
         f"{' ' + p['note'] + '.' if p['note'] else ''} {held_classes(p)} Only a simulation knows this: on separate "
@@ -95,12 +113,21 @@ def division(p: dict[str, Any]) -> str:
 def _partition(p: dict[str, Any]) -> Html:
     sizes, counts, labels = p["sizes"], p["label_counts"], p["labels"]
     open_ = len(sizes) <= _OPEN * 2
-    parts = [node("p", division(p)), details("silo by class", _heat("partition", labels, counts, sizes), open_=open_)]
+    parts = [
+        node("p", division(p)),
+        details("silo by class", _heat("partition", labels, counts, sizes), open_=open_),
+    ]
     if "histogram" in p:
         h = p["histogram"]
         bins = [f"{a:.3g} to {b:.3g}" for a, b in zip(h["edges"], h["edges"][1:])]
         what = f"{h['of']} of each silo's examples"
-        parts.append(details(what, _heat("histogram", bins, h["counts"], [sum(r) for r in h["counts"]]), open_=open_))
+        parts.append(
+            details(
+                what,
+                _heat("histogram", bins, h["counts"], [sum(r) for r in h["counts"]]),
+                open_=open_,
+            )
+        )
     return node("div", *parts)
 
 
@@ -124,4 +151,11 @@ def _heat(id_: str, columns: list[str], counts: list[list[int]], sums: list[int]
         for i, row in enumerate(counts)
     ]
     whole = node("table", node("thead", top), node("tbody", *lines), class_="heat", id=id_)
-    return node("div", whole, class_="scroll tall", tabindex="0", role="region", aria_label="examples by silo")
+    return node(
+        "div",
+        whole,
+        class_="scroll tall",
+        tabindex="0",
+        role="region",
+        aria_label="examples by silo",
+    )

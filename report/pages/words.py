@@ -21,16 +21,23 @@ _TASKS = {
     "document": "finds relations in documents",
     "ner": "finds named entities",
 }
-_RUNNERS = {"processes": "as separate processes that spoke over encrypted sockets", "inprocess": "in one process"}
+_RUNNERS = {
+    "processes": "as separate processes that spoke over encrypted sockets",
+    "inprocess": "in one process",
+}
 
 
 def lead(run: RunFiles) -> str:
-    """What was run. A reference is no federation, and nothing is said of it that only a federation can claim."""
+    """What was run. A reference is no federation, and nothing is said of it that only a federation
+    can claim.
+    """
     s = run.summary
     start = "In a simulation, a model" if run.partition is not None else "A model"
     silos = f"{s['silos']} silos" if s["silos"] != 1 else "1 silo"
     own, kept = (
-        ("", "") if s["reference"] else (", each with data of its own,", "; the examples stayed where they were")
+        ("", "")
+        if s["reference"]
+        else (", each with data of its own,", "; the examples stayed where they were")
     )
     method = str(s.get("method_summary", s["method"])).rstrip(".")
     return (
@@ -64,12 +71,18 @@ def why_infinite(s: Mapping[str, Any]) -> str:
 
 
 def up_per_silo_round(run: RunFiles) -> float:
-    """Bytes that a silo sent in a round on average: on the wire where there was one, else the arrays as coded."""
-    return float(run.summary["bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"])
+    """Bytes that a silo sent in a round on average: on the wire where there was one, else the
+    arrays as coded.
+    """
+    return float(
+        run.summary["bytes_up_per_silo_round" if run.on_the_wire else "arrays_up_per_silo_round"]
+    )
 
 
 def plain(run: RunFiles) -> tuple[tuple[str, str, list[str]], ...]:
-    """The answer for somebody who knows neither the method nor the field: name, sentence with its figure, and items."""
+    """The answer for somebody who knows neither the method nor the field: name, sentence with its
+    figure, and items.
+    """
     return (
         ("How good it is.", _good(run.summary), []),
         ("What left a silo.", *_left(run)),
@@ -89,17 +102,29 @@ def _good(s: Mapping[str, Any]) -> str:
 
 def _left(run: RunFiles) -> tuple[str, list[str]]:
     if run.summary["reference"]:
-        return "This run is a reference and no federation: nothing was protected, and nothing had to be.", []
+        return (
+            "This run is a reference and no federation: nothing was protected, and nothing had to be.",
+            [],
+        )
     by: dict[str, list[str]] = {}
     for d in run.disclosures["each_silo_sends"]:
         when = rounds_with(run, d["name"])
-        when = "" if when in (NONE, "all") else f"; in {'no round' if when == 'none' else f'{when} only'}"
-        by.setdefault(d["channel"], []).append(f"{d['name']} ({d['shape'].partition(':')[0]}{when})")
+        when = (
+            ""
+            if when in (NONE, "all")
+            else f"; in {'no round' if when == 'none' else f'{when} only'}"
+        )
+        by.setdefault(d["channel"], []).append(
+            f"{d['name']} ({d['shape'].partition(':')[0]}{when})"
+        )
     if not by:
         return "Nothing.", []
     sent = [f"{_CHANNELS[channel]}: {' and '.join(things)}." for channel, things in by.items()]
     up = human_bytes(up_per_silo_round(run))
-    return f"No sentence, word or label. In a round a silo sent {up} on average, to the coordinator:", sent
+    return (
+        f"No sentence, word or label. In a round a silo sent {up} on average, to the coordinator:",
+        sent,
+    )
 
 
 def _budget(s: Mapping[str, Any]) -> str:
@@ -130,7 +155,9 @@ _CHANNELS = {
 
 
 def rounds_with(run: RunFiles, disclosure: str) -> str:
-    """In which rounds anything of a disclosure was sent: a method may leave an exchange empty (a warm start)."""
+    """In which rounds anything of a disclosure was sent: a method may leave an exchange empty (a
+    warm start).
+    """
     counts = [(r["round"] + 1, (r.get("numbers_sent") or {}).get(disclosure)) for r in run.rounds]
     if not counts or any(n is None for _, n in counts):
         return NONE
@@ -158,16 +185,26 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
     if s.get("network"):
         trained = s["parameters_trained"]
         of = "all trained" if trained == s["parameters"] else f"{trained:,} of them trained"
-        words = node("span", s["network"], ": ", data(s["parameters"], f"{s['parameters']:,}"), f" parameters, {of}")
+        words = node(
+            "span",
+            s["network"],
+            ": ",
+            data(s["parameters"], f"{s['parameters']:,}"),
+            f" parameters, {of}",
+        )
         found.append(("Model", words))
     if s.get("test_size"):
-        pieces = [piece for k, n in s["test_size"].items() for piece in (", ", data(n, f"{n:,}"), f" {k}")]
+        pieces = [
+            piece for k, n in s["test_size"].items() for piece in (", ", data(n, f"{n:,}"), f" {k}")
+        ]
         found.append(("Test split", node("span", *pieces[1:])))
     if run.partition is not None:
         sizes = run.partition["sizes"]
         cut = f" examples, divided among {len(sizes)} silos ({run.partition['spec']})"
         found.append(("Training data", node("span", data(sum(sizes), f"{sum(sizes):,}"), cut)))
     note = s["corpus_note"] or s["corpus"]
-    compare = "" if "synthetic" in note else " Compare with a paper only if it is that paper's corpus."
+    compare = (
+        "" if "synthetic" in note else " Compare with a paper only if it is that paper's corpus."
+    )
     found.append(("Corpus", node("span", f"{note}.{compare}")))
     return found

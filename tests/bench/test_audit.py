@@ -11,7 +11,13 @@ from bench.audit.__main__ import _page, _study, audit, main
 from bench.audit.inversion import attack_update
 from bench.audit.membership import auc, clopper_pearson, epsilon_lower_bound
 
-SMALL = {"method": "fedavg", "corpus": "distant:sentences=150,dev=40,test=40", "silos": "3", "rounds": "2", "lr": "0.1"}
+SMALL = {
+    "method": "fedavg",
+    "corpus": "distant:sentences=150,dev=40,test=40",
+    "silos": "3",
+    "rounds": "2",
+    "lr": "0.1",
+}
 
 
 def test_the_bound_by_hand() -> None:
@@ -26,7 +32,9 @@ def test_the_bound_by_hand() -> None:
 
 
 def test_the_bound_holds_for_randomised_response() -> None:
-    """Of an epsilon-DP mechanism, in nineteen of twenty audits, the bound is below epsilon: seen in 400."""
+    """Of an epsilon-DP mechanism, in nineteen of twenty audits, the bound is below epsilon: seen in
+    400.
+    """
     rng, epsilon, n = np.random.default_rng(0), 1.0, 200
     right = rng.binomial(n, math.exp(epsilon) / (1 + math.exp(epsilon)), 400)
     above = np.mean([epsilon_lower_bound(int(r), n, n, 0.0) > epsilon for r in right])
@@ -34,7 +42,9 @@ def test_the_bound_holds_for_randomised_response() -> None:
 
 
 def test_without_the_noise_the_attacks_succeed() -> None:
-    """A small study: without noise its records and words are there to see; with it, not beyond the promise."""
+    """A small study: without noise its records and words are there to see; with it, not beyond the
+    promise.
+    """
     clear = audit(_study({**SMALL, "epochs": "25", "batch": "8"}), shadows=0)
     member, words = clear["membership"][0], {v["view"]: v["auc"] for v in clear["inversion"]}
     assert clear["epsilon_at_most"] == "inf"
@@ -43,13 +53,16 @@ def test_without_the_noise_the_attacks_succeed() -> None:
     assert abs(words["masked, as it arrives"] - 0.5) < 0.1
     assert words["the opened sum"] < 0.75
     private = {**SMALL, "epochs": "2", "batch": "12", "dp": "record", "noise": "6"}
-    assert attack_update(_study(private))[0] == []  # by itself it trains no word vectors: there is nothing to invert
+    # by itself it trains no word vectors: there is nothing to invert
+    assert attack_update(_study(private))[0] == []
     noisy = audit(_study({**private, "options.tune": "full"}), shadows=2)
     assert 0 < noisy["epsilon_at_most"] < 2.0
     for attack in noisy["membership"]:
         assert attack["epsilon_at_least"] <= noisy["epsilon_at_most"] and attack["auc"] < 0.7
     assert all(abs(v["auc"] - 0.5) < 0.15 for v in noisy["inversion"])
-    assert "| clear (SECAGG=off) |" in _page(noisy) and "likelihood ratio, 2 shadow models" in _page(noisy)
+    assert "| clear (SECAGG=off) |" in _page(
+        noisy
+    ) and "likelihood ratio, 2 shadow models" in _page(noisy)
 
 
 def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

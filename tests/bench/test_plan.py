@@ -1,4 +1,6 @@
-"""The plan against the run: bytes of every method over real sockets, what a slow line carries, epsilon, the command."""
+"""The plan against the run: bytes of every method over real sockets, what a slow line carries,
+epsilon, the command.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,27 @@ from study.prepare import Study, prepare, warm
 from tests.browser.test_methods import study as tiny
 from tests.conftest import lines, sottovoce, summary
 
-WIRED = [n for n in names() if n not in ("local", "centralised")]  # those two are one process by definition
+# those two are one process by definition
+WIRED = [n for n in names() if n not in ("local", "centralised")]
 
 
 def measured(run: Path, study: Study) -> None:
-    """Coordinator and silos as real processes, forked from this one, which is warm as the launcher's is."""
+    """Coordinator and silos as real processes, forked from this one, which is warm as the
+    launcher's is.
+    """
     warm(study)
     secret = rundir.shared_secret(study.settings)
     rundir.make_keys(rundir.coordinator_home(run), run / "silos", study.settings.silos, secret)
-    outcome = run_processes(run, study, Follower(run, Console(file=io.StringIO()), study.settings.rounds, ""))
+    outcome = run_processes(
+        run, study, Follower(run, Console(file=io.StringIO()), study.settings.rounds, "")
+    )
     assert outcome.status == 0, outcome.sentence
 
 
 def by_silo(traffic: list[dict], silo: str, direction: str) -> int:
-    return sum(t["wire_bytes"] for t in traffic if t["silo"] == silo and t["direction"] == direction)
+    return sum(
+        t["wire_bytes"] for t in traffic if t["silo"] == silo and t["direction"] == direction
+    )
 
 
 @pytest.mark.parametrize("method", WIRED)
@@ -56,14 +65,20 @@ def test_bytes_of_every_method_are_within_two_percent(tmp_path: Path, method: st
     plan = make_plan(study, measured=False)
     measured(tmp_path, study)
     fact, traffic = summary(tmp_path), lines(tmp_path / "traffic.jsonl")
-    for figure in ("bytes_up_per_silo_round", "bytes_down_per_silo_round", "bytes_up_total", "bytes_down_total"):
+    for figure in (
+        "bytes_up_per_silo_round",
+        "bytes_down_per_silo_round",
+        "bytes_up_total",
+        "bytes_down_total",
+    ):
         assert plan[figure] == pytest.approx(fact[figure], rel=0.02), figure
     for figure in ("arrays_up_per_silo_round", "arrays_down_per_silo_round"):
         assert plan[figure] == pytest.approx(fact[figure], rel=0.02), figure
     for i in range(study.settings.silos):
         planned = plan["by_silo"][silo_name(i)]
         for direction in ("up", "down"):
-            # Shares that come after enough others are not waited for: on a busy machine one silo's may be missing.
+            # Shares that come after enough others are not waited for: on a busy machine one silo's
+            # may be missing.
             told = by_silo(traffic, silo_name(i), direction)
             assert planned[direction] == pytest.approx(told, rel=0.02, abs=600)
 
@@ -71,7 +86,8 @@ def test_bytes_of_every_method_are_within_two_percent(tmp_path: Path, method: st
 @pytest.mark.parametrize(
     "words",
     [
-        {"silos": "6", "fraction": "0.5", "bits": "16", "rounds": "3"},  # lazymil: a round of warm-up, two of bags
+        # lazymil: a round of warm-up, two of bags
+        {"silos": "6", "fraction": "0.5", "bits": "16", "rounds": "3"},
         {"silos": "4", "secagg": "off", "method": "fedavg"},
     ],
 )
@@ -81,33 +97,55 @@ def test_bytes_with_cohorts_lanes_and_without_masks(tmp_path: Path, words: dict[
     plan = make_plan(study, measured=False)
     measured(tmp_path, study)
     fact = summary(tmp_path)
-    for figure in ("bytes_up_per_silo_round", "bytes_down_per_silo_round", "arrays_up_per_silo_round"):
+    for figure in (
+        "bytes_up_per_silo_round",
+        "bytes_down_per_silo_round",
+        "arrays_up_per_silo_round",
+    ):
         assert plan[figure] == pytest.approx(fact[figure], rel=0.02), figure
     for planned, line in zip(plan["by_round"], lines(tmp_path / "rounds.jsonl"), strict=True):
         assert planned["up"] == pytest.approx(line["bytes_up"], rel=0.02)
 
 
 def test_blank_records_of_a_ring_have_the_form_that_a_real_sum_asks_for() -> None:
-    """Beyond 64 silos the graph is a ring. The coordinator's own check finds nothing missing but the signature."""
+    """Beyond 64 silos the graph is a ring. The coordinator's own check finds nothing missing but
+    the signature.
+    """
     everybody, policy = tuple(silo_name(i) for i in range(70)), policy_for(1.0)
     identities = dict.fromkeys(everybody, Identity.generate().public)
-    setup: Any = SimpleNamespace(sid=bytes(32), beacon=bytes(32), members=everybody, policy=policy, roster=identities)
-    header = SumHeader(bytes(32), 0, "train", 1, bytes(32), everybody, Encoding(32, 70, (4,), (1.0,)), 1.0)
+    setup: Any = SimpleNamespace(
+        sid=bytes(32), beacon=bytes(32), members=everybody, policy=policy, roster=identities
+    )
+    header = SumHeader(
+        bytes(32), 0, "train", 1, bytes(32), everybody, Encoding(32, 70, (4,), (1.0,)), 1.0
+    )
     opened = OpenSum(header, setup)
     assert not opened.topology.parameters.complete
     blank = UploadRecord.from_record(_upload(opened.topology, "silo-000", everybody))
     with pytest.raises(Refusal, match="not signed"):
         opened.begin_upload(replace(blank, h=header.h))
-    proposal, request = _proposals(opened.topology, everybody)["silo-001"], _request(opened.topology, everybody)
+    proposal, request = (
+        _proposals(opened.topology, everybody)["silo-001"],
+        _request(opened.topology, everybody),
+    )
     assert Proposal.from_record(proposal.to_record()) == proposal and len(proposal.blobs) == 69
-    assert UnmaskRequest.from_record(request.to_record()) == request and len(request.endorsements) == opened.needed
+    assert (
+        UnmaskRequest.from_record(request.to_record()) == request
+        and len(request.endorsements) == opened.needed
+    )
 
 
 def test_command_prints_all_costs_and_warns_of_a_slow_line() -> None:
     small = ("CORPUS=distant:sentences=300", "ROUNDS=2", "SILOS=3", "EPOCHS=1")
     done = sottovoce("plan", *small, "BANDWIDTH=1000")
     assert done.returncode == 0, done.stderr
-    for words in ("up per silo and round", "epsilon", "memory, coordinator", "time", "A round does not fit"):
+    for words in (
+        "up per silo and round",
+        "epsilon",
+        "memory, coordinator",
+        "time",
+        "A round does not fit",
+    ):
         assert words in done.stdout
     wrong = sottovoce("plan", *small, "BANDWIDTH=fast")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "BANDWIDTH" in wrong.stderr
@@ -123,7 +161,8 @@ def test_what_goes_wrong_while_calibrating_is_a_sentence(capfd: pytest.CaptureFi
         _apart(mistaken)
     with pytest.raises(UserError, match="signal 9: this machine has not enough free memory"):
         _apart(lambda: {"killed": os.kill(os.getpid(), signal.SIGKILL)})
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):  # ours, not the user's: with its trace, once
+    # ours, not the user's: with its trace, once
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         _apart(lambda: {"never": 1 // 0})
     assert _apart(lambda: {"seconds": 1.5}) == {"seconds": 1.5}
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,6 @@
-"""`make table PAPER=privacy` has every method, and its page can be made; the report says what protects what."""
+"""`make table PAPER=privacy` has every method, and its page can be made; the report says what
+protects what.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,20 @@ PRIVACY = PAPERS["privacy"]
 
 def test_every_method_has_its_rows_and_every_row_its_settings() -> None:
     rows = {**PRIVACY.variants, **PRIVACY.more_variants}
-    methods = {w.partition("=")[2] for words in rows.values() for w in words if w.startswith("METHOD=")}
+    methods = {
+        w.partition("=")[2] for words in rows.values() for w in words if w.startswith("METHOD=")
+    }
     assert methods == set(METHODS) - set(REFUSED)
     for words in rows.values():
         for column in PRIVACY.columns.values():
-            plain = [w.removeprefix("SET=") if w.startswith("SET=") else w.lower() for w in (*words, *column)]
-            given = {k if k in vars(Settings()) else f"options.{k}": v for k, v in (w.split("=", 1) for w in plain)}
+            plain = [
+                w.removeprefix("SET=") if w.startswith("SET=") else w.lower()
+                for w in (*words, *column)
+            ]
+            given = {
+                k if k in vars(Settings()) else f"options.{k}": v
+                for k, v in (w.split("=", 1) for w in plain)
+            }
             settings = load(None, given)
             check_options(settings.method, task_name(settings), settings.options)
             assert (settings.dp == "off") == (settings.epsilon == 0)
@@ -49,23 +59,46 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
     for job in jobs(some, (), (0, 1)):
         epsilon = "inf" if job.column == "no noise" else 2.5
         corpus = next(w for w in job.words if w.startswith("CORPUS="))
-        s = {"corpus": corpus, "corpus_note": "made", "metric": job.row[:4], "value": 0.5, "epsilon": epsilon}
+        s = {
+            "corpus": corpus,
+            "corpus_note": "made",
+            "metric": job.row[:4],
+            "value": 0.5,
+            "epsilon": epsilon,
+        }
         s["before_value"] = 0.1
         done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
     text = page(some, (), Results(done, (0, 1)), "")
-    assert "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
-    assert "CORPUS=ner:sentences=12000 (made)" in text and "CORPUS=sentence:sentences=5000 (made)" in text
+    assert (
+        "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
+    )
+    assert (
+        "CORPUS=ner:sentences=12000 (made)" in text
+        and "CORPUS=sentence:sentences=5000 (made)" in text
+    )
     assert "each minus no noise" in text
     assert "before the first round" in text and "| moon (sentence) | 0.1000" in text
-    for columns in (["epsilon 1", "epsilon 8"], ["no noise"]):  # then there is nothing to compare, and no more is said
+    # then there is nothing to compare, and no more is said
+    for columns in (["epsilon 1", "epsilon 8"], ["no noise"]):
         cut = page(with_columns(some, columns), (), Results(done, (0, 1)), "")
         assert "each minus" not in cut and "| fedner (ner) | 0.5000" in cut
 
 
 def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
     unit = {"record": "document", "silo": "silo"}.get(dp)
-    s = {"dp": dp, "epsilon": epsilon, "privacy_unit": unit, "masked": True, "reference": "", "metric": "f1"}
-    sent = {"name": "update", "channel": "masked", "readable_by": "nobody; the coordinator reads only the sum"}
+    s = {
+        "dp": dp,
+        "epsilon": epsilon,
+        "privacy_unit": unit,
+        "masked": True,
+        "reference": "",
+        "metric": "f1",
+    }
+    sent = {
+        "name": "update",
+        "channel": "masked",
+        "readable_by": "nobody; the coordinator reads only the sum",
+    }
     rounds = [{"round": t, "dev": 0.1 * t} for t in range(2)]
     told = {"each_silo_sends": [sent], "masks_hold_if": "nobody colludes"}
     return RunFiles(Path("."), s, rounds, [], privacy, [], told, {}, {}, "", None, None)
@@ -75,18 +108,29 @@ def test_what_protects_what_is_what_the_ledgers_say() -> None:
     line = {"silo": "silo-000", "exchange": "train", "delta": 1e-5}
     events = [("training", "DP-SGD: 4 steps"), ("update", "free: computed from the model")]
     charged = [
-        {**line, "round": t, "disclosure": d, "event": e, "epsilon_after": 1.0 + t} for t in range(2) for d, e in events
+        {**line, "round": t, "disclosure": d, "event": e, "epsilon_after": 1.0 + t}
+        for t in range(2)
+        for d, e in events
     ]
     run = _run("record", 2.0, charged)
     rows = protection_rows(run)
     assert rows[0][2] == "masks: only the sum can be read; free: computed from the model"
-    assert rows[1] == ("training", "nobody: it is what the silo computed with, and paid for", "DP-SGD: 4 steps")
+    assert rows[1] == (
+        "training",
+        "nobody: it is what the silo computed with, and paid for",
+        "DP-SGD: 4 steps",
+    )
     said = " ".join(sentences(replace(run, partition={})))  # a simulation's
     assert "several documents" in said and "seed" in said and "infinite" not in said
     drawn = str(utility(run))
     chart = json.loads(drawn[drawn.index("{") : drawn.rindex("}") + 1])
     assert chart["series"][0]["values"] == [[1.0, 0.0], [2.0, 0.1]]
-    exact = {"round": 0, "disclosure": "update", "event": "non-private release", "epsilon_after": "inf"}
+    exact = {
+        "round": 0,
+        "disclosure": "update",
+        "event": "non-private release",
+        "epsilon_after": "inf",
+    }
     bare = _run("off", "inf", [{**line, **exact}])
     assert protection_rows(bare)[0][2].endswith("; without noise") and utility(bare) is None
     assert "epsilon is infinite" in " ".join(sentences(bare))

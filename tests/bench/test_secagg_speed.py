@@ -1,4 +1,6 @@
-"""The bench of secure sums: what it covers, what it puts together from parts, and that it does not measure twice."""
+"""The bench of secure sums: what it covers, what it puts together from parts, and that it does not
+measure twice.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,57 @@ def test_the_grid_is_whole() -> None:
 
 
 @pytest.mark.parametrize(("n", "dropout"), [(7, 0.0), (20, 0.3)])
-def test_parts_are_parts_of_the_same_sum(n: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_parts_of_the_same_sum(
+    n: int, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench.speed.secagg_case, "SMALL", 500)
     consortium = Consortium(n, dropout)
     case = Case(n, 300_000, dropout=dropout)
     whole, parts = (run_case(consortium, case, budget) for budget in (1.0, 0.0))
     assert whole.exact is True and parts.exact is None
-    assert (whole.survivors, whole.upload, whole.degree) == (parts.survivors, parts.upload, parts.degree)
-    assert whole.seconds.keys() == parts.seconds.keys() and all(seconds > 0 for seconds in parts.seconds.values())
-    assert whole.limit * whole.gbps == pytest.approx(parts.limit * parts.gbps)  # the keystream that is needed
+    assert (whole.survivors, whole.upload, whole.degree) == (
+        parts.survivors,
+        parts.upload,
+        parts.degree,
+    )
+    assert whole.seconds.keys() == parts.seconds.keys() and all(
+        seconds > 0 for seconds in parts.seconds.values()
+    )
+    # the keystream that is needed
+    assert whole.limit * whole.gbps == pytest.approx(parts.limit * parts.gbps)
 
 
 def _linear(n: int, d: int, dropped: int, cache: Path) -> dict[str, Any]:
     """A peer that takes a microsecond per silo, silo and parameter, and a second for keys."""
-    seconds = {"clients: share keys": 1.0, "clients: mask": 1e-6 * n * n * d, "server": 2.0 + 1e-6 * n * d}
+    seconds = {
+        "clients: share keys": 1.0,
+        "clients: mask": 1e-6 * n * n * d,
+        "server": 2.0 + 1e-6 * n * d,
+    }
     total = sum(seconds.values())
-    return {"seconds": seconds, "total": total, "upload": 264 + 8 * d, "version": "0", "scaled": False}
+    return {
+        "seconds": seconds,
+        "total": total,
+        "upload": 264 + 8 * d,
+        "version": "0",
+        "scaled": False,
+    }
 
 
-def test_a_peers_larger_sums_are_continued_from_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peers_larger_sums_are_continued_from_smaller_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bench.speed.secagg_peer, "_measure", _linear)
     peer = Peer(Path(), 1)
-    for n, d in ((3, 10**5), (10, 10**7), (50, 10**6), (50, 10**7), (100, 66 * 10**6), (200, 10**6), (3, 66 * 10**6)):
+    for n, d in (
+        (3, 10**5),
+        (10, 10**7),
+        (50, 10**6),
+        (50, 10**7),
+        (100, 66 * 10**6),
+        (200, 10**6),
+        (3, 66 * 10**6),
+    ):
         got, wanted = peer.measure(n, d, 0), _linear(n, d, 0, Path())
         assert got["scaled"] is (n * n * d > 10**10 or d > 10**7)
         assert got["total"] == pytest.approx(wanted["total"]) and got["upload"] == wanted["upload"]
@@ -56,7 +87,18 @@ def test_a_peers_larger_sums_are_continued_from_smaller_ones(monkeypatch: pytest
 def test_rows_are_kept_and_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["--n", "3", "--d", "1000", "--dropouts", "0", "--repeat", "1", "--resume", str(tmp_path / "rows")]
+    asked = [
+        "--n",
+        "3",
+        "--d",
+        "1000",
+        "--dropouts",
+        "0",
+        "--repeat",
+        "1",
+        "--resume",
+        str(tmp_path / "rows"),
+    ]
     assert bench.speed.secagg.main(asked) == 0
     first = capsys.readouterr().out
     monkeypatch.setattr(bench.speed.secagg, "run_case", None)

@@ -75,7 +75,8 @@ def test_page_has_spread_pairs_rounds_and_messages() -> None:
     assert "| fedavg | +0.0500 (1 of 2) | -0.0500 (0 of 2) |" in text
     assert "| feded | 2, 1 | –, 3 |" in text  # one seed never reached it, and the page says so
     assert "not reached in 3 rounds" in text
-    assert "| feded | 0.3500 ± 0.2828 | 0.4725 ± 0.0389 |" in text  # (0.5+0.6)/2 and (0.1+0.2)/2; 0.445 and 0.5
+    # (0.5+0.6)/2 and (0.1+0.2)/2; 0.445 and 0.5
+    assert "| feded | 0.3500 ± 0.2828 | 0.4725 ± 0.0389 |" in text
     assert "| feded | 10 B | 1/2000 | 5.0 kB | not measured |" in text
     assert "| x | 0.6000 ± 0.1414 | 0.5500 ± 0.0000 | 0.9000 ± 0.0000 |" in text
 
@@ -109,7 +110,10 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
     some = with_columns(with_rows(PAPERS["fedner"], ["fedner", "w/o weight"]), ["30 % misaligned"])
     assert [(j.row, j.words) for j in jobs(some, ("CORPUS=ner",), (0,))] == [
         ("fedner", ("CORPUS=ner:misaligned=0.3", "METHOD=fedner", "SET=tags=disjoint")),
-        ("w/o weight", ("CORPUS=ner:misaligned=0.3", "METHOD=fedner", "SET=ablation=no_weight tags=disjoint")),
+        (
+            "w/o weight",
+            ("CORPUS=ner:misaligned=0.3", "METHOD=fedner", "SET=ablation=no_weight tags=disjoint"),
+        ),
     ]
     with pytest.raises(UserError, match='no row "w/o"'):
         with_rows(PAPERS["fedner"], ["w/o"])
@@ -117,8 +121,12 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
 
 @pytest.mark.parametrize("paper", sorted(PAPERS))
 def test_the_long_setting_has_a_corpus_that_can_be_made(paper: str) -> None:
-    """Nobody waits hours in a test; but a recipe that contradicts itself would refuse in the first minute."""
-    words = dict(w.split("=", 1) for w in next(jobs(PAPERS[paper], PAPERS[paper].sizes["hours"], (0,))).words)
+    """Nobody waits hours in a test; but a recipe that contradicts itself would refuse in the first
+    minute.
+    """
+    words = dict(
+        w.split("=", 1) for w in next(jobs(PAPERS[paper], PAPERS[paper].sizes["hours"], (0,))).words
+    )
     asked = {name.lower(): words[name] for name in ("METHOD", "CORPUS") if name in words}
     assert load_task(load(None, asked)).train_size() > 100
 
@@ -135,22 +143,35 @@ def _known(settings: Settings, task: str) -> bool:
 @pytest.mark.parametrize("paper", PAPERS)
 @pytest.mark.parametrize("size", ["minutes", "hours", "folder"])
 def test_every_run_of_every_paper_has_settings_that_exist(paper: str, size: str) -> None:
-    """Read by the code that a run reads them with: a misspelt method, setting or knob shows here, not after an hour."""
+    """Read by the code that a run reads them with: a misspelt method, setting or knob shows here,
+    not after an hour.
+    """
     c = PAPERS[paper]
     c = replace(c, columns={**c.columns, **c.more_columns})
     common = c.on_folder if size == "folder" else c.sizes[size]
     planned = list(jobs(c, merged(common), (0, 1)))
-    assert len({j.key for j in planned}) == len(planned)  # two rows that are the same run would be a mistake
+    # two rows that are the same run would be a mistake
+    assert len({j.key for j in planned}) == len(planned)
     for job in planned:
         table = dict(w.partition("=")[::2] for w in job.words)
         knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
-        s = load(None, {k.lower(): v for k, v in table.items()} | {f"options.{k}": v for k, v in knobs.items()})
+        s = load(
+            None,
+            {k.lower(): v for k, v in table.items()}
+            | {f"options.{k}": v for k, v in knobs.items()},
+        )
         assert s.method in METHODS
         assert any(_known(s, task) for task in tasks_of(s.method)), s
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
-    words = {"PAPER": "feded", "SIZE": "minutes", "CORPUS": "", "SEEDS": "1", "TABLES": str(tmp_path)}
+    words = {
+        "PAPER": "feded",
+        "SIZE": "minutes",
+        "CORPUS": "",
+        "SEEDS": "1",
+        "TABLES": str(tmp_path),
+    }
     toy = replace(TOY, methods=("feded",), columns={"a": ()}, references={})
     (job,) = jobs(toy, merged(("RUNNER=inprocess",), toy.sizes["minutes"]), (0,))
     folder = tmp_path / "feded-minutes"

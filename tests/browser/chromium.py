@@ -21,7 +21,9 @@ from typing import Any
 import pytest
 
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_chromium = pytest.mark.skipif(BINARY is None, reason="no Chromium here (Debian: apt-get install chromium)")
+needs_chromium = pytest.mark.skipif(
+    BINARY is None, reason="no Chromium here (Debian: apt-get install chromium)"
+)
 
 _FLAGS = (
     "--headless",
@@ -40,17 +42,28 @@ _PATIENCE = 30.0
 
 
 class Tab:
-    """One page: what it asked the network for, what it complained about, and hands to use it with."""
+    """One page: what it asked the network for, what it complained about, and hands to use it
+    with.
+    """
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
-        self._to, self._from, self._rest, self._number, self._session = to_browser, from_browser, b"", 0, ""
+        self._to, self._from, self._rest, self._number, self._session = (
+            to_browser,
+            from_browser,
+            b"",
+            0,
+            "",
+        )
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self._loaded = 0
-        self._poll = select.poll()  # select.select takes no number above 1023, and a test process may have more
+        # select.select takes no number above 1023, and a test process may have more
+        self._poll = select.poll()
         self._poll.register(self._from, select.POLLIN)
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
@@ -100,7 +113,9 @@ class Tab:
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -125,21 +140,34 @@ class Tab:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def size(self, width: int, height: int, mobile: bool = False) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
 
     def dark(self, on: bool) -> None:
         value = "dark" if on else "light"
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": value}],
+        )
 
     def picture(self, path: Path, whole: bool = False) -> None:
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole))
+        answer = self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=whole, **self._clip(whole)
+        )
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _clip(self, whole: bool) -> dict[str, Any]:
         if not whole:
             return {}
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
+        return {
+            "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        }
 
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=False)["data"])
@@ -151,7 +179,8 @@ def chromium() -> Iterator[Tab]:
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        # The shell puts the two pipes where Chromium looks for them, whatever their numbers are here.
+        # The shell puts the two pipes where Chromium looks for them, whatever their numbers are
+        # here.
         command = f'exec "$@" 3<&{to_read} 4>&{from_write}'
         browser = subprocess.Popen(
             ["bash", "-c", command, "chromium", BINARY, *_FLAGS, f"--user-data-dir={home}"],

@@ -1,4 +1,6 @@
-"""The live page in a real browser during a real run, and what its server refuses; the terminal's view of the same."""
+"""The live page in a real browser during a real run, and what its server refuses; the terminal's
+view of the same.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def tab() -> Iterator[Tab]:
         yield tab
 
 
-def asked(address: str, method: str = "GET", path: str = "", host: str = "") -> tuple[int, bytes, Any]:
+def asked(
+    address: str, method: str = "GET", path: str = "", host: str = ""
+) -> tuple[int, bytes, Any]:
     place, _, rest = address.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(place, timeout=10)
     try:
@@ -50,7 +54,8 @@ def test_page_follows_a_real_run_to_its_end_and_survives_it(tab: Tab, start: Any
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        # Tests that a shell runs in the background have Ctrl-C ignored, and so would what they start.
+        # Tests that a shell runs in the background have Ctrl-C ignored, and so would what they
+        # start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
@@ -67,19 +72,31 @@ def test_page_follows_a_real_run_to_its_end_and_survives_it(tab: Tab, start: Any
         s, rounds = summary(run), lines(run / "rounds.jsonl")
         said = tab.run("document.querySelector('#status').textContent")
         assert said.startswith("The run ended: it is finished.") and f"{s['value']:.4f}" in said
-        table = tab.run("[...document.querySelectorAll('#rounds tr')].map(r => [...r.cells].map(c => c.textContent))")
-        assert [(r[0], r[1]) for r in table] == [(str(r["round"] + 1), f"{r['dev']:.4f}") for r in reversed(rounds)]
-        assert tab.run("document.querySelector('#up').textContent") == _bytes(sum(r["bytes_up"] for r in rounds))
-        drawn = "echarts.getInstanceByDom(document.querySelector('#metric')).getOption().series[0].data"
+        table = tab.run(
+            "[...document.querySelectorAll('#rounds tr')].map(r => [...r.cells].map(c => c.textContent))"
+        )
+        assert [(r[0], r[1]) for r in table] == [
+            (str(r["round"] + 1), f"{r['dev']:.4f}") for r in reversed(rounds)
+        ]
+        assert tab.run("document.querySelector('#up').textContent") == _bytes(
+            sum(r["bytes_up"] for r in rounds)
+        )
+        drawn = (
+            "echarts.getInstanceByDom(document.querySelector('#metric')).getOption().series[0].data"
+        )
         assert tab.run(drawn) == [r["dev"] for r in rounds]
         refused(address)
-        watcher.send_signal(signal.SIGINT)  # the watcher leaves; a page that is left open stays as it is
+        # the watcher leaves; a page that is left open stays as it is
+        watcher.send_signal(signal.SIGINT)
         assert watcher.wait(20) == 0
         before = len(tab.requests)
         tab.run("new Promise(done => setTimeout(done, 1500))")
         assert len(tab.requests) == before  # the run has ended: nothing more is asked for
         assert tab.run("document.querySelector('#status').textContent") == said
-        assert {r for r in tab.requests if not r.startswith("data:")} == {address, address + "state.json"}
+        assert {r for r in tab.requests if not r.startswith("data:")} == {
+            address,
+            address + "state.json",
+        }
         assert tab.complaints == []
     finally:
         watcher.kill()
@@ -93,7 +110,15 @@ def refused(address: str) -> None:
     status, content, headers = asked(address + "state.json")
     assert status == 200 and json.loads(content)["ended"] and headers["Cache-Control"] == "no-store"
     port = place.rpartition(":")[2]
-    wrong = ("/", "/state.json", f"/{token[:-1]}/", f"/{token}x/", f"/{token}/../", f"/{token}/config.toml", "/%00/")
+    wrong = (
+        "/",
+        "/state.json",
+        f"/{token[:-1]}/",
+        f"/{token}x/",
+        f"/{token}/../",
+        f"/{token}/config.toml",
+        "/%00/",
+    )
     for path in wrong:
         status, content, _ = asked(address, path=path)
         assert status == 404 and token.encode() not in content, path
@@ -125,8 +150,13 @@ def test_a_run_is_told_from_its_files_and_a_killed_one_is_missed(tmp_path: Path)
     live = LiveRun(tmp_path)
     assert live.catch_up() == [] and live.snapshot()["status"] == "starting"
     names = [f"silo-{i:03d}" for i in range(3)]
-    happens({"event": "listening", "port": 1, "round": 0}, *({"event": "hello", "silo": n} for n in names[:2]))
-    happens({"event": "absent", "silos": names[2:]}, {"event": "round", "round": 0, "cohort": names[:2]})
+    happens(
+        {"event": "listening", "port": 1, "round": 0},
+        *({"event": "hello", "silo": n} for n in names[:2]),
+    )
+    happens(
+        {"event": "absent", "silos": names[2:]}, {"event": "round", "round": 0, "cohort": names[:2]}
+    )
     happens({"event": "computing", "silo": names[0], "round": 0, "exchange": "train"})
     happens({"event": "answered", "silo": names[0], "round": 0, "exchange": "train"})
     happens({"event": "lost", "silo": names[1], "round": 0})
@@ -135,13 +165,19 @@ def test_a_run_is_told_from_its_files_and_a_killed_one_is_missed(tmp_path: Path)
     assert said == ["starting without silo-002", "silo-001 was lost in round 1"]
     gone = subprocess.Popen(["true"])
     gone.wait()
-    (tmp_path / "processes.json").write_text(json.dumps({"host": "elsewhere", "launcher": gone.pid}) + "\n", "utf-8")
+    (tmp_path / "processes.json").write_text(
+        json.dumps({"host": "elsewhere", "launcher": gone.pid}) + "\n", "utf-8"
+    )
     assert live.catch_up() == [] and not live.ended
     here = {"host": platform.node(), "launcher": gone.pid}
     (tmp_path / "processes.json").write_text(json.dumps(here) + "\n", "utf-8")
     assert "its processes are gone" in live.catch_up()[0]
-    assert live.ended and closing(live.snapshot()) == "The run ended: its processes are gone and it said nothing."
-    happens({"event": "listening", "port": 1, "round": 0, "time": 9e12})  # resumed; the table is an old one
+    assert (
+        live.ended
+        and closing(live.snapshot()) == "The run ended: its processes are gone and it said nothing."
+    )
+    # resumed; the table is an old one
+    happens({"event": "listening", "port": 1, "round": 0, "time": 9e12})
     live.catch_up()
     assert live.snapshot()["status"] == "running"
     happens({"event": "failed", "why": "Only 1 silos are here."})
@@ -151,7 +187,10 @@ def test_a_run_is_told_from_its_files_and_a_killed_one_is_missed(tmp_path: Path)
 
 def test_watch_of_something_else_is_told_so() -> None:
     done = sottovoce("watch", "/nowhere")
-    assert done.returncode == 2 and done.stderr.strip() == '"/nowhere" is not a run folder: it has no config.toml.'
+    assert (
+        done.returncode == 2
+        and done.stderr.strip() == '"/nowhere" is not a run folder: it has no config.toml.'
+    )
 
 
 def test_terminal_follows_and_ends_with_the_run(start: Any) -> None:

@@ -31,10 +31,17 @@ def study(method: str) -> Study:
     if task == "distant":
         return sentence.tiny_study(method, [range(5), range(5, 8), range(8, 12)], twelve())
     if task == "sentence":
-        return sentence.tiny_study(method, [range(24), range(24, 36), range(36, 45)], sentence.tiny_task("feded"))
+        return sentence.tiny_study(
+            method, [range(24), range(24, 36), range(36, 45)], sentence.tiny_task("feded")
+        )
     if task == "document":
         return document.tiny_study(method, [range(8), range(8, 14), range(14, 18)])
-    few = {"method": method, "corpus": "ner:sentences=30,dev=12,test=12", "rounds": "1", "runner": "inprocess"}
+    few = {
+        "method": method,
+        "corpus": "ner:sentences=30,dev=12,test=12",
+        "rounds": "1",
+        "runner": "inprocess",
+    }
     return prepare(load(None, few))
 
 
@@ -48,7 +55,9 @@ def tab() -> Iterator[Tab]:
 def test_page_of_every_method_opens_and_has_its_answer(tab: Tab, method: str) -> None:
     folder, s = Path(tempfile.mkdtemp(prefix="sottovoce-test-page-")), study(method)
     assert run_inprocess(folder, s) == 0
-    (folder / "config.toml").write_text(dump(s.settings, {"command": f"made by hand for {method}"}), "utf-8")
+    (folder / "config.toml").write_text(
+        dump(s.settings, {"command": f"made by hand for {method}"}), "utf-8"
+    )
     write_partition(folder, s)
     write_plan(folder, s, measured=False)
     tab.requests.clear()
@@ -66,7 +75,9 @@ def test_page_of_every_method_opens_and_has_its_answer(tab: Tab, method: str) ->
         exact(x["arrays_up_per_silo_round"], "bytes") for x in (plan, figures)
     ]
     sent = json.loads((folder / "disclosures.json").read_text("utf-8"))["each_silo_sends"]
-    shown = tab.run("[...document.querySelectorAll('#disclosures tbody th')].map(c => c.textContent)")
+    shown = tab.run(
+        "[...document.querySelectorAll('#disclosures tbody th')].map(c => c.textContent)"
+    )
     assert shown == [d["name"] for d in sent]
     warned = tab.run("document.querySelector('header').textContent")
     assert figures["reference"] in warned and "in one process" in warned

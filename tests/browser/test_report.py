@@ -1,4 +1,6 @@
-"""A run's page in a real browser: it opens, asks nobody for anything, can be used, and says what the logs say."""
+"""A run's page in a real browser: it opens, asks nobody for anything, can be used, and says what
+the logs say.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def colours(tab: Tab, chart: str) -> dict[str, str]:
 
 
 def tile(tab: Tab, name: str) -> tuple[str, str]:
-    value, shown = tab.run(f"(e => [e.value, e.textContent])(document.querySelector('#answer-{name} data'))")
+    value, shown = tab.run(
+        f"(e => [e.value, e.textContent])(document.querySelector('#answer-{name} data'))"
+    )
     return value, shown
 
 
@@ -119,22 +123,41 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     opened(tab, run / "report.html")
     s, rounds = summary(run), lines(run / "rounds.jsonl")
     assert tile(tab, "metric") == (str(s["value"]), f"{s['value']:.4f}")
-    sent = sum(t["wire_bytes"] for t in lines(run / "traffic.jsonl") if t["direction"] == "up" and t["round"] >= 0)
+    sent = sum(
+        t["wire_bytes"]
+        for t in lines(run / "traffic.jsonl")
+        if t["direction"] == "up" and t["round"] >= 0
+    )
     asked = sum(len(r["participants"]) for r in rounds)
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
-    good, left, budget = tab.run("[...document.querySelectorAll('#plain > li')].map(e => e.textContent)")
-    assert f"scores {s['value']:.4f} in area under" in good and f"a silo sent {sent / asked / 1000:.1f} kB" in left
+    good, left, budget = tab.run(
+        "[...document.querySelectorAll('#plain > li')].map(e => e.textContent)"
+    )
+    assert (
+        f"scores {s['value']:.4f} in area under" in good
+        and f"a silo sent {sent / asked / 1000:.1f} kB" in left
+    )
     assert f"Before the first round the same model scored {s['before_value']:.4f} there." in good
     assert f"before the first round {s['before_value']:.4f}" in tab.run(
         "document.querySelector('#answer-metric').innerText"
     )
-    assert "the coordinator can read it and nobody else: names (16 bytes per bag of the silo) and values" in left
-    assert "only the sum over the silos can be read" in left and ": update (one number per model parameter)." in left
+    assert (
+        "the coordinator can read it and nobody else: names (16 bytes per bag of the silo) and values"
+        in left
+    )
+    assert (
+        "only the sum over the silos can be read" in left
+        and ": update (one number per model parameter)." in left
+    )
     assert "No bound: no noise was added, so epsilon is infinite." in budget
-    figures = tab.run("[...document.querySelectorAll('#facts data')].map(e => [e.value, e.textContent])")
+    figures = tab.run(
+        "[...document.querySelectorAll('#facts data')].map(e => [e.value, e.textContent])"
+    )
     examples = sum(json.loads((run / "partition.json").read_text())["sizes"])
-    assert figures == [[str(n), f"{n:,}"] for n in (s["parameters"], *s["test_size"].values(), examples)]
+    assert figures == [
+        [str(n), f"{n:,}"] for n in (s["parameters"], *s["test_size"].values(), examples)
+    ]
     assert tile(tab, "epsilon") == ("inf", "infinite")
     assert "no noise was added" in tab.run("document.querySelector('#answer-epsilon').textContent")
     assert {x["epsilon_after"] for x in lines(run / "privacy.jsonl")} == {"inf"}
@@ -164,13 +187,17 @@ def test_every_chart_and_the_table_behind_it_have_the_logs_numbers(tab: Tab, run
         by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for t in own:
             if t["round"] >= 0:
-                by_kind[KINDS.get((t["kind"], t["channel"]), "control messages")][t["round"]] += t["wire_bytes"]
+                by_kind[KINDS.get((t["kind"], t["channel"]), "control messages")][t["round"]] += t[
+                    "wire_bytes"
+                ]
         assert drawn == by_kind
         for name, values in drawn.items():
             assert column(tab, f"bytes-{direction}", name) == values
         # What the largest kind hides is drawn once more without it, in the same colours.
         largest = max(by_kind, key=lambda kind: sum(by_kind[kind]))
-        assert plotted(tab, f"bytes-{direction}-rest") == {k: v for k, v in by_kind.items() if k != largest}
+        assert plotted(tab, f"bytes-{direction}-rest") == {
+            k: v for k, v in by_kind.items() if k != largest
+        }
         share = f"{100 * sum(by_kind[largest]) / sum(sums[1:]):.1f} % of all was {largest}"
         assert share in tab.run(f"document.querySelector('#bytes-{direction}-rest').textContent")
         hues = [colours(tab, f"bytes-{direction}{rest}") for rest in ("", "-rest")]
@@ -181,14 +208,20 @@ def test_every_chart_and_the_table_behind_it_have_the_logs_numbers(tab: Tab, run
             "document.querySelector('#total-bytes').textContent"
         )
     assert plotted(tab, "bytes-up")["masked update"][0] == sum(
-        t["wire_bytes"] for t in traffic if t["channel"] == "masked" and t["kind"] == "chunk" and t["round"] == 0
+        t["wire_bytes"]
+        for t in traffic
+        if t["channel"] == "masked" and t["kind"] == "chunk" and t["round"] == 0
     )
     total, points = 0, []
     for r in rounds:
-        total += sum(t["wire_bytes"] for t in traffic if t["direction"] == "up" and t["round"] == r["round"])
+        total += sum(
+            t["wire_bytes"] for t in traffic if t["direction"] == "up" and t["round"] == r["round"]
+        )
         points.append([total, r["dev"]])
     assert list(plotted(tab, "metric-by-bytes").values()) == [points]
-    assert sum(x[0] for x in plotted(tab, "seconds").values()) == pytest.approx(sum(rounds[0]["phases"].values()))
+    assert sum(x[0] for x in plotted(tab, "seconds").values()) == pytest.approx(
+        sum(rounds[0]["phases"].values())
+    )
     spent = plotted(tab, "silo-seconds")
     assert spent["training"] == [r["silo_seconds"]["computing"] for r in rounds]
     assert spent["masking and sending"] == [r["silo_seconds"]["uploading"] for r in rounds]
@@ -199,7 +232,9 @@ def test_words_and_tables_of_the_page_are_those_of_the_logs(tab: Tab, run: Path)
     opened(tab, run / "report.html")
     sent = json.loads((run / "disclosures.json").read_text())["each_silo_sends"]
     keys = ("shape", "readable_by", "reveals", "privacy")
-    assert table(tab, "#disclosures") == [[d["name"], d["channel"], "all", *(d[k] for k in keys)] for d in sent]
+    assert table(tab, "#disclosures") == [
+        [d["name"], d["channel"], "all", *(d[k] for k in keys)] for d in sent
+    ]
     assert all(r["numbers_sent"][d["name"]] > 0 for r in lines(run / "rounds.jsonl") for d in sent)
     words = tab.run("document.querySelector('main').textContent")
     assumed = json.loads((run / "disclosures.json").read_text())["masks_hold_if"]
@@ -238,7 +273,9 @@ def test_words_and_tables_of_the_page_are_those_of_the_logs(tab: Tab, run: Path)
 
 
 def test_page_can_be_used(tab: Tab, run: Path) -> None:
-    """A table unfolds, the legend hides a series, Ctrl and the wheel zoom in, the colours are the reader's."""
+    """A table unfolds, the legend hides a series, Ctrl and the wheel zoom in, the colours are the
+    reader's.
+    """
     opened(tab, run / "report.html")
     assert tab.run("document.querySelector('#metric-by-round table').checkVisibility()") is False
     tab.click("#metric-by-round summary")
@@ -254,7 +291,9 @@ def test_page_can_be_used(tab: Tab, run: Path) -> None:
     assert tab.run(f"{hidden}({chart}.getOption().legend[0].selected)") == ["masked update"]
     box = "document.querySelector('#bytes-up svg').getBoundingClientRect()"
     where = tab.run(f"(b => ({{x: b.x + b.width / 2, y: b.y + 150}}))({box})")
-    tab.call("Input.dispatchMouseEvent", type="mouseWheel", **where, deltaX=0, deltaY=-240, modifiers=2)
+    tab.call(
+        "Input.dispatchMouseEvent", type="mouseWheel", **where, deltaX=0, deltaY=-240, modifiers=2
+    )
     tab.until(f"(z => z.end - z.start < 100)({chart}.getOption().dataZoom[0])")
     light = tab.run("getComputedStyle(document.body).backgroundColor")
     ink = "document.querySelector('#metric-by-round svg text').getAttribute('fill')"
@@ -274,11 +313,12 @@ def test_page_can_be_used(tab: Tab, run: Path) -> None:
     # The legend is whole: its names within the picture, below the tools and above the bars.
     for chart in ("bytes-up", "bytes-up-rest", "silo-seconds"):
         within = f"document.querySelector('#{chart} svg').getBoundingClientRect()"
-        names = (
-            f"[...document.querySelectorAll('#{chart} svg text')].map(e => [e.textContent, e.getBoundingClientRect()])"
-        )
+        every = f"[...document.querySelectorAll('#{chart} svg text')]"
+        names = f"{every}.map(e => [e.textContent, e.getBoundingClientRect()])"
         wanted = list(plotted(tab, chart))
-        boxes = tab.run(f"{names}.map(([t, b]) => [t, b.left - {within}.left, b.right - {within}.right, b.bottom])")
+        boxes = tab.run(
+            f"{names}.map(([t, b]) => [t, b.left - {within}.left, b.right - {within}.right, b.bottom])"
+        )
         shown = {t: (left, right) for t, left, right, _ in boxes}
         assert all(shown[name][0] >= 0 and shown[name][1] <= 0 for name in wanted), (chart, shown)
     tab.size(1000, 800)
@@ -295,11 +335,17 @@ def test_every_chart_has_words_and_every_control_a_name(tab: Tab, run: Path) -> 
     assert len(figures) >= 8
     assert all(role == "img" and len(label) > 20 and rows for role, label, rows in figures)
     assert tab.run("document.documentElement.lang") == "en"
-    assert tab.run("[...document.querySelectorAll('table')].every(t => t.querySelector('th[scope=col]'))")
-    assert tab.run("(ids => ids.length === new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))")
+    assert tab.run(
+        "[...document.querySelectorAll('table')].every(t => t.querySelector('th[scope=col]'))"
+    )
+    assert tab.run(
+        "(ids => ids.length === new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
+    )
 
 
-def test_a_run_of_a_hundred_silos_and_fifty_rounds_stays_small(tab: Tab, run: Path, tmp_path: Path) -> None:
+def test_a_run_of_a_hundred_silos_and_fifty_rounds_stays_small(
+    tab: Tab, run: Path, tmp_path: Path
+) -> None:
     """The real run's lines, once for each of a hundred silos and fifty rounds."""
     big = tmp_path / "big"
     shutil.copytree(run, big, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint"))
@@ -325,7 +371,9 @@ def test_a_run_of_a_hundred_silos_and_fifty_rounds_stays_small(tab: Tab, run: Pa
 
 
 def test_names_from_a_corpus_are_text_and_not_markup(tab: Tab, run: Path, tmp_path: Path) -> None:
-    """A corpus is somebody else's: its names must not become elements, attributes or code of the page."""
+    """A corpus is somebody else's: its names must not become elements, attributes or code of the
+    page.
+    """
     odd = tmp_path / "odd"
     shutil.copytree(run, odd, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint"))
     evil = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">\"'&"
@@ -333,27 +381,39 @@ def test_names_from_a_corpus_are_text_and_not_markup(tab: Tab, run: Path, tmp_pa
     s |= {"corpus": evil, "per_class": {evil: 0.5, "other": 0.25}, "citation": evil}
     (odd / "summary.json").write_text(json.dumps(s))
     p = json.loads((odd / "partition.json").read_text())
-    (odd / "partition.json").write_text(json.dumps(p | {"labels": [evil] * len(p["labels"]), "note": evil}))
+    (odd / "partition.json").write_text(
+        json.dumps(p | {"labels": [evil] * len(p["labels"]), "note": evil})
+    )
     opened(tab, write_report(odd))
     assert tab.run("document.querySelector('h1').textContent") == f"lazymil on {evil}"
     assert "taken" not in (tab.run("document.title").replace(evil, ""))
     assert tab.run("document.querySelectorAll('img').length") == 0
     chart = "document.querySelector('#per-class .plot')"
     tab.run(f"{chart}.scrollIntoView({{block: 'center'}})")
-    x, y = tab.run(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({chart}.getBoundingClientRect())")
-    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)  # the tooltip is made of markup
+    x, y = tab.run(
+        f"(b => [b.x + b.width / 2, b.y + b.height / 2])({chart}.getBoundingClientRect())"
+    )
+    # the tooltip is made of markup
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     assert tab.run("document.querySelectorAll('img').length") == 0
     quiet(tab, odd / "report.html")
 
 
 def test_budget_by_round_is_drawn_from_the_ledger(tab: Tab, run: Path, tmp_path: Path) -> None:
     private = tmp_path / "private"
-    shutil.copytree(run, private, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint"))
-    (private / "summary.json").write_text(json.dumps(summary(run) | {"epsilon": 1.75, "delta": 1e-5}))
+    shutil.copytree(
+        run, private, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint")
+    )
+    (private / "summary.json").write_text(
+        json.dumps(summary(run) | {"epsilon": 1.75, "delta": 1e-5})
+    )
     ledger = [("silo-000", 0, 0.1), ("silo-000", 0, 0.5), ("silo-001", 0, 0.25)]
     ledger += [("silo-000", 1, 1.75), ("silo-001", 1, 1.0)]
     (private / "privacy.jsonl").write_text(
-        "".join(json.dumps({"silo": s, "round": t, "epsilon_after": e, "delta": 1e-5}) + "\n" for s, t, e in ledger)
+        "".join(
+            json.dumps({"silo": s, "round": t, "epsilon_after": e, "delta": 1e-5}) + "\n"
+            for s, t, e in ledger
+        )
     )
     opened(tab, write_report(private))
     most, least = "the silo that spent most", "the silo that spent least"
@@ -372,7 +432,9 @@ def test_a_damaged_run_is_named_in_a_sentence(run: Path, tmp_path: Path) -> None
     from config.errors import UserError
 
     torn = tmp_path / "torn"
-    shutil.copytree(run, torn, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint"))
+    shutil.copytree(
+        run, torn, ignore=shutil.ignore_patterns("silos", "keys", "model", "checkpoint")
+    )
     (torn / "curve.json").unlink()
     with pytest.raises(UserError, match="curve.json"):
         read_run(torn)

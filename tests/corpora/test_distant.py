@@ -41,7 +41,8 @@ def test_rows_are_as_asked_and_noise_is_at_the_stated_rate():
     train = big.splits["train"]
     assert abs(len(train) - 8000) <= 1
     single = train.relation > 0
-    # Pairs in two facts are labelled with both, so their sentences are wrong at least half the time.
+    # Pairs in two facts are labelled with both, so their sentences are wrong at least half the
+    # time.
     doubled = _doubled(train)
     single &= np.array([p not in doubled for p in zip(train.head.tolist(), train.tail.tolist())])
     assert (train.expresses[single] == 0).mean() == pytest.approx(Recipe().noise, abs=0.03)
@@ -60,7 +61,9 @@ def test_test_gold_is_clean_and_every_fact_can_be_found(content):
     s = content.splits["test"]
     said = {
         (h, t, r)
-        for h, t, r, e in zip(s.head.tolist(), s.tail.tolist(), s.relation.tolist(), s.expresses.tolist())
+        for h, t, r, e in zip(
+            s.head.tolist(), s.tail.tolist(), s.relation.tolist(), s.expresses.tolist()
+        )
         if e == 1 and r > 0
     }
     assert {tuple(f) for f in content.gold["test"].tolist()} == said
@@ -141,12 +144,16 @@ def test_a_home_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path, monkeyp
 
 
 def test_fewer_ways_to_say_it():
-    """`ways=1`: every relation is said in one way, so all sentences that express it share that spelling's words."""
+    """`ways=1`: every relation is said in one way, so all sentences that express it share that
+    spelling's words.
+    """
     from corpora.distant.language import Language
 
     one, every = Language(50, 50, 1), Language(50, 50)
     assert all(len(t) == 1 for t in one.says) and all(len(t) > 3 for t in every.says)
-    spelled = {tuple(one.words[w] for w in one.flat[one.at[p] : one.at[p + 1]]) for p in one.says[0][0][:3]}
+    spelled = {
+        tuple(one.words[w] for w in one.flat[one.at[p] : one.at[p + 1]]) for p in one.says[0][0][:3]
+    }
     other = {
         tuple(every.words[w] for w in every.flat[every.at[p] : every.at[p + 1]])
         for row in every.says[0]

@@ -39,7 +39,10 @@ def _opennre_line(head: str, tail: str, relation: str, text: str = "{h} was born
 
 def _opennre(folder: Path, zipped: bool = False, spoil: str | None = None) -> Path:
     folder.mkdir()
-    train = [_opennre_line(f"Ada Number{i}", "London", "/people/born" if i % 2 else "NA") for i in range(60)]
+    train = [
+        _opennre_line(f"Ada Number{i}", "London", "/people/born" if i % 2 else "NA")
+        for i in range(60)
+    ]
     if spoil is not None:
         train[6] = spoil
     text = "\n".join(train) + "\n"
@@ -49,7 +52,9 @@ def _opennre(folder: Path, zipped: bool = False, spoil: str | None = None) -> Pa
         (folder / "nyt10_train.txt").write_text(text)
     test = [_opennre_line("Bob", "Paris", "/people/born"), _opennre_line("Bob", "Rome", "NA")]
     (folder / "nyt10_test.txt").write_text("\n".join(test))
-    (folder / "nyt10_rel2id.json").write_text(json.dumps({"/people/lived": 1, "NA": 0, "/people/born": 2}))
+    (folder / "nyt10_rel2id.json").write_text(
+        json.dumps({"/people/lived": 1, "NA": 0, "/people/born": 2})
+    )
     return folder
 
 
@@ -61,10 +66,17 @@ def test_opennre_json_lines(tmp_path, zipped):
     assert len(corpus.train) + len(corpus.dev) == 60 and len(corpus.dev) > 0
     assert _words(corpus, "test", 0) == ["bob", "was", "born", "in", "paris", "."]
     assert (corpus.test.head_at[0], corpus.test.tail_at[0]) == (0, 4)
-    assert (corpus.train.head_at[0], corpus.train.tail_at[0]) == (0, 5)  # "ada number0 was born in london"
-    facts = [(corpus.entities[h], corpus.entities[t], corpus.relations[r]) for h, t, r in corpus.gold["test"]]
+    # "ada number0 was born in london"
+    assert (corpus.train.head_at[0], corpus.train.tail_at[0]) == (0, 5)
+    facts = [
+        (corpus.entities[h], corpus.entities[t], corpus.relations[r])
+        for h, t, r in corpus.gold["test"]
+    ]
     assert facts == [("m.Bob", "m.Paris", "/people/born")]
-    pairs = [set(zip(corpus.split(s).head.tolist(), corpus.split(s).tail.tolist())) for s in ("train", "dev", "test")]
+    pairs = [
+        set(zip(corpus.split(s).head.tolist(), corpus.split(s).tail.tolist()))
+        for s in ("train", "dev", "test")
+    ]
     assert not pairs[0] & pairs[1] and not pairs[0] & pairs[2]
     table = corpus.table("test")
     assert table[0]["sentence"] == "bob was born in paris ." and table[1]["relation"] == "NA"
@@ -89,8 +101,22 @@ def test_opennre_tokens_and_the_mirgene_variant_without_ids(tmp_path):
         "{not json",
         "[1, 2]",
         json.dumps({"text": "a b", "relation": "NA", "h": {"id": "x", "pos": [0, 1]}}),
-        json.dumps({"text": "a b", "relation": "NA", "h": {"id": "x", "pos": [0, 1]}, "t": {"id": "y", "pos": [7, 9]}}),
-        json.dumps({"token": [], "relation": "NA", "h": {"id": "x", "pos": [0, 1]}, "t": {"id": "y", "pos": [0, 1]}}),
+        json.dumps(
+            {
+                "text": "a b",
+                "relation": "NA",
+                "h": {"id": "x", "pos": [0, 1]},
+                "t": {"id": "y", "pos": [7, 9]},
+            }
+        ),
+        json.dumps(
+            {
+                "token": [],
+                "relation": "NA",
+                "h": {"id": "x", "pos": [0, 1]},
+                "t": {"id": "y", "pos": [0, 1]},
+            }
+        ),
         json.dumps({"text": 3, "relation": "NA", "h": 5, "t": []}),
     ],
 )
@@ -111,7 +137,9 @@ def _nyt10(folder: Path, bad: str = "") -> Path:
     folder.mkdir()
     row = "m.1\tm.{i}\tqueens\tnew_york\t/location/contains\tin new_york , queens is large ###END###\n"
     (folder / "train.txt").write_text("".join(row.format(i=i) for i in range(60)) + bad)
-    (folder / "test.txt").write_text("m.1\tm.99\tqueens\tabsent\tNA\tqueens alone\t###END###\n" + row.format(i=98))
+    (folder / "test.txt").write_text(
+        "m.1\tm.99\tqueens\tabsent\tNA\tqueens alone\t###END###\n" + row.format(i=98)
+    )
     (folder / "relation2id.txt").write_text("2\nNA 0\n/location/contains 1\n")
     return folder
 
@@ -125,7 +153,9 @@ def test_older_nyt10_files(tmp_path):
     assert len(corpus.gold["test"]) == 1
 
 
-@pytest.mark.parametrize("bad", ["m.1\tm.2\tonly three\n", "a\tb\tc\td\t/unlisted\te f\t###END###\n"])
+@pytest.mark.parametrize(
+    "bad", ["m.1\tm.2\tonly three\n", "a\tb\tc\td\t/unlisted\te f\t###END###\n"]
+)
 def test_a_corrupt_nyt10_line(tmp_path, bad):
     with pytest.raises(UserError, match=r"train\.txt, line 61: "):
         readers.load(str(_nyt10(tmp_path / "nyt", bad)))
@@ -167,7 +197,10 @@ def test_word_vectors_of_both_formats(tmp_path):
     counted.write_bytes(gzip.compress(b"2 3\nthe 1 2 3\ncat 4 5 6\n"))
     assert read_vectors(str(counted), 1)[0] == ("the",)
     binary = tmp_path / "v.bin"
-    rows = [b"the " + struct.pack("<3f", 1e-30, 2, 3) + b"\n", b"cat " + struct.pack("<3f", 4, 5, 6) + b"\n"]
+    rows = [
+        b"the " + struct.pack("<3f", 1e-30, 2, 3) + b"\n",
+        b"cat " + struct.pack("<3f", 4, 5, 6) + b"\n",
+    ]
     binary.write_bytes(b"2 3\n" + b"".join(rows))
     words, matrix = read_vectors(str(binary), 10)
     assert words == ("the", "cat") and matrix[1].tolist() == [4, 5, 6]

@@ -15,7 +15,8 @@ def test_a_curve_worked_out_by_hand():
     c = curve(np.array([0.1, 0.9, 0.7, 0.8]), np.array([0, 1, 1, 0]), 3)
     assert c.precision.tolist() == [1.0, 0.5, 2 / 3, 0.5]
     assert c.recall.tolist() == [1 / 3, 1 / 3, 2 / 3, 2 / 3]
-    # Only the step from the second to the third item has a width: 1/3 * (1/2 + 2/3) / 2. No (0, 1) point.
+    # Only the step from the second to the third item has a width: 1/3 * (1/2 + 2/3) / 2. No (0, 1)
+    # point.
     assert c.auc() == pytest.approx(1 / 3 * (1 / 2 + 2 / 3) / 2)
     assert c.auc(2) == 0.0
     assert [c.precision_at(n) for n in (1, 2, 3, 4)] == [1.0, 0.5, 2 / 3, 0.5]
@@ -44,7 +45,11 @@ def _slow(items: list[tuple[int, bool]], gold: int, points: int) -> float:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=30), st.integers(0, 40), st.integers(0, 35))
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=30),
+    st.integers(0, 40),
+    st.integers(0, 35),
+)
 def test_auc_equals_the_slow_reference(items, gold, points):
     gold = max(gold, sum(r for _, r in items))
     c = curve(np.array([s for s, _ in items], float), np.array([r for _, r in items], bool), gold)

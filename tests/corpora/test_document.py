@@ -1,4 +1,6 @@
-"""The built-in documents, structural entropy and its partition, the metrics, and what the encoder was pretrained on."""
+"""The built-in documents, structural entropy and its partition, the metrics, and what the encoder
+was pretrained on.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,23 @@ def test_mentions_are_words_of_the_text_and_every_entity_has_one() -> None:
         for e in d.entities:
             assert e.mentions
             for a, b in e.mentions:
-                assert (a == 0 or d.text[a - 1] == " ") and d.text[b] == " " and d.text[a:b] == d.text[a:b].strip()
-        assert len(d.pairs) == sum(e.type == "Drug" for e in d.entities) * sum(e.type == "Problem" for e in d.entities)
+                assert (
+                    (a == 0 or d.text[a - 1] == " ")
+                    and d.text[b] == " "
+                    and d.text[a:b] == d.text[a:b].strip()
+                )
+        assert len(d.pairs) == sum(e.type == "Drug" for e in d.entities) * sum(
+            e.type == "Problem" for e in d.entities
+        )
 
 
 def test_documents_have_what_the_design_asks_of_them() -> None:
     train = generate(replace(SMALL, label_noise=0.0)).splits["train"]
     pairs = [(d, p) for d in train for p in d.candidates if p.relations]
-    assert 0.25 < sum(d.crosses(p) for d, p in pairs) / len(pairs) < 0.6  # relations across sentences
-    assert sum(len(e.mentions) > 1 for d in train for e in d.entities) > 300  # several mentions per entity
+    # relations across sentences
+    assert 0.25 < sum(d.crosses(p) for d, p in pairs) / len(pairs) < 0.6
+    # several mentions per entity
+    assert sum(len(e.mentions) > 1 for d in train for e in d.entities) > 300
     left_out = [(d, p) for d in train for p in d.pairs if not p.counted]
     assert left_out  # hypernyms: a special problem is related, its general one is left out
     for d, p in left_out:
@@ -76,7 +86,9 @@ def test_several_relations_and_label_noise() -> None:
 
 def test_fewer_wordings_are_the_first_ones_and_say_all_that_there_is_to_say() -> None:
     def said(wordings: int) -> set[str]:
-        """The sentences of all documents, entities and alternatives taken out: what was chosen from."""
+        """The sentences of all documents, entities and alternatives taken out: what was chosen
+        from.
+        """
         found = set()
         for d in generate(replace(SMALL, wordings=wordings)).splits["train"]:
             text = d.text
@@ -87,10 +99,20 @@ def test_fewer_wordings_are_the_first_ones_and_say_all_that_there_is_to_say() ->
 
     def forms(ways: tuple[str, ...]) -> set[str]:
         parts = [re.split(r"\{([^}]*)\}", w.replace("H", "@").replace("T", "@")) for w in ways]
-        return {"".join(p) for w in parts for p in product(*(x.split("|") if i % 2 else [x] for i, x in enumerate(w)))}
+        return {
+            "".join(p)
+            for w in parts
+            for p in product(*(x.split("|") if i % 2 else [x] for i, x in enumerate(w)))
+        }
 
     few, many = said(2), said(0)
-    for ways in (*phrases.STATED.values(), *phrases.OTHER.values(), phrases.BACK_YES, phrases.BACK_NO, phrases.GIVEN):
+    for ways in (
+        *phrases.STATED.values(),
+        *phrases.OTHER.values(),
+        phrases.BACK_YES,
+        phrases.BACK_NO,
+        phrases.GIVEN,
+    ):
         assert forms(ways[:2]) & few
         rest = forms(ways[2:]) - forms(ways[:2])
         assert not rest & few - forms(phrases.LISTED[:2])
@@ -141,7 +163,8 @@ BY_HAND = Document(
 
 
 def test_both_entropies_by_hand() -> None:
-    """Nodes: S0 S1 | A B | a b c. Edges: S0S1, aA aS0 AS0, bB bS0 BS0, cB cS1 BS1, ab, and AB for the pair.
+    """Nodes: S0 S1 | A B | a b c. Edges: S0S1, aA aS0 AS0, bB bS0 BS0, cB cS1 BS1, ab, and AB for
+    the pair.
 
     Degrees without the pair: S0 5 (S1 a A b B), S1 3 (S0 c B), A 2, B 4, a 3, b 3, c 2.
     """
@@ -183,7 +206,9 @@ def test_the_graph_is_the_matrix_of_the_released_code() -> None:
 
 
 @given(st.lists(st.floats(0, 30), min_size=1, max_size=60), st.integers(1, 12))
-def test_the_partition_cuts_equal_intervals_with_their_upper_ends(values: list[float], silos: int) -> None:
+def test_the_partition_cuts_equal_intervals_with_their_upper_ends(
+    values: list[float], silos: int
+) -> None:
     if silos > len(values):
         return
     v = np.array(values)
@@ -191,7 +216,9 @@ def test_the_partition_cuts_equal_intervals_with_their_upper_ends(values: list[f
     assert sorted(np.concatenate(p.indices).tolist()) == list(range(len(v)))
     low, width = v.min(), (v.max() - v.min()) / silos
     for k, part in enumerate(p.indices):
-        assert all(v[part] <= low + (k + 1) * width + 1e-9) and all(v[part] >= low + k * width - 1e-9)
+        assert all(v[part] <= low + (k + 1) * width + 1e-9) and all(
+            v[part] >= low + k * width - 1e-9
+        )
     empty = sum(len(part) == 0 for part in p.indices)
     assert (f"{empty} of {silos} silos are empty" in p.note) == (empty > 0)
 
@@ -206,7 +233,9 @@ def test_entropy_at_an_edge_belongs_to_the_lower_silo_and_names_are_checked() ->
         parse_partition("entropy:graph")
     keys = tiny_task().partition_keys()
     assert set(keys) == {"label", "degree_entropy", "released"}
-    assert keys["released"].tolist() == [entropy.released(d) for d in tiny_content().splits["train"]]
+    assert keys["released"].tolist() == [
+        entropy.released(d) for d in tiny_content().splits["train"]
+    ]
     assert set(keys["label"].tolist()) == {0, 1}
 
 
@@ -250,5 +279,11 @@ def test_a_fact_is_known_under_any_of_its_names() -> None:
     two = (Entity("x", "P", ((0, 3),)), Entity("y", "L", ((4, 8),)))
     other = Document("2", "lee rome", ((0, 8),), two, (Pair(0, 1, ("saw",)),))
     assert facts([other]) == {("lee", "rome", "saw")}
-    assert known_facts([d], ("saw", "left"), facts([other])).tolist() == [[True, False], [False, False]]
-    assert known_facts([d], ("saw", "left"), {("lee", "rome", "left")}).tolist() == [[False, False], [False, False]]
+    assert known_facts([d], ("saw", "left"), facts([other])).tolist() == [
+        [True, False],
+        [False, False],
+    ]
+    assert known_facts([d], ("saw", "left"), {("lee", "rome", "left")}).tolist() == [
+        [False, False],
+        [False, False],
+    ]

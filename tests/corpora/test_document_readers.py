@@ -1,4 +1,6 @@
-"""Readers of documents: files made for the purpose, odd ones, broken ones, and CDR where it is to be had."""
+"""Readers of documents: files made for the purpose, odd ones, broken ones, and CDR where it is to
+be had.
+"""
 
 from __future__ import annotations
 
@@ -89,18 +91,33 @@ def test_pubtator_pairs_mentions_and_what_a_report_must_say(tmp_path: Path) -> N
 
 
 def test_the_hypernym_filter_leaves_the_general_negative_out(tmp_path: Path) -> None:
-    places = ("C08.618\tD0001\tCough", "C08.618.010\tD0002\tDry cough", "C09.618\tD0003\tx", "C08\tD0009\ty")
+    places = (
+        "C08.618\tD0001\tCough",
+        "C08.618.010\tD0002\tDry cough",
+        "C09.618\tD0003\tx",
+        "C08\tD0009\ty",
+    )
     tree = "\n".join(["Tree\tID\tName", *places])
     corpus = pubtator_corpus(tmp_path, *USUAL, MeshTree_txt=tree)
     d = only(corpus)
     # D0001 stands above D0002, which is related; D0003 does not.
-    assert {d.entities[p.tail].id: p.counted for p in d.pairs} == {"D0001": False, "D0002": True, "D0003": True}
-    assert "hypernym-filtered with MeshTree.txt: 12 negative pairs" in corpus.note and "unfiltered" not in corpus.note
+    assert {d.entities[p.tail].id: p.counted for p in d.pairs} == {
+        "D0001": False,
+        "D0002": True,
+        "D0003": True,
+    }
+    assert (
+        "hypernym-filtered with MeshTree.txt: 12 negative pairs" in corpus.note
+        and "unfiltered" not in corpus.note
+    )
     assert (corpus.counts("test").negative, corpus.counts("test").left_out) == (1, 1)
     given = tmp_path / "tree.tsv"
-    given.write_text("\n".join("\t".join(reversed(row.split("\t")[:2])) for row in tree.splitlines()[1:]))
+    given.write_text(
+        "\n".join("\t".join(reversed(row.split("\t")[:2])) for row in tree.splitlines()[1:])
+    )
     (tmp_path / "corpus" / "MeshTree.txt").unlink()
-    assert documents.load(str(tmp_path / "corpus"), str(given)).counts("test").left_out == 1  # columns the other way
+    # columns the other way
+    assert documents.load(str(tmp_path / "corpus"), str(given)).counts("test").left_out == 1
     given.write_text("nothing of the kind\n")
     with pytest.raises(UserError, match="tree.tsv is no MeSH tree"):
         documents.load(str(tmp_path / "corpus"), str(given))
@@ -112,18 +129,31 @@ def test_offsets_that_disagree_with_the_text_are_mended_and_told(tmp_path: Path)
     wrong = ("8 / 14 / coughs / Disease / D0001", "30 / 40 / dry coughs / Disease / D0002")
     corpus = pubtator_corpus(tmp_path, USUAL[0], *wrong, "CID / C1 / D0002")
     d = only(corpus)
-    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["Ünda"], ["coughs"], ["dry coughs"]]
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [
+        ["Ünda"],
+        ["coughs"],
+        ["dry coughs"],
+    ]
     assert d.entities[1].mentions == ((9, 15),)  # the nearest of three
     assert "24 mentions stood elsewhere" in corpus.note
-    with pytest.raises(UserError, match=r'train.txt, line 4: .*"headache" at 5-13 is nowhere in document 1'):
-        pubtator_corpus(tmp_path, USUAL[0], "5 / 13 / headache / Disease / D0001", "CID / C1 / D0001")
+    with pytest.raises(
+        UserError, match=r'train.txt, line 4: .*"headache" at 5-13 is nowhere in document 1'
+    ):
+        pubtator_corpus(
+            tmp_path, USUAL[0], "5 / 13 / headache / Disease / D0001", "CID / C1 / D0001"
+        )
 
 
-def test_a_mistyped_concept_is_read_as_the_one_that_its_words_have_elsewhere(tmp_path: Path) -> None:
+def test_a_mistyped_concept_is_read_as_the_one_that_its_words_have_elsewhere(
+    tmp_path: Path,
+) -> None:
     rows = ("0 / 4 / Ünda / Chemical / D003000", "17 / 21 / Ünda / Chemical / D003000f", USUAL[1])
-    corpus = pubtator_corpus(tmp_path, *rows, "28 / 38 / dry coughs / Disease / D007022x", "CID / D003000 / D0001")
+    corpus = pubtator_corpus(
+        tmp_path, *rows, "28 / 38 / dry coughs / Disease / D007022x", "CID / D003000 / D0001"
+    )
     d = only(corpus)
-    assert {e.id: len(e.mentions) for e in d.entities} == {"D003000": 2, "D0001": 1, "D007022x": 1}  # x: no other says
+    # x: no other says
+    assert {e.id: len(e.mentions) for e in d.entities} == {"D003000": 2, "D0001": 1, "D007022x": 1}
     assert said(d) == {("D003000", "D0001"): ("CID",), ("D003000", "D007022x"): ()}
     assert "12 mentions had stray letters behind their concept" in corpus.note
 
@@ -162,7 +192,11 @@ def test_biored_relations_have_a_fifth_column_and_no_direction(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("2\t0\t4\tÜnda\tChemical\tC1", 'document "2", of which'), ("1\tCID", "neither text"), ("no tabs", "document")],
+    [
+        ("2\t0\t4\tÜnda\tChemical\tC1", 'document "2", of which'),
+        ("1\tCID", "neither text"),
+        ("no tabs", "document"),
+    ],
 )
 def test_broken_lines_are_named(tmp_path: Path, line: str, says: str) -> None:
     folder = folder_of(tmp_path, pubtator(*USUAL) + line + "\n")
@@ -190,7 +224,10 @@ def docred_row(labels: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     }
 
 
-LABELS = [{"h": 0, "t": 1, "r": "P551", "evidence": [1]}, {"h": 0, "t": 1, "r": "P937", "evidence": []}]
+LABELS = [
+    {"h": 0, "t": 1, "r": "P551", "evidence": [1]},
+    {"h": 0, "t": 1, "r": "P937", "evidence": []},
+]
 
 
 def docred_folder(tmp_path: Path, test_labels: list[dict[str, Any]] | None) -> Path:
@@ -208,7 +245,11 @@ def test_docred(tmp_path: Path) -> None:
     corpus = documents.load(str(docred_folder(tmp_path, LABELS)))  # Re-DocRED: test has labels
     d = only(corpus)
     assert corpus.relations == ("P937", "residence")
-    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["Ann Lee", "Lee"], ["Rome"], ["May"]]
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [
+        ["Ann Lee", "Lee"],
+        ["Rome"],
+        ["May"],
+    ]
     assert said(d)[("0", "1")] == ("residence", "P937") and len(d.pairs) == 6
     assert {(p.head, p.tail): d.crosses(p) for p in d.pairs}[1, 2] is True
     assert [corpus.counts(s).documents for s in ("train", "dev", "test")] == [10, 1, 1]
@@ -235,7 +276,9 @@ def test_docred_mentions_outside_their_sentence_are_refused(tmp_path: Path) -> N
     row = docred_row(LABELS)
     row["vertexSet"][1][0]["pos"] = [3, 9]
     (folder / "test.json").write_text(json.dumps([docred_row(LABELS), row]))
-    with pytest.raises(UserError, match="test.json, document 1: .*entity 1 at words 3-9 of a sentence of 5"):
+    with pytest.raises(
+        UserError, match="test.json, document 1: .*entity 1 at words 3-9 of a sentence of 5"
+    ):
         documents.load(str(folder))
 
 
@@ -264,7 +307,11 @@ def test_pairs_by_line(tmp_path: Path) -> None:
     d = next(corpus.documents("test"))
     assert said(d) == {("a", "b"): ("React",), ("a", "c"): (), ("b", "c"): ()}
     assert [p.counted for p in d.pairs] == [True, True, False]
-    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [["water", "water"], ["salt"], ["brine x"]]
+    assert [[d.text[a:b] for a, b in e.mentions] for e in d.entities] == [
+        ["water", "water"],
+        ["salt"],
+        ["brine x"],
+    ]
     assert [d.crosses(p) for p in d.pairs] == [False, False, True]
     assert "filtered by whoever made the files" in corpus.note
     (folder / "train.txt").write_text(pairs_line("1:React:2") + "\tone more column\n")
@@ -301,10 +348,11 @@ def test_sentences_end_where_no_mention_does() -> None:
 @pytest.mark.corpus
 @pytest.mark.skipif(not (SHARED / "cdr").is_dir(), reason="the real corpora are not here")
 def test_cdr_counts_are_the_published_ones() -> None:
-    """Documents, mentions, relations as the corpus' paper has them (Li et al. 2016, Table 2: 5203 + 4182 …).
+    """Documents, mentions, relations as the corpus' paper has them (Li et al. 2016, Table 2: 5203 +
+    4182 …).
 
-    Candidate pairs: all chemicals with all diseases of a document; what the hypernym filter leaves of them is the next
-    test's.
+    Candidate pairs: all chemicals with all diseases of a document; what the hypernym filter leaves
+    of them is the next test's.
     """
     corpus = documents.load(str(SHARED / "cdr"))
     counts = [corpus.counts(s) for s in ("train", "dev", "test")]
@@ -312,8 +360,12 @@ def test_cdr_counts_are_the_published_ones() -> None:
     assert [c.mentions for c in counts] == [5203 + 4182, 5347 + 4244, 5385 + 4424]
     assert [c.relations for c in counts] == [c.positive for c in counts] == [1038, 1012, 1066]
     assert [c.negative for c in counts] == [4394, 4249, 4339]
-    # One clonidine of document 227508 is "D003000f"; as an entity of its own it would make two more negatives.
-    assert "1 mentions had stray letters" in corpus.note and "226 mentions have no concept" in corpus.note
+    # One clonidine of document 227508 is "D003000f"; as an entity of its own it would make two more
+    # negatives.
+    assert (
+        "1 mentions had stray letters" in corpus.note
+        and "226 mentions have no concept" in corpus.note
+    )
     assert "stood elsewhere" not in corpus.note
     # The authors' code notes 4.3177 to 24.289 for CDR, with another splitter of sentences.
     values = [released(d) for d in corpus.documents("train")]
@@ -322,7 +374,9 @@ def test_cdr_counts_are_the_published_ones() -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.skipif("SOTTOVOCE_MESH_2017" not in os.environ, reason="SOTTOVOCE_MESH_2017 names no MeSH tree of 2017")
+@pytest.mark.skipif(
+    "SOTTOVOCE_MESH_2017" not in os.environ, reason="SOTTOVOCE_MESH_2017 names no MeSH tree of 2017"
+)
 def test_cdr_filtered_with_the_tree_of_2017_has_the_published_negatives() -> None:
     """Published: 4202/4075/4138 (Christopoulou et al. 2019)."""
     corpus = documents.load(str(SHARED / "cdr"), mesh=os.environ["SOTTOVOCE_MESH_2017"])

@@ -64,14 +64,25 @@ def test_only_training_annotation_is_sloppy() -> None:
 def test_only_training_annotation_is_misaligned_and_as_a_whole() -> None:
     recipe = Recipe(sentences=300, dev=30, test=60, sloppy=0.0)
     exact, other = generate(recipe), generate(replace(recipe, misaligned=0.5))
-    assert exact.splits["test"] == other.splits["test"] and exact.splits["dev"] == other.splits["dev"]
-    pairs = [(a, b) for a, b in zip(exact.splits["train"], other.splits["train"], strict=True) if a.entities]
+    assert (
+        exact.splits["test"] == other.splits["test"] and exact.splits["dev"] == other.splits["dev"]
+    )
+    pairs = [
+        (a, b)
+        for a, b in zip(exact.splits["train"], other.splits["train"], strict=True)
+        if a.entities
+    ]
     moved = [(a, b) for a, b in pairs if a.entities != b.entities]
     assert 0.4 < len(moved) / len(pairs) < 0.6
-    for a, b in moved:  # all spans by the same one to three words; those that would leave the sentence are gone
+    # all spans by the same one to three words; those that would leave the sentence are gone
+    for a, b in moved:
         assert a.words == b.words and not b.problem()
         ways = [
-            tuple((x + by, y + by, k) for x, y, k in a.entities if x + by >= 0 and y + by <= len(a.words))
+            tuple(
+                (x + by, y + by, k)
+                for x, y, k in a.entities
+                if x + by >= 0 and y + by <= len(a.words)
+            )
             for by in (-3, -2, -1, 1, 2, 3)
         ]
         assert b.entities in ways
@@ -83,13 +94,17 @@ def test_no_pretraining_sentence_can_occur_in_a_task() -> None:
         assert all(hashlib.sha256(" ".join(s.words).encode()).digest()[0] % 2 == 1 for s in split)
 
 
-@pytest.mark.parametrize("spec", ["ner:sentence=3", "ner:sloppy=much", "ner:shared=1.5", "ner:dev=3"])
+@pytest.mark.parametrize(
+    "spec", ["ner:sentence=3", "ner:sloppy=much", "ner:shared=1.5", "ner:dev=3"]
+)
 def test_options_of_the_corpus_are_checked(spec: str) -> None:
     with pytest.raises(UserError, match='the corpus "ner"|The corpus "ner"'):
         parse(spec, 0)
 
 
-def test_the_table_gives_back_what_was_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_gives_back_what_was_put_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     corpus = load("ner:sentences=30,dev=12,test=12", 3)
     content = generate(parse("ner:sentences=30,dev=12,test=12", 3))
@@ -109,7 +124,9 @@ def test_the_table_gives_back_what_was_put_in(tmp_path: Path, monkeypatch: pytes
 
 
 @given(st.integers(1, 6), st.integers(0, 12), st.integers(0, 50))
-def test_disjoint_tag_sets_give_every_type_to_one_platform(platforms: int, more: int, seed: int) -> None:
+def test_disjoint_tag_sets_give_every_type_to_one_platform(
+    platforms: int, more: int, seed: int
+) -> None:
     types = tuple(f"T{i}" for i in range(platforms + more))
     sets = tag_sets("disjoint", types, np.ones((platforms, len(types)), bool), seed)
     assert (sets.sum(axis=0) == 1).all()
@@ -117,7 +134,9 @@ def test_disjoint_tag_sets_give_every_type_to_one_platform(platforms: int, more:
 
 
 @given(st.integers(3, 5), st.integers(0, 4), st.integers(0, 50))
-def test_clinic_tag_sets_give_each_platform_a_type_of_its_own(platforms: int, more: int, seed: int) -> None:
+def test_clinic_tag_sets_give_each_platform_a_type_of_its_own(
+    platforms: int, more: int, seed: int
+) -> None:
     types = tuple(f"T{i}" for i in range(platforms + more))
     sets = tag_sets("clinic", types, np.ones((platforms, len(types)), bool), seed)
     homes = sets.sum(axis=0)
@@ -127,13 +146,19 @@ def test_clinic_tag_sets_give_each_platform_a_type_of_its_own(platforms: int, mo
 
 def test_clinic_draws_are_even_between_one_and_two_platforms() -> None:
     types = tuple("ABCDE")
-    two = [(tag_sets("clinic", types, np.ones((3, 5), bool), s).sum(axis=0) == 2).sum() for s in range(400)]
+    two = [
+        (tag_sets("clinic", types, np.ones((3, 5), bool), s).sum(axis=0) == 2).sum()
+        for s in range(400)
+    ]
     assert 0.42 < np.mean(two) / 2 < 0.58
 
 
 def test_given_tag_sets_and_what_is_wrong_with_them() -> None:
     types, covered = ("Disease", "Drug", "Test"), np.ones((2, 3), bool)
-    assert tag_sets("Drug+Test/Disease", types, covered, 0).tolist() == [[False, True, True], [True, False, False]]
+    assert tag_sets("Drug+Test/Disease", types, covered, 0).tolist() == [
+        [False, True, True],
+        [True, False, False],
+    ]
     covered[0, 1] = False
     for spec, why in (
         ("Drug/Disease", 'platform 1 are not annotated with "Drug"'),
@@ -174,7 +199,9 @@ def _tagged(draw: st.DrawFn) -> tuple[list[list[tuple[int, int, int]]], int]:
     sentences = []
     for _ in range(draw(st.integers(1, 6))):
         spans, at = [], 0
-        for gap, length, kind in draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 2)))):
+        for gap, length, kind in draw(
+            st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 2)))
+        ):
             if at + gap + length > 10:
                 break
             spans.append((at + gap, at + gap + length, kind))
@@ -211,7 +238,8 @@ def test_scores_by_hand_with_a_type_that_one_domain_does_not_cover() -> None:
     everywhere = score(gold, predicted, [0, 1], np.ones((2, 2), bool))
     assert everywhere.per_domain.tolist() == [pytest.approx(2 / 3), pytest.approx(1 / 2)]
     assert everywhere.mean_f1 == pytest.approx((2 / 3 + 1 / 2) / 2)
-    # The first domain's annotation does not cover type 1: the prediction of it there is neither right nor wrong.
+    # The first domain's annotation does not cover type 1: the prediction of it there is neither
+    # right nor wrong.
     partly = score(gold, predicted, [0, 1], np.array([[True, False], [True, True]]))
     assert partly.per_domain.tolist() == [1.0, pytest.approx(1 / 2)]
     assert (partly.precision, partly.recall) == (pytest.approx(2 / 3), pytest.approx(2 / 3))

@@ -1,5 +1,5 @@
-"""Readers of NER corpora: every format on files made for the purpose, what is wrong with a file by name and line, and,
-where they are at hand, the real corpora.
+"""Readers of NER corpora: every format on files made for the purpose, what is wrong with a file by
+name and line, and, where they are at hand, the real corpora.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _write(path: Path, text: str) -> Path:
     "tags",
     [
         ["B-Drug", "I-Drug", "B-Drug", "O", "B-Disease"],  # IOB2
-        ["I-Drug", "I-Drug", "B-Drug", "O", "I-Disease"],  # IOB: B only between neighbours of one type
+        # IOB: B only between neighbours of one type
+        ["I-Drug", "I-Drug", "B-Drug", "O", "I-Disease"],
         ["B-Drug", "E-Drug", "S-Drug", "O", "S-Disease"],  # BIOES
         ["B-Drug", "L-Drug", "U-Drug", "O", "U-Disease"],  # BILOU
     ],
@@ -76,7 +77,10 @@ def test_conll_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("Taking O\nthe\n", "line 2: a word and its tag"), ("a O\n\nb O\nc Drug\n", 'sentence at line 3: the tag "Drug"')],
+    [
+        ("Taking O\nthe\n", "line 2: a word and its tag"),
+        ("a O\n\nb O\nc Drug\n", 'sentence at line 3: the tag "Drug"'),
+    ],
 )
 def test_conll_files_that_are_wrong(tmp_path: Path, text: str, why: str) -> None:
     path = _write(tmp_path / "train.txt", text)
@@ -94,7 +98,10 @@ def test_conll2012_has_the_genre_as_its_domain(tmp_path: Path) -> None:
              _line2012("New", "(ORG(GPE*", "bc/cnn/1"), _line2012("York", "*)", "bc/cnn/1"),
              _line2012("Times", "*)", "bc/cnn/1"), "", "#end document"]  # fmt: skip
     losses = Losses()
-    found = [f.sentence for f in conll2012(_write(tmp_path / "a.v4_gold_conll", "\n".join(lines)), losses)]
+    found = [
+        f.sentence
+        for f in conll2012(_write(tmp_path / "a.v4_gold_conll", "\n".join(lines)), losses)
+    ]
     assert [(s.domain, s.entities) for s in found] == [
         ("nw", ((0, 2, "PERSON"), (3, 4, "DATE"))),
         ("bc", ((0, 3, "ORG"),)),
@@ -108,7 +115,10 @@ def test_conll2012_has_the_genre_as_its_domain(tmp_path: Path) -> None:
         (["nw/x 0 1 word"], "line 1: 4 columns"),
         ([_line2012("a", "*)")], "line 1: a name is closed"),
         ([_line2012("a", "(ORG*")], 'at its end: the name "ORG" is not closed'),
-        ([_line2012("a", "(ORG*"), "", _line2012("b", "*)")], 'line 2: the name "ORG" is not closed'),
+        (
+            [_line2012("a", "(ORG*"), "", _line2012("b", "*)")],
+            'line 2: the name "ORG" is not closed',
+        ),
     ],
 )
 def test_conll2012_files_that_are_wrong(tmp_path: Path, lines: list[str], why: str) -> None:
@@ -136,7 +146,11 @@ def test_brat_spans_become_words_of_their_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ann", "why"),
-    [("T1 Drug 5 12", "line 1: not an entity"), ("T1\tDrug 5 999\tx", "line 1: the span 5-999"), (None, "a.ann")],
+    [
+        ("T1 Drug 5 12", "line 1: not an entity"),
+        ("T1\tDrug 5 999\tx", "line 1: the span 5-999"),
+        (None, "a.ann"),
+    ],
 )
 def test_brat_files_that_are_wrong(tmp_path: Path, ann: str | None, why: str) -> None:
     path = _write(tmp_path / "a.txt", TEXT)
@@ -147,12 +161,15 @@ def test_brat_files_that_are_wrong(tmp_path: Path, ann: str | None, why: str) ->
 
 
 def test_ade_strings_are_found_where_the_offsets_say(tmp_path: Path) -> None:
-    # "rash" stands twice; the distance to the drug (-22) says it is the second, and the document's offsets are shifted.
+    # "rash" stands twice; the distance to the drug (-22) says it is the second, and the document's
+    # offsets are shifted.
     rows = ["1|A rash, then lithium and lithium-induced rash.|rash|140|144|lithium|124|131",
             "1|A rash, then lithium and lithium-induced rash.|rash|140|144|valproate|124|131",
             "2|No place.|ache|5|9|aspirin|1|8"]  # fmt: skip
     losses = Losses()
-    found = [f.sentence for f in ade(_write(tmp_path / "DRUG-AE.rel", "\n".join(rows)), "ade", losses)]
+    found = [
+        f.sentence for f in ade(_write(tmp_path / "DRUG-AE.rel", "\n".join(rows)), "ade", losses)
+    ]
     words = found[0].words
     assert [(" ".join(words[a:b]), a, kind) for a, b, kind in found[0].entities][-2:] == [
         ("lithium", 6, "Drug"),
@@ -170,23 +187,37 @@ def _corpora(folder: Path) -> str:
     return str(folder)
 
 
-def test_a_folder_of_corpora_is_one_domain_each_and_a_mapping_makes_them_agree(tmp_path: Path) -> None:
+def test_a_folder_of_corpora_is_one_domain_each_and_a_mapping_makes_them_agree(
+    tmp_path: Path,
+) -> None:
     spec = _corpora(tmp_path / "ner")
     apart = ner.load(spec)
-    assert apart.domains == ("one", "two") and apart.types == ("Chemical", "Gene", "Simple_chemical")
+    assert apart.domains == ("one", "two") and apart.types == (
+        "Chemical",
+        "Gene",
+        "Simple_chemical",
+    )
     assert apart.covered.tolist() == [[True, True, False], [False, True, True]]
-    mapping = _write(tmp_path / "labels.map", "# as BC5CDR says\nSimple_chemical = Chemical\nGene =\n")
+    mapping = _write(
+        tmp_path / "labels.map", "# as BC5CDR says\nSimple_chemical = Chemical\nGene =\n"
+    )
     agreed = ner.load(spec, str(mapping))
     assert agreed.types == ("Chemical",) and agreed.covered.all()
     assert agreed.splits["train"].words(0) == ["onetrain", "x"]
     assert agreed.splits["train"].spans(1) == []
     one = ner.load(f"{spec}/one", types="Protein,Gene,Chemical")
-    assert one.types == ("Protein", "Gene", "Chemical") and one.covered.tolist() == [[False, True, True]]
+    assert one.types == ("Protein", "Gene", "Chemical") and one.covered.tolist() == [
+        [False, True, True]
+    ]
 
 
 @pytest.mark.parametrize(
     ("mapping", "why"),
-    [("Simple_chemicals = X", 'Did you mean "Simple_chemical"'), ("Gene\n", "line 1"), ("A=B\nA=C", "line 2")],
+    [
+        ("Simple_chemicals = X", 'Did you mean "Simple_chemical"'),
+        ("Gene\n", "line 1"),
+        ("A=B\nA=C", "line 2"),
+    ],
 )
 def test_mappings_that_are_wrong(tmp_path: Path, mapping: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
@@ -209,7 +240,9 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
 
 
 def test_documents_stay_on_one_side_of_a_split_that_is_made_here(tmp_path: Path) -> None:
-    rows = [f"{d}|Drug{d} gave ache{s}.|ache{s}|10|15|Drug{d}|0|5" for d in range(60) for s in range(3)]
+    rows = [
+        f"{d}|Drug{d} gave ache{s}.|ache{s}|10|15|Drug{d}|0|5" for d in range(60) for s in range(3)
+    ]
     _write(tmp_path / "ade" / "DRUG-AE.rel.gz", "\n".join(rows))
     corpus = ner.load(str(tmp_path / "ade"))
     assert "dev and test cut" in corpus.note
@@ -226,5 +259,10 @@ def test_the_real_corpora() -> None:
     ade_rows = sum(int((s.domain == 4).sum()) for s in corpus.splits.values())
     assert ade_rows == 4272
     train = corpus.splits["train"]
-    kinds = [corpus.types[t] for i in range(len(train)) if train.domain[i] == 0 for *_, t in train.spans(i)]
+    kinds = [
+        corpus.types[t]
+        for i in range(len(train))
+        if train.domain[i] == 0
+        for *_, t in train.spans(i)
+    ]
     assert (kinds.count("Chemical"), kinds.count("Disease")) == (5203, 4182)

@@ -48,7 +48,10 @@ def test_pairs_stay_together_and_silos_are_about_equal():
 
 def test_dirichlet_skews_labels_and_reports_its_repairs():
     labels = {"label": np.repeat(np.arange(4), 100)}
-    skewed, even = cut("dirichlet:0.05", 5, 0, 400, labels), cut("dirichlet:1000", 5, 0, 400, labels)
+    skewed, even = (
+        cut("dirichlet:0.05", 5, 0, 400, labels),
+        cut("dirichlet:1000", 5, 0, 400, labels),
+    )
 
     def top(p):
         return np.mean([np.bincount(labels["label"][i]).max() / len(i) for i in p.indices])

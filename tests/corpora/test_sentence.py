@@ -72,7 +72,9 @@ def test_the_public_set_is_a_fifth_and_cut_before_anything_is_divided() -> None:
     assert len(divide(train, [], 0.0, seed=3)["public"]) == 0
 
 
-def test_the_cache_gives_back_what_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_gives_back_what_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     spec = "sentence:sentences=60,dev=20,test=20"
     corpus = load(spec, 0, 0.2)
@@ -82,7 +84,9 @@ def test_the_cache_gives_back_what_was_made(tmp_path: Path, monkeypatch: pytest.
     assert len(load("sentence:sentences=60,dev=20,test=20", 0, 0.0).splits["public"]) == 0
 
 
-@pytest.mark.parametrize("spec", ["sentence:nome=0.3", "sentence:none=two", "sentence:none=1.5", "sentence:dev=3"])
+@pytest.mark.parametrize(
+    "spec", ["sentence:nome=0.3", "sentence:none=two", "sentence:none=1.5", "sentence:dev=3"]
+)
 def test_options_of_the_corpus_are_checked(spec: str) -> None:
     with pytest.raises(UserError, match="sentence"):
         parse(spec, 0)
@@ -95,14 +99,23 @@ def test_no_pretraining_sentence_can_occur_in_a_task() -> None:
         assert all(hashlib.sha256(e.text.encode()).digest()[0] % 2 == 1 for e in split)
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60), st.integers(-1, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60),
+    st.integers(-1, 4),
+)
 def test_scores_equal_sklearn(pairs: list[tuple[int, int]], none: int) -> None:
     gold, predicted = (np.array(x) for x in zip(*pairs))
     s = score(gold, predicted, 5, none)
     counted = [c for c in range(5) if c != none]
     occurring = [c for c in counted if c in gold or c in predicted]
-    assert s.micro_f1 == pytest.approx(f1_score(gold, predicted, labels=counted, average="micro", zero_division=0))
-    macro = f1_score(gold, predicted, labels=occurring, average="macro", zero_division=0) if occurring else 0.0
+    assert s.micro_f1 == pytest.approx(
+        f1_score(gold, predicted, labels=counted, average="micro", zero_division=0)
+    )
+    macro = (
+        f1_score(gold, predicted, labels=occurring, average="macro", zero_division=0)
+        if occurring
+        else 0.0
+    )
     assert s.macro_f1 == pytest.approx(macro)
     if none == -1:
         assert s.micro_f1 == pytest.approx(s.accuracy)

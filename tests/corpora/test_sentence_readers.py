@@ -1,4 +1,6 @@
-"""Readers: files made for the purpose, broken lines, and the real corpora where they are to be had."""
+"""Readers: files made for the purpose, broken lines, and the real corpora where they are to be
+had.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,11 @@ def own(text: str, head: tuple[int, int], tail: tuple[int, int], relation: str |
 
 
 def test_our_own_json_lines(tmp_path: Path) -> None:
-    line = own("Ünda eased coughs", (0, 4), (11, 17), "eases")  # offsets count characters, not bytes
-    (tmp_path / "train.jsonl").write_text("\n".join([line] * 16 + ["", own("a b", (0, 1), (2, 3), None)] * 2))
+    # offsets count characters, not bytes
+    line = own("Ünda eased coughs", (0, 4), (11, 17), "eases")
+    (tmp_path / "train.jsonl").write_text(
+        "\n".join([line] * 16 + ["", own("a b", (0, 1), (2, 3), None)] * 2)
+    )
     with gzip.open(tmp_path / "test.jsonl.gz", "wt") as f:
         f.write(line)
     corpus = sentences.load(str(tmp_path), 0, 0.2)
@@ -53,7 +58,9 @@ def test_our_own_json_lines(tmp_path: Path) -> None:
     assert positive.none == -1
 
 
-def test_a_silo_with_its_own_data_has_the_public_set_and_the_relations_of_all(tmp_path: Path) -> None:
+def test_a_silo_with_its_own_data_has_the_public_set_and_the_relations_of_all(
+    tmp_path: Path,
+) -> None:
     line = own("a b", (0, 1), (2, 3), "eases")
     for name, count in (("train", 10), ("dev", 2), ("test", 2), ("public", 4)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join([line] * count))
@@ -67,13 +74,19 @@ def test_a_silo_with_its_own_data_has_the_public_set_and_the_relations_of_all(tm
 
 
 def test_of_a_silos_own_records_nothing_is_public(tmp_path: Path) -> None:
-    """D_v's hash is sent when a silo enrols; cut from its own records it would let others confirm a guess of them."""
-    every = [own(f"a{i} b", (0, 1), (len(f"a{i} "), len(f"a{i} b")), "rs"[i % 2]) for i in range(10, 30)]
+    """D_v's hash is sent when a silo enrols; cut from its own records it would let others confirm a
+    guess of them.
+    """
+    every = [
+        own(f"a{i} b", (0, 1), (len(f"a{i} "), len(f"a{i} b")), "rs"[i % 2]) for i in range(10, 30)
+    ]
     (tmp_path / "test.jsonl").write_text("\n".join(every))
     words = {"method": "fedavg", "corpus": str(tmp_path), "silos": "3"}
     told = []
     for gone in (None, 3):
-        (tmp_path / "train.jsonl").write_text("\n".join(x for i, x in enumerate(every) if i != gone))
+        (tmp_path / "train.jsonl").write_text(
+            "\n".join(x for i, x in enumerate(every) if i != gone)
+        )
         told.append(prepare(load(None, words), holder=0).task.agreement())
     assert told[0] == told[1]
     with pytest.raises(UserError, match="public.jsonl"):
@@ -140,18 +153,26 @@ def test_chemprot_as_biocreative_has_it(tmp_path: Path) -> None:
         (tmp_path / f"chemprot_{role}_abstracts.tsv").write_text(f"9\t{title}\t{abstract}\n")
         (tmp_path / f"chemprot_{role}_entities.tsv").write_text(
             "\n".join(
-                [entity("T1", "CHEMICAL", "Xol", 1), entity("T2", "GENE-Y", "ABC1"), entity("T3", "GENE-N", "DEF")]
+                [
+                    entity("T1", "CHEMICAL", "Xol", 1),
+                    entity("T2", "GENE-Y", "ABC1"),
+                    entity("T3", "GENE-N", "DEF"),
+                ]
             )
         )
         (tmp_path / f"chemprot_{role}_relations.tsv").write_text(
             "9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T2\n9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T3\n"
             "9\tCPR:1\tN \tPART-OF\tArg1:T1\tArg2:T2\n"
         )
-    # A relation across sentences cannot be an example: one is left of three, and the report says what became of them.
+    # A relation across sentences cannot be an example: one is left of three, and the report says
+    # what became of them.
     with pytest.raises(UserError, match="no dev examples"):
         sentences.load(str(tmp_path), 0, 0.0)
     path = tmp_path / "chemprot_training_relations.tsv"
-    path.write_text("9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T2\n" * 10 + "9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T3\n")
+    path.write_text(
+        "9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T2\n" * 10
+        + "9\tCPR:4\tY \tINHIBITOR\tArg1:T1\tArg2:T3\n"
+    )
     corpus = sentences.load(str(tmp_path), 0, 0.2)
     (e,) = corpus.examples("test")
     assert (said(e), e.text) == (("Xol", "CPR:4", "ABC1"), "Xol blocks ABC1.")
@@ -192,10 +213,16 @@ def test_ddi_xml(tmp_path: Path) -> None:
 
 def i2b2_record(folder: Path, name: str) -> None:
     text = "Admitted in spring\nfever and chest pain despite xol , CT showed cysts\n"
-    concepts = [("fever", 0, 0, "problem"), ("chest pain", 2, 3, "problem"), ("xol", 5, 5, "treatment")]
+    concepts = [
+        ("fever", 0, 0, "problem"),
+        ("chest pain", 2, 3, "problem"),
+        ("xol", 5, 5, "treatment"),
+    ]
     concepts += [("CT", 7, 7, "test"), ("cysts", 9, 9, "problem")]
     (folder / f"{name}.txt").write_text(text)
-    (folder / f"{name}.con").write_text("\n".join(f'c="{w}" 2:{a} 2:{b}||t="{t}"' for w, a, b, t in concepts))
+    (folder / f"{name}.con").write_text(
+        "\n".join(f'c="{w}" 2:{a} 2:{b}||t="{t}"' for w, a, b, t in concepts)
+    )
     (folder / f"{name}.rel").write_text(
         'c="xol" 2:5 2:5||r="TrWP"||c="chest pain" 2:2 2:3\n'
         'c="ct" 2:7 2:7||r="TeRP"||c="cysts" 2:9 2:9\n'
@@ -223,7 +250,11 @@ def test_i2b2_2010(tmp_path: Path) -> None:
     }
     assert corpus.relations == ("None", "PIP", "TeRP", "TrWP")
     positive = sentences.load(f"i2b2,positive:{tmp_path}", 0, 0.2)
-    assert Counter(e.relation for e in positive.examples("test")) == {"TrWP": 2, "TeRP": 2, "PIP": 2}
+    assert Counter(e.relation for e in positive.examples("test")) == {
+        "TrWP": 2,
+        "TeRP": 2,
+        "PIP": 2,
+    }
     bad = tmp_path / "training_data" / "rel" / "record-1.con"
     bad.write_text('c="fever" 2:0 2:0||t="problem"\nfever')
     with pytest.raises(UserError, match=r"record-1\.con, line 2"):
@@ -246,7 +277,9 @@ def test_pgr_drops_training_sentences_that_stand_in_the_test(tmp_path: Path) -> 
     assert "1 training examples left out" in corpus.note
     numbers = sorted(e.text[-4:-2] for s in ("train", "public", "dev") for e in corpus.examples(s))
     assert numbers == [f"{i:02}" for i in range(12) if i != 3]
-    assert {said(e)[::2] for e in corpus.examples("train")} <= {(f"ABC{i:02}", "ataxia") for i in range(12)}
+    assert {said(e)[::2] for e in corpus.examples("train")} <= {
+        (f"ABC{i:02}", "ataxia") for i in range(12)
+    }
 
 
 def test_a_hub_dataset_with_our_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +287,9 @@ def test_a_hub_dataset_with_our_columns(monkeypatch: pytest.MonkeyPatch) -> None
 
     row = json.loads(own("a b", (0, 1), (2, 3), "r"))
     table = {"train": [row] * 10, "validation": [row] * 2, "test": [row] * 3}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name: table if name == "me/mine" else 1 / 0)
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda name: table if name == "me/mine" else 1 / 0
+    )
     corpus = sentences.load("hub:me/mine", 0, 0.2)
     assert [len(corpus.splits[s]) for s in ("train", "public", "dev", "test")] == [8, 2, 2, 3]
     with pytest.raises(UserError, match="me/other"):
@@ -298,4 +333,6 @@ def test_no_expert_sentence_of_pgr_is_trained_on() -> None:
     for e in corpus.examples("test"):
         parts = [p.strip() for p in e.text.replace("@DISEASE$", "@GENE$").split("@GENE$")]
         sentence = ".{1,80}".join(map(re.escape, parts))
-        assert max(parts, key=len) not in trained or not re.search(f"^ ?{sentence}$", trained, re.MULTILINE)
+        assert max(parts, key=len) not in trained or not re.search(
+            f"^ ?{sentence}$", trained, re.MULTILINE
+        )

@@ -1,4 +1,6 @@
-"""What attacks on the state machines have in common: a sum taken as far as the attack begins, and what is refused."""
+"""What attacks on the state machines have in common: a sum taken as far as the attack begins, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def until_keys(n: int = 4) -> tuple[World, KeyList]:
     return world, world.setup.key_list()
 
 
-def run_to_proposal(world: World) -> tuple[OpenSum, dict[str, list[np.ndarray]], dict[str, np.ndarray]]:
+def run_to_proposal(
+    world: World,
+) -> tuple[OpenSum, dict[str, list[np.ndarray]], dict[str, np.ndarray]]:
     """Everybody has uploaded; the coordinator kept a copy of each masked vector."""
     data = vectors(world.names, SIZES)
     opened = world.begin(world.header(encoding(len(world.names))))
@@ -68,16 +72,28 @@ def certificate(
 ) -> tuple[Endorsement, ...]:
     h = opened.header.h
     among = [name for name in signers if name in survivors]  # nobody else signs
-    return tuple(world.silos[name].endorse(Proposal(h, survivors, dealt(opened, name, survivors))) for name in among)
+    return tuple(
+        world.silos[name].endorse(Proposal(h, survivors, dealt(opened, name, survivors)))
+        for name in among
+    )
 
 
-def dealt(opened: OpenSum, holder: str, survivors: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+def dealt(
+    opened: OpenSum, holder: str, survivors: tuple[str, ...]
+) -> tuple[tuple[str, bytes], ...]:
     """The survivors' blobs that are addressed to a holder."""
-    return tuple((dealer, blob) for dealer in survivors for to, blob in opened._records[dealer].blobs if to == holder)
+    return tuple(
+        (dealer, blob)
+        for dealer in survivors
+        for to, blob in opened._records[dealer].blobs
+        if to == holder
+    )
 
 
 def gather(world: World, opened: OpenSum, survivors: tuple[str, ...]) -> Opening:
-    """What a coordinator does with a survivor set of its own choosing, once the silos go along with it."""
+    """What a coordinator does with a survivor set of its own choosing, once the silos go along with
+    it.
+    """
     h = opened.header.h
     signed = certificate(world, opened, survivors, opened.topology.holders)
     got = Opening(h, opened.topology, survivors, opened._records)

@@ -1,7 +1,8 @@
-"""Writes vectors.json: every derivation with its inputs, so that another implementation could be written against it.
+"""Writes vectors.json: every derivation with its inputs, so that another implementation could be
+written against it.
 
-`python -m tests.crypto.make_vectors` (only when the protocol changes; the version label in crypto/derive.py then
-changes too). `test_vectors.py` computes all of it again and compares.
+`python -m tests.crypto.make_vectors` (only when the protocol changes; the version label in
+crypto/derive.py then changes too). `test_vectors.py` computes all of it again and compares.
 """
 
 from __future__ import annotations
@@ -50,12 +51,17 @@ def _primitives() -> dict[str, Any]:
         "ratchet": {"before": secret.hex(), "after": derive.derive(secret, Label.RATCHET).hex()},
         "seal": seal.seal_blob(secret, h, "silo-000", "silo-001", b"content", b"public").hex(),
         "seed commitment": dealing.seed_commitment(h, "silo-000", 3, seed).hex(),
-        "share tag": dealing.share_tags(h, "silo-000", "silo-001", [(3, bytes(range(17)))])[0].hex(),
+        "share tag": dealing.share_tags(h, "silo-000", "silo-001", [(3, bytes(range(17)))])[
+            0
+        ].hex(),
         "shamir": {
             "secrets": [seed.hex(), ("ff" * 16)],
             "coefficients": bytes(range(64)).hex(),
             "threshold": 3,
-            "shares": [row.hex() for row in shamir.split([seed, b"\xff" * 16], 3, 5, lambda n: bytes(range(n)))],
+            "shares": [
+                row.hex()
+                for row in shamir.split([seed, b"\xff" * 16], 3, 5, lambda n: bytes(range(n)))
+            ],
         },
     }
 
@@ -69,7 +75,10 @@ def _encodings() -> list[dict[str, Any]]:
                 continue  # a rotation is float32 arithmetic: its last bits differ between machines
             encoding = Encoding(lane, 10, (7, 2), (1.0, 0.01), rounding, turn)
             words = np.concatenate(
-                [f.copy() for f in encoding.encode([np.array(v, np.float32) for v in values], b"seed")]
+                [
+                    f.copy()
+                    for f in encoding.encode([np.array(v, np.float32) for v in values], b"seed")
+                ]
             )
             made.append(
                 {
@@ -87,7 +96,9 @@ def _encodings() -> list[dict[str, Any]]:
 def _graph() -> dict[str, Any]:
     source = graph.beacon(bytes(32), {"a": bytes(32), "b": bytes(range(32))})
     names = [f"s{i:02d}" for i in range(20)]
-    policy = params.Policy(complete_up_to=5, security=8, correctness=4, ring_corrupt=0.1, dropout=0.2, holders_up_to=12)
+    policy = params.Policy(
+        complete_up_to=5, security=8, correctness=4, ring_corrupt=0.1, dropout=0.2, holders_up_to=12
+    )
     made = graph.topology(source, names, tuple(names), policy, 20)
     return {
         "beacon": source.hex(),
@@ -135,7 +146,12 @@ def _session() -> dict[str, Any]:
 
 
 def make() -> dict[str, Any]:
-    return {"primitives": _primitives(), "encodings": _encodings(), "graph": _graph(), "session": _session()}
+    return {
+        "primitives": _primitives(),
+        "encodings": _encodings(),
+        "graph": _graph(),
+        "session": _session(),
+    }
 
 
 if __name__ == "__main__":

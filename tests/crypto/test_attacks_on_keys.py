@@ -1,4 +1,6 @@
-"""Attacks on keys, membership and the graph, on the state machines; over sockets: tests/system has the same modules."""
+"""Attacks on keys, membership and the graph, on the state machines; over sockets: tests/system has
+the same modules.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_own_key_replaced_or_left_out() -> None:
 
 
 def test_another_policy_is_another_key() -> None:
-    """A silo with a weaker policy or another roster cannot be slipped in: its signature is over something else."""
+    """A silo with a weaker policy or another roster cannot be slipped in: its signature is over
+    something else.
+    """
     world, keys = until_keys()
     weak = World(4, policy=Policy(corrupt_among="cohort"))
     false = KeyList((*keys.offers[:3], weak.silos["silo-003"].offer()))
@@ -64,11 +68,15 @@ def test_unknown_silo() -> None:
     world, keys = until_keys()
     identity = Identity.generate()
     agreed = agreement(world.policy.digest, world.roster)
-    public, commitment = X25519PrivateKey.generate().public_key().public_bytes(Raw.Raw, PublicFormat.Raw), bytes(32)
+    public, commitment = (
+        X25519PrivateKey.generate().public_key().public_bytes(Raw.Raw, PublicFormat.Raw),
+        bytes(32),
+    )
     parts = KeyOffer.signed_parts(RUN, agreed, "zz-mallory", public, commitment)
     offer = KeyOffer("zz-mallory", public, commitment, identity.sign(Label.OFFER, *parts))
     refused("unknown-silo", lambda: World(4).setup.receive_offer(offer), "zz-mallory")
-    refused("key-substitution", lambda: world.setup.receive_offer(keys.offers[0]), "silo-000")  # the list is closed
+    # the list is closed
+    refused("key-substitution", lambda: world.setup.receive_offer(keys.offers[0]), "silo-000")
     victim = world.silos["silo-000"]
     false = KeyList((*keys.offers, offer))
     refused("unknown-silo", lambda: victim.receive_keys(false), "zz-mallory")
@@ -84,7 +92,9 @@ def test_sybil_majority_in_the_roster() -> None:
     one = world.silos["silo-000"]
     refused(
         "sybil-majority",
-        lambda: crypto.sum.silo.SiloSum("silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]),
+        lambda: crypto.sum.silo.SiloSum(
+            "silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]
+        ),
     )
 
 
@@ -111,7 +121,9 @@ def test_sybil_majority_in_a_sum() -> None:
 
 
 def test_graph_steering_by_a_late_nonce() -> None:
-    """A silo that may choose its nonce after seeing the others' puts its friends around a victim."""
+    """A silo that may choose its nonce after seeing the others' puts its friends around a
+    victim.
+    """
     world, keys = until_keys(8)
     reveals = {name: silo.receive_keys(keys) for name, silo in world.silos.items()}
     sid = session_id(RUN, keys.offers)
@@ -119,7 +131,9 @@ def test_graph_steering_by_a_late_nonce() -> None:
     policy = Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1)
     found = None
     for attempt in range(3000):
-        nonces = {name: reveal.nonce for name, reveal in reveals.items()} | {corrupt: attempt.to_bytes(32, "big")}
+        nonces = {name: reveal.nonce for name, reveal in reveals.items()} | {
+            corrupt: attempt.to_bytes(32, "big")
+        }
         made = topology(beacon(sid, nonces), world.names, world.names, policy, 8)
         if set(made.neighbours(victim)) == {"silo-004", "silo-005", "silo-006", "silo-007"}:
             found = attempt.to_bytes(32, "big")
@@ -133,13 +147,16 @@ def test_graph_steering_by_a_late_nonce() -> None:
     refused("graph-steering", lambda: world.setup.receive_reveal(steered), corrupt)
     refused("graph-steering", lambda: silo.receive_nonces(NonceList(tuple(reveals.values())[:-1])))
 
-    silo._commitments[corrupt] = digest(Label.NONCE, corrupt.encode(), found)  # as if nothing had been committed to
+    # as if nothing had been committed to
+    silo._commitments[corrupt] = digest(Label.NONCE, corrupt.encode(), found)
     silo.receive_nonces(false)
     assert silo.state is SiloState.READY
 
 
 def test_split_key_lists_are_seen() -> None:
-    """Two silos that were shown different lists have different session ids, and neither accepts the other's nonce."""
+    """Two silos that were shown different lists have different session ids, and neither accepts the
+    other's nonce.
+    """
     world, keys = until_keys(5)
     short = KeyList(keys.offers[:4])
     reveal = world.silos["silo-001"].receive_keys(short)
@@ -171,16 +188,23 @@ def test_graph_steering_by_a_chosen_cohort() -> None:
     header = loose.header(encoding(9), other)
     loose.silos[other[0]].begin(header, header.broadcast, SIZES)
     few = World(9, limits=Limits(min_alive_share=0.9)).enrol()
-    refused("graph-steering", lambda: few.silos["silo-000"].begin(few.header(encoding(9), few.names[:8]), b"", SIZES))
+    refused(
+        "graph-steering",
+        lambda: few.silos["silo-000"].begin(few.header(encoding(9), few.names[:8]), b"", SIZES),
+    )
 
 
 def test_only_holders_sign_and_release() -> None:
-    policy = Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=9)
+    policy = Policy(
+        complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=9
+    )
     world = World(20, policy=policy).enrol()
     opened, _, _ = run_to_proposal(world)
     outsider = next(name for name in world.names if name not in opened.topology.point)
     proposal = opened.propose()[opened.topology.holders[0]]
     refused("graph-steering", lambda: world.silos[outsider].endorse(proposal))
     parts = Endorsement.signed_parts(proposal.h, outsider, survivors_digest(proposal.survivors))
-    forged = Endorsement(proposal.h, outsider, world.identities[outsider].sign(Label.ENDORSE, *parts))
+    forged = Endorsement(
+        proposal.h, outsider, world.identities[outsider].sign(Label.ENDORSE, *parts)
+    )
     refused("unknown-silo", lambda: opened.receive_endorsement(forged), outsider)

@@ -1,4 +1,6 @@
-"""The same thing asked for again, of the state machines; over sockets: tests/system/test_attacks_on_payloads.py."""
+"""The same thing asked for again, of the state machines; over sockets:
+tests/system/test_attacks_on_payloads.py.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.crypto.world import RUN, World, plain, vectors
 
 
 def test_replay() -> None:
-    """The same header twice would put two vectors under the same pairwise masks: their difference shows."""
+    """The same header twice would put two vectors under the same pairwise masks: their difference
+    shows.
+    """
     world = World(4).enrol()
     header = world.header(encoding(4))
     silo = world.silos["silo-000"]
@@ -25,13 +29,17 @@ def test_replay() -> None:
     refused("replay", lambda: silo.begin(header, header.broadcast, SIZES))
     older = replace(header, number=0)
     refused("replay", lambda: silo.begin(older, header.broadcast, SIZES))
-    refused("replay", lambda: silo.begin(replace(header, sid=bytes(32), number=9), header.broadcast, SIZES))
+    refused(
+        "replay",
+        lambda: silo.begin(replace(header, sid=bytes(32), number=9), header.broadcast, SIZES),
+    )
     refused("replay", lambda: silo.endorse(Proposal(older.h, world.names, ())))
 
     world.journals["silo-000"].entries.clear()  # as if nothing were written down
     silo.begin(header, header.broadcast, SIZES)
     second, _ = silo.upload(vectors(world.names, SIZES, 1)["silo-000"])
-    assert second.commitments[1:] == first.commitments[1:]  # the same pair masks, over another vector
+    # the same pair masks, over another vector
+    assert second.commitments[1:] == first.commitments[1:]
     assert second.commitments[0] != first.commitments[0]
 
 
@@ -43,20 +51,28 @@ def test_replay_to_the_coordinator() -> None:
     refused("second-sum", lambda: opened.begin_upload(opened._records["silo-000"]), "silo-000")
     proposals = opened.propose()
     signed = {name: world.silos[name].endorse(proposals[name]) for name in world.names}
-    refused("split-view", lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="silo-001")))
-    refused("unknown-silo", lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="x")))
+    refused(
+        "split-view",
+        lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="silo-001")),
+    )
+    refused(
+        "unknown-silo", lambda: opened.receive_endorsement(replace(signed["silo-000"], silo="x"))
+    )
     for endorsement in signed.values():
         opened.receive_endorsement(endorsement)
     requests = opened.unmask_requests()
     release = world.silos["silo-000"].release(requests["silo-000"])
-    # Before the true one: a second release of the same silo is a replay by itself, and would hide this check.
+    # Before the true one: a second release of the same silo is a replay by itself, and would hide
+    # this check.
     refused("replay", lambda: opened.receive_release(replace(release, h=bytes(32))))
     opened.receive_release(release)
     refused("replay", lambda: opened.receive_release(release), "silo-000")
 
 
 def test_second_sum_begun_before_the_first_was_said() -> None:
-    """A silo that was killed with its answer on disk says it after its restart; a sum begun in between stays shut."""
+    """A silo that was killed with its answer on disk says it after its restart; a sum begun in
+    between stays shut.
+    """
     world = World(4).enrol()
     opened, _, _ = run_to_proposal(world)
     proposals = opened.propose()
@@ -71,11 +87,14 @@ def test_second_sum_begun_before_the_first_was_said() -> None:
         refused("second-sum", lambda: silo.release(request))
         refused("second-sum", lambda: mine.say(request, world.roster, journal))
     del journal.entries[key]
-    refused("split-view", lambda: mine.say(replace(request, endorsements=()), world.roster, journal))
+    refused(
+        "split-view", lambda: mine.say(replace(request, endorsements=()), world.roster, journal)
+    )
     assert journal.get(key) is None
     released = silo.release(request, kept.append)
     assert released.self_shares == mine.release.self_shares and journal.get(key) == mine.note
-    assert mine.say(request, world.roster, journal) == released and len(kept) == 4  # what is kept is kept once
+    # what is kept is kept once
+    assert mine.say(request, world.roster, journal) == released and len(kept) == 4
 
 
 def test_a_holder_that_did_not_sign_is_sent_its_blobs_with_the_request() -> None:
@@ -85,7 +104,9 @@ def test_a_holder_that_did_not_sign_is_sent_its_blobs_with_the_request() -> None
     for name in world.names[:3]:
         opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
-    assert requests["silo-003"].blobs == proposals["silo-003"].blobs and not requests["silo-000"].blobs
+    assert (
+        requests["silo-003"].blobs == proposals["silo-003"].blobs and not requests["silo-000"].blobs
+    )
     opened.receive_release(world.silos["silo-003"].release(requests["silo-003"], kept.append))
     assert [k.release.holder for k in kept] == ["silo-003"]
     for name in ("silo-000", "silo-001"):
@@ -166,7 +187,10 @@ def test_a_failed_sum_may_be_tried_again_while_nothing_was_released() -> None:
     survivors, total = world.whole(encoding(6), data)  # a new header abandons the old sum by itself
     assert np.array_equal(total[0], plain(encoding(6), data, survivors)[0])
     refused("second-sum", world.silos["silo-000"].abandon)
-    refused("both-shares", lambda: world.silos["silo-000"].release(UnmaskRequest(opened.header.h, (), (), ())))
+    refused(
+        "both-shares",
+        lambda: world.silos["silo-000"].release(UnmaskRequest(opened.header.h, (), (), ())),
+    )
 
 
 def test_late_share() -> None:
@@ -183,7 +207,9 @@ def test_late_share() -> None:
 
 
 def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
-    """Silos are told that a sum failed, and move on; a coordinator that kept the uploads opens it all the same."""
+    """Silos are told that a sum failed, and move on; a coordinator that kept the uploads opens it
+    all the same.
+    """
     world = World(5).enrol()
     opened, _, _ = run_to_proposal(world)
     for silo in world.silos.values():

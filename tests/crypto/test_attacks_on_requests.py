@@ -1,4 +1,6 @@
-"""Too much, or something else, asked of the state machines; over sockets: tests/system/test_attacks_on_requests.py."""
+"""Too much, or something else, asked of the state machines; over sockets:
+tests/system/test_attacks_on_requests.py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.crypto.world import World, plain, vectors
 
 
 def test_model_inconsistency(monkeypatch: Patch) -> None:
-    """A victim that was shown another model: its masks belong to another sum, and nothing adds up."""
+    """A victim that was shown another model: its masks belong to another sum, and nothing adds
+    up.
+    """
     world = World(4).enrol()
     data = vectors(world.names, SIZES)
     common = world.header(encoding(4))
@@ -29,7 +33,9 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
     refused("model-inconsistency", lambda: victim.begin(special, common.broadcast, SIZES))
 
     def play() -> np.ndarray:
-        """The coordinator shows each silo a header that fits what it showed, and adds up whatever comes."""
+        """The coordinator shows each silo a header that fits what it showed, and adds up whatever
+        comes.
+        """
         total = np.zeros(common.encoding.words, np.uint64)
         for name in world.names:
             shown = special if name == victim.silo else common
@@ -37,7 +43,8 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
             silo.begin(shown, shown.broadcast, SIZES)
             _, frames = silo.upload(data[name])
             total += next(frames)
-            # Give the attacker all the self masks for nothing: only the pairwise ones stand in its way.
+            # Give the attacker all the self masks for nothing: only the pairwise ones stand in its
+            # way.
             add_masks(total, [Mask(seeds[name], -1)])
         return common.encoding.decode(total, 4)[0]
 
@@ -128,13 +135,19 @@ def test_wrong_shape_of_an_upload() -> None:
         replace(record, blobs=((record.blobs[0][0], b""), *record.blobs[1:])),
     ):
         refused("wrong-shape", lambda r=false: opened.begin_upload(r), "silo-000")
-    refused("key-substitution", lambda: opened.begin_upload(replace(record, signature=bytes(64))), "silo-000")
+    refused(
+        "key-substitution",
+        lambda: opened.begin_upload(replace(record, signature=bytes(64))),
+        "silo-000",
+    )
     refused("unknown-silo", lambda: opened.begin_upload(replace(record, silo="mallory")), "mallory")
     opened.begin_upload(record)
     refused("wrong-shape", lambda: opened.finish_upload("silo-000"), "silo-000")
     refused("wrong-shape", lambda: opened.add_frame("silo-000", 1, words), "silo-000")
     refused("wrong-shape", lambda: opened.add_frame("silo-000", 0, words[:-1]), "silo-000")
-    refused("wrong-shape", lambda: opened.add_frame("silo-000", 0, words.view(np.int64)), "silo-000")
+    refused(
+        "wrong-shape", lambda: opened.add_frame("silo-000", 0, words.view(np.int64)), "silo-000"
+    )
     opened.add_frame("silo-000", 0, words)
     refused("wrong-shape", lambda: opened.add_frame("silo-000", 1, words), "silo-000")
 

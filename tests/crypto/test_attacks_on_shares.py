@@ -1,4 +1,6 @@
-"""Wrong shares, by holders and by dealers; over sockets: tests/system/test_attacks_on_coordinator.py."""
+"""Wrong shares, by holders and by dealers; over sockets:
+tests/system/test_attacks_on_coordinator.py.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def test_bad_share(monkeypatch: Patch) -> None:
     opened, data, releases = released(world)
     liar = "silo-002"
     wrong = bytes([releases[liar].self_shares[0][1][0] ^ 1]) + releases[liar].self_shares[0][1][1:]
-    false = replace(releases[liar], self_shares=(("silo-000", wrong), *releases[liar].self_shares[1:]))
+    false = replace(
+        releases[liar], self_shares=(("silo-000", wrong), *releases[liar].self_shares[1:])
+    )
     for bad in (
         false,
         replace(false, self_shares=(*releases[liar].self_shares, releases[liar].self_shares[0])),
@@ -44,7 +48,9 @@ def test_bad_share(monkeypatch: Patch) -> None:
 
 
 def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
-    """A dealer that shares another seed than it committed to is named, and no wrong sum comes out."""
+    """A dealer that shares another seed than it committed to is named, and no wrong sum comes
+    out.
+    """
     import crypto.sum.dealing
 
     real = crypto.sum.dealing.seed_commitment
@@ -63,20 +69,28 @@ def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
 
 
 def test_a_dealer_cannot_frame_a_holder(monkeypatch: Patch) -> None:
-    """Tags that do not fit the sealed shares: the holder releases nothing of that dealer's, and says who it was."""
+    """Tags that do not fit the sealed shares: the holder releases nothing of that dealer's, and
+    says who it was.
+    """
     import crypto.sum.dealing
 
     real = crypto.sum.dealing.share_tags
 
     def false(h: bytes, dealer: str, holder: str, shares: list) -> list[bytes]:
         tags = real(h, dealer, holder, shares)
-        return [bytes(8)] * len(tags) if (dealer, holder) == ("silo-001", "silo-004") and len(tags) == 6 else tags
+        return (
+            [bytes(8)] * len(tags)
+            if (dealer, holder) == ("silo-001", "silo-004") and len(tags) == 6
+            else tags
+        )
 
     monkeypatch.setattr(crypto.sum.dealing, "share_tags", false)
     world = World(6).enrol()
     opened, data, releases = released(world)
     assert world.silos["silo-004"].complaints == ["silo-001"]
-    assert [dealer for dealer, _ in releases["silo-004"].self_shares] == [n for n in world.names if n != "silo-001"]
+    assert [dealer for dealer, _ in releases["silo-004"].self_shares] == [
+        n for n in world.names if n != "silo-001"
+    ]
     for release in releases.values():
         opened.receive_release(release)
     _, total = opened.result()
@@ -88,7 +102,10 @@ def test_blobs_open_for_their_holder_and_sum_only() -> None:
     opened, _, _ = run_to_proposal(world)
     h = opened.header.h
     mine = dict(opened._records["silo-001"].blobs)
-    swapped = (("silo-001", mine["silo-002"]), ("silo-002", dict(opened._records["silo-002"].blobs)["silo-000"]))
+    swapped = (
+        ("silo-001", mine["silo-002"]),
+        ("silo-002", dict(opened._records["silo-002"].blobs)["silo-000"]),
+    )
     signed = certificate(world, opened, world.names, world.names[1:])
     signed += (world.silos["silo-000"].endorse(Proposal(h, world.names, swapped)),)
     assert world.silos["silo-000"].complaints == ["silo-001"]

@@ -1,4 +1,6 @@
-"""Attacks on the survivor set, on the state machines; over sockets: tests/system/test_attacks_on_survivors.py."""
+"""Attacks on the survivor set, on the state machines; over sockets:
+tests/system/test_attacks_on_survivors.py.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +57,16 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
         replace(good, endorsements=signed[: t - 1]),
         replace(good, endorsements=signed[:1] * 10),
         replace(good, endorsements=tuple(replace(e, signature=bytes(64)) for e in signed)),
-        replace(good, endorsements=tuple(replace(e, silo=world.names[-i - 1]) for i, e in enumerate(signed))),
+        replace(
+            good,
+            endorsements=tuple(replace(e, silo=world.names[-i - 1]) for i, e in enumerate(signed)),
+        ),
         replace(good, survivors=world.names[1:]),
     ):
         refused("split-view", lambda request=false: silo.release(request))
     monkeypatch.setattr(crypto.sum.silo, "check_certificate", lambda *_: None)
-    assert silo.release(replace(good, endorsements=())).self_shares  # opened on the coordinator's word alone
+    # opened on the coordinator's word alone
+    assert silo.release(replace(good, endorsements=())).self_shares
 
 
 def test_a_certificate_of_others_does_not_move_a_silo_that_signed_another_set() -> None:
@@ -70,7 +76,9 @@ def test_a_certificate_of_others_does_not_move_a_silo_that_signed_another_set() 
     world.silos["silo-009"].endorse(Proposal(h, world.names, ()))
     signed = certificate(world, opened, rest, rest)
     assert len(signed) >= opened.needed
-    refused("split-view", lambda: world.silos["silo-009"].release(UnmaskRequest(h, rest, signed, ())))
+    refused(
+        "split-view", lambda: world.silos["silo-009"].release(UnmaskRequest(h, rest, signed, ()))
+    )
     world.silos["silo-000"].release(UnmaskRequest(h, rest, signed, ()))
 
 
@@ -84,8 +92,9 @@ def test_named_a_survivor_without_an_upload() -> None:
 
 
 def test_second_sum_opened_by_bystanders(monkeypatch: Patch) -> None:
-    """Ten silos, three of them corrupt. A first sum over 3 to 9 is opened by bystanders, so that its members 4 to 6 are
-    free to join a second, over all of them but silo 3: the difference is silo 3's vector.
+    """Ten silos, three of them corrupt. A first sum over 3 to 9 is opened by bystanders, so that
+    its members 4 to 6 are free to join a second, over all of them but silo 3: the difference is
+    silo 3's vector.
     """
     world = World(10).enrol()
     data = vectors(world.names, SIZES)
@@ -106,7 +115,9 @@ def test_second_sum_opened_by_bystanders(monkeypatch: Patch) -> None:
         return opened.header.encoding.decode(strip(opened._total, got.seeds()), len(members))
 
     refused("second-sum", first)
-    before = [(state, Call.ENDORSE, SiloState.ENDORSED) for state in (SiloState.OPEN, SiloState.ENDORSED)]
+    before = [
+        (state, Call.ENDORSE, SiloState.ENDORSED) for state in (SiloState.OPEN, SiloState.ENDORSED)
+    ]
     allow(monkeypatch, *before)
     refused("second-sum", first)  # a silo asked to sign a set that it is not in
 
@@ -165,7 +176,9 @@ def test_both_shares_of_a_dropped_silo_in_one_request() -> None:
 
 def test_ring_gap(monkeypatch: Patch) -> None:
     """All of a victim's neighbours "dropped": its every mask is opened although it survives."""
-    policy = Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=40)
+    policy = Policy(
+        complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=40
+    )
     world = World(40, policy=policy).enrol()
     opened, data, kept = run_to_proposal(world)
     victim = world.names[0]

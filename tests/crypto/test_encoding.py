@@ -1,4 +1,6 @@
-"""Fixed point: error bounds, no overflow, equal lanes, refusals, and a slow reference beside the fast path."""
+"""Fixed point: error bounds, no overflow, equal lanes, refusals, and a slow reference beside the
+fast path.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ def whole(encoding: Encoding, tensors: list[np.ndarray], seed: bytes = b"s") -> 
 def slow(encoding: Encoding, tensors: list[np.ndarray]) -> list[int]:
     """Nearest rounding, element by element, from the docstring's words alone."""
     q = encoding.steps
-    real = np.float32 if q <= 2**19 else np.float64  # single precision where a coordinate has few bits
+    # single precision where a coordinate has few bits
+    real = np.float32 if q <= 2**19 else np.float64
     flat = [(real(x), real(q / r)) for t, r in zip(tensors, encoding.ranges) for x in t.reshape(-1)]
-    integers = [round(float(min(max(x * scale, -q), q)) + q) for x, scale in flat]  # ties to even, after the offset
+    # ties to even, after the offset
+    integers = [round(float(min(max(x * scale, -q), q)) + q) for x, scale in flat]
     words: list[int] = []
     per_frame = FRAME_WORDS * encoding.lanes
     for start in range(0, len(integers), per_frame):
@@ -38,14 +42,17 @@ def slow(encoding: Encoding, tensors: list[np.ndarray]) -> list[int]:
 
 
 @settings(max_examples=80, deadline=None)
-@example(21, 3, [(3, 1.0)], 200)  # an exact tie with an odd Q: rounding before the offset would go the other way
+# an exact tie with an odd Q: rounding before the offset would go the other way
+@example(21, 3, [(3, 1.0)], 200)
 @given(
     st.sampled_from(sorted(LANES)),
     st.integers(1, 300),
     st.lists(st.tuples(st.integers(0, 40), st.floats(1e-3, 1e3)), min_size=1, max_size=5),
     st.integers(0, 2**32 - 1),
 )
-def test_fast_path_is_the_slow_one(lane: int, parties: int, shape: list[tuple[int, float]], seed: int) -> None:
+def test_fast_path_is_the_slow_one(
+    lane: int, parties: int, shape: list[tuple[int, float]], seed: int
+) -> None:
     sizes = tuple(size for size, _ in shape)
     if not sum(sizes):
         return
@@ -54,13 +61,17 @@ def test_fast_path_is_the_slow_one(lane: int, parties: int, shape: list[tuple[in
     tensors = [(rng.normal(0, r, size)).astype(np.float32) for size, r in shape]
     words = whole(encoding, tensors)
     assert words.tolist() == slow(encoding, tensors)
-    assert len(words) == encoding.words == sum(encoding.frame_words(i) for i in range(encoding.frames))
+    assert (
+        len(words) == encoding.words == sum(encoding.frame_words(i) for i in range(encoding.frames))
+    )
 
 
 @pytest.mark.parametrize("lane", sorted(LANES))
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @pytest.mark.parametrize("elements", [1, 5, FRAME_WORDS * 4 + 3, FRAME_WORDS * 2])
-def test_error_stays_within_the_bound_and_reaches_it(lane: int, rounding: str, elements: int) -> None:
+def test_error_stays_within_the_bound_and_reaches_it(
+    lane: int, rounding: str, elements: int
+) -> None:
     encoding = Encoding(lane, 10, (elements,), (0.75,), rounding)
     x = np.random.default_rng(1).uniform(-0.75, 0.75, elements).astype(np.float32)
     (back,) = encoding.decode(whole(encoding, [x]), 1)
@@ -88,7 +99,8 @@ def test_decoding_in_place_is_decoding(lane: int, frames: int, more: int) -> Non
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
     assert [a.size for a in got] == list(sizes)
     for other in (np.zeros(encoding.words, np.uint64), np.zeros(encoding.words + 1, np.uint64)[1:]):
-        if other.base is None or elements != encoding.words + 1:  # memory that happens to be as long as a room's
+        # memory that happens to be as long as a room's
+        if other.base is None or elements != encoding.words + 1:
             with pytest.raises(ValueError, match="room"):
                 encoding.decode_in_place(other, 3)
 
@@ -96,7 +108,9 @@ def test_decoding_in_place_is_decoding(lane: int, frames: int, more: int) -> Non
 @pytest.mark.parametrize("lane", sorted(LANES))
 @pytest.mark.parametrize("parties", [2, 3, 10, 64, 100, 1000])
 def test_lanes_never_touch_each_other(lane: int, parties: int) -> None:
-    """All parties at the top of the range in one lane and at the bottom in the others, and all at the top."""
+    """All parties at the top of the range in one lane and at the bottom in the others, and all at
+    the top.
+    """
     encoding = Encoding(lane, parties, (LANES[lane] * 2,), (1.0,))
     for pattern in range(LANES[lane] + 1):
         x = np.full(encoding.sizes[0], -9.0, np.float32)  # clipped to -1
@@ -131,7 +145,8 @@ def test_sums_of_all_lanes_agree_within_their_bounds() -> None:
 
 def test_stochastic_rounding_is_unbiased_and_decided_by_the_seed() -> None:
     encoding = Encoding(16, 1000, (200_000,), (1.0,), "stochastic")
-    x = np.full(200_000, 0.3 / encoding.steps, np.float32)  # 0.3 of a step: to nearest, it would vanish
+    # 0.3 of a step: to nearest, it would vanish
+    x = np.full(200_000, 0.3 / encoding.steps, np.float32)
     words = whole(encoding, [x], b"one")
     (back,) = encoding.decode(words, 1)
     assert set(np.unique(np.round(back * encoding.steps))) == {0.0, 1.0}
@@ -172,7 +187,9 @@ def test_wrong_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="1 tensors where 2"):
         encoding.encode([np.zeros(4, np.float32)], b"")
     with pytest.raises(ValueError, match="tensor 2 has 1"):
-        encoding.encode([np.zeros(4, np.float32), np.zeros(5, np.float32), np.zeros(1, np.float32)], b"")
+        encoding.encode(
+            [np.zeros(4, np.float32), np.zeros(5, np.float32), np.zeros(1, np.float32)], b""
+        )
     with pytest.raises(ValueError):
         encoding.decode(np.zeros(1, np.uint64), 1)
     with pytest.raises(ValueError):
@@ -203,7 +220,9 @@ def test_rotation_spreads_a_single_spike() -> None:
 
 
 def test_rotation_halves_the_error_where_one_coordinate_dominates() -> None:
-    """What it is for: with one coordinate in a thousand large, the range can follow the spread, not the largest."""
+    """What it is for: with one coordinate in a thousand large, the range can follow the spread, not
+    the largest.
+    """
     rng = np.random.default_rng(3)
     x = rng.normal(0, 0.01, 4096).astype(np.float32)
     x[::1024] = 1.0
@@ -230,11 +249,19 @@ def test_rounding_policy() -> None:
     ],
 )  # fmt: skip
 def test_impossible_encodings(change: dict) -> None:
-    good = {"lane_bits": 21, "parties": 4, "sizes": (3, 4), "ranges": (1.0, 1.0), "rounding": "nearest"}
+    good = {
+        "lane_bits": 21,
+        "parties": 4,
+        "sizes": (3, 4),
+        "ranges": (1.0, 1.0),
+        "rounding": "nearest",
+    }
     Encoding(**good)
     with pytest.raises(ValueError):
         Encoding(**(good | change))
-    record = Encoding(**good).to_record() | {k: list(v) if isinstance(v, tuple) else v for k, v in change.items()}
+    record = Encoding(**good).to_record() | {
+        k: list(v) if isinstance(v, tuple) else v for k, v in change.items()
+    }
     with pytest.raises(Refusal):
         Encoding.from_record(record)
 

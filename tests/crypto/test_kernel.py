@@ -1,4 +1,6 @@
-"""The compiled loops and the numpy ones: the same bits for every input, and bad arguments refused."""
+"""The compiled loops and the numpy ones: the same bits for every input, and bad arguments
+refused.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,12 @@ from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding
 
 kernel = pytest.importorskip("crypto._kernel", reason="the C extension is not built; numpy is used")
 if kernel.VERSION != lanes.KERNEL_VERSION:
-    pytest.skip("the C extension is of another version: install again to build it", allow_module_level=True)
+    pytest.skip(
+        "the C extension is of another version: install again to build it", allow_module_level=True
+    )
 
-#: Values at which rounding, clipping or the size of a float decides; as multiples of one step and of the range.
+#: Values at which rounding, clipping or the size of a float decides; as multiples of one step and
+#: of the range.
 IN_STEPS = (0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.49999997, 0.50000006, 1.0, -1.0)
 IN_RANGES = (1.0, -1.0, 0.99999994, 1.0000001, -0.99999994, -1.0000001, 1e6, -1e6)
 ABSOLUTE = (1e-45, -1e-45, 1.1754942e-38, 1.1754944e-38, 3.4028235e38, -3.4028235e38)
@@ -32,7 +37,9 @@ def words_by(
     """The words of an encoding, and what they decode to, by one of the two."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("finite", "pack", "pack_words", "unpack"):
-            patch.setattr(lanes, name, getattr(lanes, f"{name}_numpy") if numpy else getattr(kernel, name))
+            patch.setattr(
+                lanes, name, getattr(lanes, f"{name}_numpy") if numpy else getattr(kernel, name)
+            )
         words = np.concatenate([frame.copy() for frame in encoding.encode(tensors, seed)])
         return words, encoding.decode(words, 1)
 
@@ -61,7 +68,11 @@ def vector(rng: np.random.Generator, size: int, r: float, step: float) -> np.nda
     st.lists(
         st.tuples(
             st.integers(0, 300),
-            st.one_of(st.floats(1e-3, 1e3), st.floats(1e-290, 1e300), st.sampled_from([1.0, 2.0**-126, 3.4e38])),
+            st.one_of(
+                st.floats(1e-3, 1e3),
+                st.floats(1e-290, 1e300),
+                st.sampled_from([1.0, 2.0**-126, 3.4e38]),
+            ),
         ),
         min_size=1,
         max_size=5,
@@ -78,7 +89,8 @@ def test_both_give_the_same_bits(
     rng = np.random.default_rng(seed)
     tensors = [vector(rng, size, r, r / encoding.steps) for size, r in shape]
     if rotate:
-        tensors = [t.clip(-1e36, 1e36) for t in tensors]  # rotated, larger ones may leave float32: refused, see below
+        # rotated, larger ones may leave float32: refused, see below
+        tensors = [t.clip(-1e36, 1e36) for t in tensors]
     words, floats = words_by(False, encoding, tensors, b"seed")
     by_numpy, floats_by_numpy = words_by(True, encoding, tensors, b"seed")
     assert np.array_equal(words, by_numpy)
@@ -112,7 +124,9 @@ def test_any_words_decode_to_the_same_floats(seed: int, lane: int, parties: int)
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 300), st.integers(0, 9), st.integers(0, 9))
 def test_words_are_added_modulo_two_to_the_64(seed: int, count: int, here: int, there: int) -> None:
-    """Wherever the rows begin: those before a cache line's edge, whole lines, and those after; nothing beside them."""
+    """Wherever the rows begin: those before a cache line's edge, whole lines, and those after;
+    nothing beside them.
+    """
     rng = np.random.default_rng(seed)
     one, other = (rng.integers(0, 2**64, count + 10, np.uint64) for _ in range(2))
     got, wanted = np.zeros(count + 20, np.uint64), np.zeros(count + 20, np.uint64)
@@ -128,7 +142,11 @@ def test_every_float_but_nan_and_infinity_is_finite() -> None:
             x = np.zeros(37, np.uint32)
             x[19] = bits | sign
             floats = x.view(np.float32)
-            assert kernel.finite(floats) == lanes.finite_numpy(floats) == bool(np.isfinite(floats).all())
+            assert (
+                kernel.finite(floats)
+                == lanes.finite_numpy(floats)
+                == bool(np.isfinite(floats).all())
+            )
     assert kernel.finite(np.zeros(0, np.float32))
 
 
@@ -145,7 +163,9 @@ def test_unaligned_and_readonly_tensors_are_encoded() -> None:
     x = np.linspace(-1, 1, 50, dtype=np.float32)
     shifted = np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1)
     assert not shifted.flags.aligned and not shifted.flags.writeable
-    assert np.array_equal(words_by(False, encoding, [shifted], b"")[0], words_by(True, encoding, [x], b"")[0])
+    assert np.array_equal(
+        words_by(False, encoding, [shifted], b"")[0], words_by(True, encoding, [x], b"")[0]
+    )
 
 
 F, D, W, U = np.zeros(8, np.float32), np.zeros(8), np.zeros(8, np.uint64), np.zeros(8, np.uint32)
@@ -188,7 +208,9 @@ def test_it_is_used_and_can_be_turned_off() -> None:
     script = "from crypto.numbers import lanes, prg; print(lanes.pack is lanes.pack_numpy, prg._keystream is None)"
     for setting, says in (("", "False False"), ("off", "True True"), ("OFF", "True True")):
         environment = os.environ | {"SOTTOVOCE_KERNEL": setting}
-        told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+        told = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+        )
         assert told.stdout.strip() == says, told.stderr
 
 
@@ -202,7 +224,9 @@ def test_it_is_used_and_can_be_turned_off() -> None:
     ],
 )
 def test_a_kernel_that_is_stale_or_wrong_is_not_used(name: str, instead: str) -> None:
-    """What an editable installation has after an update without a build, or a build with careless flags."""
+    """What an editable installation has after an update without a build, or a build with careless
+    flags.
+    """
     script = (
         "import crypto, sys, types; from crypto import _kernel as real\n"
         "fake = types.SimpleNamespace(**{n: getattr(real, n) for n in dir(real) if n[0] != '_'})\n"

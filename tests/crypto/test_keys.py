@@ -35,7 +35,11 @@ def test_labels_are_a_closed_list() -> None:
 
 
 def test_derivations_differ_by_label_and_parts() -> None:
-    made = {derive(b"s", Label.EDGE, b"h"), derive(b"s", Label.SEAL, b"h"), derive(b"s", Label.EDGE, b"h", b"")}
+    made = {
+        derive(b"s", Label.EDGE, b"h"),
+        derive(b"s", Label.SEAL, b"h"),
+        derive(b"s", Label.EDGE, b"h", b""),
+    }
     assert len(made) == 3
     assert derive(b"s", Label.EDGE, length=16) == derive(b"s", Label.EDGE)[:16]
     assert digest(Label.EDGE) != derive(b"", Label.EDGE)

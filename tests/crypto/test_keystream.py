@@ -1,4 +1,6 @@
-"""The compiled keystream and the library's: the same words for every key, sign, length and position."""
+"""The compiled keystream and the library's: the same words for every key, sign, length and
+position.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ from hypothesis import strategies as st
 from crypto.numbers import prg
 from crypto.numbers.prg import PIECE_WORDS, Mask, add_masks
 
-keystream = pytest.importorskip("crypto._keystream", reason="the C extension is not built; the library is used")
+keystream = pytest.importorskip(
+    "crypto._keystream", reason="the C extension is not built; the library is used"
+)
 WIDTHS = [blocks for blocks in (1, 2, 4) if blocks <= keystream.widest()]
 needs_aes = pytest.mark.skipif(not WIDTHS, reason="this processor has no AES instructions")
 every_width = pytest.mark.parametrize("blocks", WIDTHS)
 
-LENGTHS = st.one_of(st.integers(0, 200), st.integers(PIECE_WORDS - 70, PIECE_WORDS + 70), st.just(4 * PIECE_WORDS))
+LENGTHS = st.one_of(
+    st.integers(0, 200), st.integers(PIECE_WORDS - 70, PIECE_WORDS + 70), st.just(4 * PIECE_WORDS)
+)
 
 
 @every_width
@@ -37,7 +43,9 @@ def test_both_make_the_same_words(
     masks = [Mask(value, sign) for value, sign in given]
     got = np.random.default_rng(seed).integers(0, 2**64, length, np.uint64)
     wanted = got.copy()
-    keystream.add(got, b"".join(m.key for m in masks), bytes(m.sign & 255 for m in masks), piece, blocks)
+    keystream.add(
+        got, b"".join(m.key for m in masks), bytes(m.sign & 255 for m in masks), piece, blocks
+    )
     prg._add_library(wanted, masks, piece)
     assert np.array_equal(got, wanted)
 
@@ -97,7 +105,9 @@ def test_a_mask_is_added_or_subtracted(sign: int) -> None:
 
 
 @needs_aes
-@pytest.mark.parametrize("name, instead", [("VERSION", "0"), ("add", "lambda *a: 0"), ("widest", "lambda: 0")])
+@pytest.mark.parametrize(
+    "name, instead", [("VERSION", "0"), ("add", "lambda *a: 0"), ("widest", "lambda: 0")]
+)
 def test_one_that_is_stale_wrong_or_useless_is_not_used(name: str, instead: str) -> None:
     script = (
         "import crypto, sys, types; from crypto import _keystream as real\n"

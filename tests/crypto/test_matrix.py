@@ -1,4 +1,6 @@
-"""Every state against every message, for both machines. The grids below are written out, not taken from the code."""
+"""Every state against every message, for both machines. The grids below are written out, not taken
+from the code.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,19 @@ from tests.crypto.world import World, vectors
 SIZES = (5,)
 ENCODING = Encoding(32, 4, SIZES, (1.0,))
 
-#: rows: states; columns: calls. A state's name is where a legal call leads; anything else is the refusal's name.
-CALLS = ("offer", "receive_keys", "receive_nonces", "begin", "upload", "endorse", "release", "end_round", "abandon")
+#: rows: states; columns: calls. A state's name is where a legal call leads; anything else is the
+#: refusal's name.
+CALLS = (
+    "offer",
+    "receive_keys",
+    "receive_nonces",
+    "begin",
+    "upload",
+    "endorse",
+    "release",
+    "end_round",
+    "abandon",
+)
 K, G, U, L = "key-substitution", "graph-steering", "undeclared-upload", "late-share"
 SILO = {
     "new": ("OFFERED", K, G, U, U, L, L, U, U),
@@ -31,7 +44,9 @@ SILO = {
 
 
 class Scene:
-    """A world of four brought as far as one silo's state needs, with a valid message of every kind at hand."""
+    """A world of four brought as far as one silo's state needs, with a valid message of every kind
+    at hand.
+    """
 
     def __init__(self, state: str) -> None:
         world = World(4)
@@ -39,8 +54,9 @@ class Scene:
         self.inputs = vectors(world.names, SIZES)
         others = [silo for silo in world.silos.values() if silo is not self.silo]
         reached = list(SILO)[: list(SILO).index(state) + 1]
-        # The others and the coordinator always go all the way; the silo under test stops in its state. Where it
-        # stopped before a message could be made with its help, a twin with the same coins stands in for it.
+        # The others and the coordinator always go all the way; the silo under test stops in its
+        # state. Where it stopped before a message could be made with its help, a twin with the same
+        # coins stands in for it.
         twin = World(4)
         everyone = {name: twin.silos[name] for name in twin.names}
         twin.enrol()
@@ -64,7 +80,9 @@ class Scene:
             if name == self.silo.silo and not uploads:
                 opened.lost(name)
                 continue
-            record, frames = (self.silo if name == self.silo.silo else silo).upload(self.inputs[name])
+            record, frames = (self.silo if name == self.silo.silo else silo).upload(
+                self.inputs[name]
+            )
             opened.begin_upload(record)
             opened.add_frame(name, 0, next(frames))
             opened.finish_upload(name)
@@ -163,7 +181,9 @@ class CoordinatorScene:
             proposals = sum_.propose()
         else:
             proposals = dict.fromkeys(world.names, Proposal(header.h, world.names, ()))
-        self.endorsements = {name: world.silos[name].endorse(proposals[name]) for name in world.names}
+        self.endorsements = {
+            name: world.silos[name].endorse(proposals[name]) for name in world.names
+        }
         self.release = None
         if state != "COLLECTING":
             for name in world.names[:3]:

@@ -16,7 +16,15 @@ from crypto.sum.params import Parameters, Policy, parameters, tail
 
 def test_small_numbers_by_hand() -> None:
     # n: (m, t, n_min)
-    known = {3: (0, 2, 3), 4: (1, 3, 3), 5: (1, 4, 4), 6: (1, 4, 4), 7: (2, 5, 5), 10: (3, 7, 7), 64: (21, 43, 43)}
+    known = {
+        3: (0, 2, 3),
+        4: (1, 3, 3),
+        5: (1, 4, 4),
+        6: (1, 4, 4),
+        7: (2, 5, 5),
+        10: (3, 7, 7),
+        64: (21, 43, 43),
+    }
     for n, (m, t, n_min) in known.items():
         p = parameters(n)
         assert (p.corrupt, p.threshold, p.n_min, p.complete, p.holders) == (m, t, n_min, True, n)
@@ -44,8 +52,17 @@ def test_dropouts_tolerated_at_ten() -> None:
 
 
 def test_fewer_alive_need_more_of_them() -> None:
-    """All corrupt silos of the roster may be among those alive: t does not shrink as a third of the few."""
-    assert [parameters(a, Policy(), 10, False).threshold for a in range(5, 11)] == [5, 5, 6, 6, 7, 7]
+    """All corrupt silos of the roster may be among those alive: t does not shrink as a third of the
+    few.
+    """
+    assert [parameters(a, Policy(), 10, False).threshold for a in range(5, 11)] == [
+        5,
+        5,
+        6,
+        6,
+        7,
+        7,
+    ]
     for a in (3, 4):
         with pytest.raises(ValueError, match="at least 5 are needed"):
             parameters(a, Policy(), 10, False)
@@ -55,7 +72,10 @@ def test_fewer_alive_need_more_of_them() -> None:
 def test_tail_by_brute_force() -> None:
     for n, marked, drawn in ((6, 2, 3), (7, 3, 4), (8, 5, 3)):
         for least in range(drawn + 2):
-            hits = [sum(i < marked for i in pick) >= least for pick in itertools.combinations(range(n), drawn)]
+            hits = [
+                sum(i < marked for i in pick) >= least
+                for pick in itertools.combinations(range(n), drawn)
+            ]
             assert tail(n, marked, drawn, least) == Fraction(sum(hits), len(hits))
 
 
@@ -71,7 +91,9 @@ def test_a_ring_meets_both_bounds_and_no_smaller_one_does() -> None:
         shorter = w - 1
         for g in range(1, shorter + 1):
             private = pairs * tail(n, bad, shorter, g) ** 2 <= Fraction(1, 2**policy.security)
-            works = n * tail(n, dead, shorter, shorter - g + 1) <= Fraction(1, 2**policy.correctness)
+            works = n * tail(n, dead, shorter, shorter - g + 1) <= Fraction(
+                1, 2**policy.correctness
+            )
             assert not (private and works)
 
 
@@ -87,8 +109,9 @@ def connected(made_neighbours: dict[str, tuple[str, ...]], among: set[str]) -> b
 
 
 def test_the_gap_check_is_what_keeps_honest_survivors_connected() -> None:
-    """Random rings, random corruption, survivors chosen to hurt: whenever the check passes and no stretch holds
-    `gap` corrupt silos, the honest survivors are one component."""
+    """Random rings, random corruption, survivors chosen to hurt: whenever the check passes and no
+    stretch holds `gap` corrupt silos, the honest survivors are one component.
+    """
     rng = random.Random(0)
     policy = Policy(complete_up_to=5, security=4, correctness=2, ring_corrupt=0.1, dropout=0.1)
     names = [f"s{i:02d}" for i in range(30)]
@@ -107,7 +130,9 @@ def test_the_gap_check_is_what_keeps_honest_survivors_connected() -> None:
             for step in range(rng.randint(1, w + 1)):
                 if ring[(at + step) % 30] not in corrupt:
                     survivors.discard(ring[(at + step) % 30])
-        crowded = any(sum(ring[(at + i) % 30] in corrupt for i in range(w)) >= gap for at in range(30))
+        crowded = any(
+            sum(ring[(at + i) % 30] in corrupt for i in range(w)) >= gap for at in range(30)
+        )
         honest = survivors - corrupt
         if made.thinnest(survivors) >= gap and not crowded:
             passed += 1
@@ -141,7 +166,8 @@ def test_naming_fewer_alive_brings_nobody_closer() -> None:
         made = topology(b"b" * 32, names, alive, policy, 30)
         assert set(made.neighbours(victim)) == set(full.neighbours(victim)) - set(missing)
         assert made.holders == full.holders
-    # Emptying the victim's surroundings gives no new neighbours of the coordinator's choice, but all of them.
+    # Emptying the victim's surroundings gives no new neighbours of the coordinator's choice, but
+    # all of them.
     emptied = tuple(name for name in names if name not in full.neighbours(victim))
     made = topology(b"b" * 32, names, emptied, policy, 30)
     assert made.parameters.complete and len(made.neighbours(victim)) == len(emptied) - 1
@@ -187,7 +213,13 @@ def test_impossible_policies(wrong: dict) -> None:
 
 
 def test_policies_that_differ_have_different_digests() -> None:
-    changes: tuple[dict, ...] = ({}, {"corrupt": 0.25}, {"dropout": 0.3}, {"corrupt_among": "cohort"}, {"security": 41})
+    changes: tuple[dict, ...] = (
+        {},
+        {"corrupt": 0.25},
+        {"dropout": 0.3},
+        {"corrupt_among": "cohort"},
+        {"security": 41},
+    )
     variants = [Policy(**change) for change in changes]
     assert len({policy.digest for policy in variants}) == len(variants)
 

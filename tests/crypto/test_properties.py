@@ -1,4 +1,6 @@
-"""Random consortia, deaths at random steps, messages in random order: the exact sum of the survivors, or nothing."""
+"""Random consortia, deaths at random steps, messages in random order: the exact sum of the
+survivors, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from crypto.sum.coordinator import OpenSum, SumFailed
 from crypto.sum.params import Policy
 from tests.crypto.world import World, plain, vectors
 
-#: Complete graphs; a ring where everybody holds; a ring with a committee. Weak numbers, so that rings are small.
+#: Complete graphs; a ring where everybody holds; a ring with a committee. Weak numbers, so that
+#: rings are small.
 POLICIES = (
     Policy(),
     Policy(complete_up_to=5, security=8, correctness=4, ring_corrupt=0.1, dropout=0.2),
-    Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=9),
+    Policy(
+        complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1, holders_up_to=9
+    ),
 )
 DEATHS = ("never", "before upload", "during upload", "before signing", "before shares")
 #: Mostly alive, so that about half of the sums succeed.
@@ -52,7 +57,9 @@ def test_exact_or_clean_failure(data: st.DataObject) -> None:
         if fate[name] == "before upload":
             opened.lost(name)
         else:
-            world.upload(opened, name, inputs[name], frames=0 if fate[name] == "during upload" else None)
+            world.upload(
+                opened, name, inputs[name], frames=0 if fate[name] == "during upload" else None
+            )
     survivors = tuple(name for name in world.names if fate[name] not in DEATHS[1:3])
     assert opened.uploaded == survivors
 
@@ -94,7 +101,9 @@ def refused_set(opened: OpenSum, survivors: tuple[str, ...]) -> bool:
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_uploads_interleaved_in_any_way_give_the_plain_sum(data: st.DataObject) -> None:
-    """Frames of up to three silos in any order, some of whom die between two frames; others take their places."""
+    """Frames of up to three silos in any order, some of whom die between two frames; others take
+    their places.
+    """
     world = World(6).enrol()
     sizes = (FRAME_WORDS * 2 * 2 + 11,)
     encoding = Encoding(32, 6, sizes, (1.0,))
@@ -132,7 +141,9 @@ def test_uploads_interleaved_in_any_way_give_the_plain_sum(data: st.DataObject) 
 
 
 def test_uploads_of_many_frames_interleave() -> None:
-    """Frames of two silos in turn, one dies in its last frame, and the other's place is taken by a third."""
+    """Frames of two silos in turn, one dies in its last frame, and the other's place is taken by a
+    third.
+    """
     world = World(4).enrol()
     sizes = (FRAME_WORDS * 3 * 2 + 11,)
     encoding = Encoding(21, 4, sizes, (1.0,))
@@ -190,7 +201,9 @@ def test_a_mask_is_the_same_whole_or_in_stretches() -> None:
 
 
 def test_30_percent_killed_at_random_steps() -> None:
-    """The sum of the survivors, exactly. (`python -m bench.speed.secagg` does the same with 200 silos.)"""
+    """The sum of the survivors, exactly. (`python -m bench.speed.secagg` does the same with 200
+    silos.)
+    """
     rng = np.random.default_rng(0)
     world = World(60).enrol()
     encoding = Encoding(21, 60, (20,), (1.0,))
@@ -202,7 +215,9 @@ def test_30_percent_killed_at_random_steps() -> None:
         if step.get(name) == "before upload":
             opened.lost(name)
         else:
-            world.upload(opened, name, inputs[name], frames=0 if step.get(name) == "during upload" else None)
+            world.upload(
+                opened, name, inputs[name], frames=0 if step.get(name) == "during upload" else None
+            )
     proposals = opened.propose()
     for name in world.names:
         if step.get(name) in (None, "before shares"):

@@ -109,7 +109,9 @@ def test_a_missing_or_extra_field(kind: str) -> None:
         type(MADE[kind]).from_record(record | {"extra": 1})
     for field in record:
         with pytest.raises(Refusal):
-            type(MADE[kind]).from_record({name: value for name, value in record.items() if name != field})
+            type(MADE[kind]).from_record(
+                {name: value for name, value in record.items() if name != field}
+            )
 
 
 def test_lists_without_end_are_refused() -> None:
@@ -145,7 +147,9 @@ def test_every_field_of_a_header_is_in_h() -> None:
     assert set(inner) == {field.name for field in fields(e)}
     hashes = {header.h}
     hashes |= {replace(header, **{name: value}).h for name, value in changes.items()}
-    hashes |= {replace(header, encoding=replace(e, **{name: value})).h for name, value in inner.items()}
+    hashes |= {
+        replace(header, encoding=replace(e, **{name: value})).h for name, value in inner.items()
+    }
     assert len(hashes) == 1 + len(changes) + len(inner) - 1  # rotate stands in both lists
 
 

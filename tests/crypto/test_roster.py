@@ -55,7 +55,8 @@ def test_in_force_when_all_have_signed_and_the_file_is_the_roster(world: World) 
         world.roster.sign(world.identities("east"))
     )
     signed.verify()
-    assert signed.group is not None and signed.group.maker == "east"  # of three that were made, the first by name
+    # of three that were made, the first by name
+    assert signed.group is not None and signed.group.maker == "east"
     again = parse(signed.to_text().encode())
     assert again == signed and again.digest == world.roster.digest
     again.verify()
@@ -102,14 +103,25 @@ def test_tampering_is_refused_by_name(world: World) -> None:
     with refused("tampered-roster"):
         replace(signed, silos=(posed, *signed.silos[1:])).check()
     with refused("key-substitution"):  # the card is signed by its own identity
-        replace(signed, silos=(replace(signed.silos[0], curve=posed.curve), *signed.silos[1:])).check()
+        replace(
+            signed, silos=(replace(signed.silos[0], curve=posed.curve), *signed.silos[1:])
+        ).check()
     with refused("sybil-majority"):
-        replace(signed, silos=(*signed.silos, replace(card, identity=signed.silos[0].identity))).check()
+        replace(
+            signed, silos=(*signed.silos, replace(card, identity=signed.silos[0].identity))
+        ).check()
     # The boxes of the common secret, too.
     assert signed.group is not None
     with refused("tampered-roster"):
-        replace(signed, group=replace(signed.group, boxes={**signed.group.boxes, "north": bytes(80)})).check()
-    for text in (b"", b"[]", b"{}", signed.to_text().replace('"version": 1', '"version": "1"').encode()):
+        replace(
+            signed, group=replace(signed.group, boxes={**signed.group.boxes, "north": bytes(80)})
+        ).check()
+    for text in (
+        b"",
+        b"[]",
+        b"{}",
+        signed.to_text().replace('"version": 1', '"version": "1"').encode(),
+    ):
         with pytest.raises(RosterRefused):
             parse(text)
 
@@ -119,14 +131,17 @@ def test_a_change_makes_the_next_version_and_revoked_keys_stay_out(world: World)
     second = signed.revoke("east", "it left")
     assert (second.version, second.signatures, second.group) == (2, {}, None)
     assert [c.name for c in second.silos] == ["north", "south"] and second.revoked[0].since == 2
-    assert second.revoke("south", "too").version == 2  # nobody has signed it yet: it is still being written
+    # nobody has signed it yet: it is still being written
+    assert second.revoke("south", "too").version == 2
     with refused("revoked-key"):
         second.add(world.card("east"))
     with refused("unknown-silo"):
         second.sign(world.identities("east"))
     third = second.sign(world.identities("hub", "north", "south"))
     third.verify()
-    assert third.secret("north", world.keys["north"][0]) != signed.secret("north", world.keys["north"][0])
+    assert third.secret("north", world.keys["north"][0]) != signed.secret(
+        "north", world.keys["north"][0]
+    )
     with refused("unknown-silo"):
         signed.revoke("west", "")
     with refused("key-substitution"):
@@ -145,7 +160,9 @@ def test_rotation_needs_the_old_key(world: World) -> None:
     assert rotated.version == 2 and rotated.silos[0].identity == new.public
     assert rotated.revoked[0].identity == old.public
     hub = make_card("hub", "coordinator", Identity.generate(), CurveKeys.generate().public.decode())
-    assert signed.rotate(hub.succeeding(world.keys["hub"][0])).coordinator == hub.succeeding(world.keys["hub"][0])
+    assert signed.rotate(hub.succeeding(world.keys["hub"][0])).coordinator == hub.succeeding(
+        world.keys["hub"][0]
+    )
 
 
 # A party's folder
@@ -153,7 +170,9 @@ def test_rotation_needs_the_old_key(world: World) -> None:
 
 def _consortium(path: Path, passphrase: str = "") -> tuple[dict[str, Keyring], Roster]:
     rings = {"hub": Keyring.create(path / "hub", "hub", "coordinator")}
-    rings |= {n: Keyring.create(path / n, n, "silo", passphrase if n == "north" else "") for n in NAMES}
+    rings |= {
+        n: Keyring.create(path / n, n, "silo", passphrase if n == "north" else "") for n in NAMES
+    }
     roster = found("a consortium", rings["hub"].card)
     for name in NAMES:
         roster = roster.add(read_card(path / name / "keys" / "card.json"))
@@ -176,7 +195,9 @@ def test_a_folder_pins_one_roster_and_no_older_one(tmp_path: Path) -> None:
     assert north.pinned() == first
     with refused("split-view"):  # another content under a version that was signed
         north.sign(replace(first, consortium="another", signatures={}, group=None))
-    second = _signed({n: r for n, r in rings.items() if n != "east"}, first.revoke("east", "it left"))
+    second = _signed(
+        {n: r for n, r in rings.items() if n != "east"}, first.revoke("east", "it left")
+    )
     with refused("revoked-key"):
         rings["east"].pin(second)
     north.pin(second)
@@ -216,7 +237,8 @@ def test_rotated_keys_come_into_force_with_their_roster(tmp_path: Path) -> None:
     assert (tmp_path / "north" / "retired" / "0" / "identity").exists()
     with refused("key-substitution"):
         rings["north"].pinned()  # the old keys, still in memory
-    (tmp_path / "north" / "keys").rename(tmp_path / "north" / "next")  # cut short between its two renames
+    # cut short between its two renames
+    (tmp_path / "north" / "keys").rename(tmp_path / "north" / "next")
     assert Keyring.load(tmp_path / "north").identity.public == coming.identity.public
 
 
@@ -234,7 +256,9 @@ def test_a_passphrase(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
         assert ring.curve.secret not in path.read_bytes()
     (tmp_path / "a" / "keys" / "curve").unlink()  # one sealed file does not pass for another
-    (tmp_path / "a" / "keys" / "curve").write_bytes((tmp_path / "a" / "keys" / "identity").read_bytes())
+    (tmp_path / "a" / "keys" / "curve").write_bytes(
+        (tmp_path / "a" / "keys" / "identity").read_bytes()
+    )
     (tmp_path / "a" / "keys" / "curve").chmod(0o600)
     with pytest.raises(KeyFileError, match="not a key file of this program"):
         Keyring.load(tmp_path / "a", "open sesame")

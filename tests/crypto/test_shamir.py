@@ -31,7 +31,8 @@ def by_definition(secrets: list[bytes], raw: bytes, threshold: int, x: int) -> l
 
 
 def test_the_field_is_a_field() -> None:
-    # Miller-Rabin with the first forty primes as bases: a composite passes with probability below 4**-40.
+    # Miller-Rabin with the first forty primes as bases: a composite passes with probability below
+    # 4**-40.
     bases = [p for p in range(2, 180) if all(p % q for q in range(2, p))][:40]
     odd, twos = PRIME - 1, 0
     while odd % 2 == 0:
@@ -43,7 +44,11 @@ def test_the_field_is_a_field() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 40), st.integers(0, 39), st.integers(1, 6), st.sampled_from(["random", "ones", "zeros"]), st.data()
+    st.integers(1, 40),
+    st.integers(0, 39),
+    st.integers(1, 6),
+    st.sampled_from(["random", "ones", "zeros"]),
+    st.data(),
 )
 def test_split_is_the_definition_and_rebuild_its_inverse(
     holders: int, drop: int, count: int, kind: str, data: st.DataObject
@@ -67,8 +72,9 @@ def test_split_is_the_definition_and_rebuild_its_inverse(
 
 
 def test_reduction_at_its_edges() -> None:
-    """Around multiples of the prime and of 2**128, and where what is above 2**132 (it comes back 816 times) is
-    just cancelled or just not: there a borrow is easily lost. Fixed coins: generated ones met this edge only at times.
+    """Around multiples of the prime and of 2**128, and where what is above 2**132 (it comes back
+    816 times) is just cancelled or just not: there a borrow is easily lost. Fixed coins: generated
+    ones met this edge only at times.
     """
     rng = random.Random(0)
     for _ in range(300):
@@ -84,11 +90,15 @@ def test_large_thresholds_stay_exact() -> None:
     raw = b"\xff" * (16 * 3 * 510)
     shares = rows(split(secrets, 511, 520, lambda n: raw[:n]))
     for holder in (0, 1, 255, 519):
-        assert [int.from_bytes(s, "little") for s in shares[holder]] == by_definition(secrets, raw, 511, holder + 1)
+        assert [int.from_bytes(s, "little") for s in shares[holder]] == by_definition(
+            secrets, raw, 511, holder + 1
+        )
 
 
 def test_too_few_shares_fit_every_secret() -> None:
-    """With t - 1 shares and any other secret there is a polynomial through all of them: nothing is ruled out."""
+    """With t - 1 shares and any other secret there is a polynomial through all of them: nothing is
+    ruled out.
+    """
     shares = rows(split([b"a" * 16], 4, 6, os.urandom))
     for other in (bytes(16), b"\xff" * 16, os.urandom(16)):
         points = {0: int.from_bytes(other, "little")}
@@ -101,7 +111,9 @@ def test_too_few_shares_fit_every_secret() -> None:
                 if z != x:
                     weight = weight * (4 - z) * pow(x - z, -1, PRIME) % PRIME
             fourth = (fourth + weight * y) % PRIME
-        made = {holder: shares[holder] for holder in range(3)} | {3: [fourth.to_bytes(17, "little")]}
+        made = {holder: shares[holder] for holder in range(3)} | {
+            3: [fourth.to_bytes(17, "little")]
+        }
         assert rebuild(made) == [other]
 
 

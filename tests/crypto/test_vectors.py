@@ -34,14 +34,19 @@ def test_derive_is_hkdf_as_another_library_has_it() -> None:
         info += (2).to_bytes(8, "big") + b"ab" + (1).to_bytes(8, "big") + b"c"
         hkdf = HKDF(SHA256(), 32, salt=b"sottovoce/secagg/1", info=info)
         assert hkdf.derive(bytes(range(100, 132))).hex() == value
-        assert hashlib.sha256(b"sottovoce/secagg/1" + info).hexdigest() == KNOWN["primitives"]["digest"][label]
+        assert (
+            hashlib.sha256(b"sottovoce/secagg/1" + info).hexdigest()
+            == KNOWN["primitives"]["digest"][label]
+        )
 
 
 def test_masks_are_aes_counter_mode() -> None:
     mask = KNOWN["primitives"]["mask"]
     for name, piece in (("first words", 0), ("words from 131072", 4)):
         cipher = Cipher(algorithms.AES(bytes.fromhex(mask["key"])), modes.ECB()).encryptor()
-        blocks = b"".join(cipher.update(piece.to_bytes(12, "big") + (i + 2).to_bytes(4, "big")) for i in range(2))
+        blocks = b"".join(
+            cipher.update(piece.to_bytes(12, "big") + (i + 2).to_bytes(4, "big")) for i in range(2)
+        )
         assert [int.from_bytes(blocks[i : i + 8], "little") for i in range(0, 32, 8)] == mask[name]
 
 

@@ -13,7 +13,9 @@ SIZES = (30_000,)
 
 
 def chi_square(words: np.ndarray) -> float:
-    """Of the bytes against uniform, in standard deviations from its mean (255 degrees of freedom)."""
+    """Of the bytes against uniform, in standard deviations from its mean (255 degrees of
+    freedom).
+    """
     counts = np.bincount(words.view(np.uint8), minlength=256)
     expected = words.nbytes / 256
     value = ((counts - expected) ** 2 / expected).sum()
@@ -22,7 +24,9 @@ def chi_square(words: np.ndarray) -> float:
 
 def bit_bias(words: np.ndarray) -> float:
     """The most any of the 64 bit positions departs from one half, in standard deviations."""
-    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").mean(axis=0)
+    ones = np.unpackbits(words.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").mean(
+        axis=0
+    )
     return float(np.abs(ones - 0.5).max() * 2 * np.sqrt(len(words)))
 
 
@@ -31,11 +35,14 @@ def repeats(words: np.ndarray) -> int:
 
 
 def looks_uniform(words: np.ndarray) -> bool:
-    # 64 positions at 6 standard deviations: a false alarm in a hundred million runs; the coins are fixed anyway.
+    # 64 positions at 6 standard deviations: a false alarm in a hundred million runs; the coins are
+    # fixed anyway.
     return abs(chi_square(words)) < 6 and bit_bias(words) < 6 and repeats(words) == 0
 
 
-def masked(world: World, encoding: Encoding, data: dict[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+def masked(
+    world: World, encoding: Encoding, data: dict[str, list[np.ndarray]]
+) -> dict[str, np.ndarray]:
     header = world.header(encoding)
     out = {}
     for name in world.names:
@@ -63,13 +70,16 @@ def test_every_masked_vector_looks_uniform(lane: int, kind: str) -> None:
         # The control: the same check sees an unmasked vector for what it is.
         bare = np.concatenate([frame.copy() for frame in encoding.encode(data[name], b"")])
         assert not looks_uniform(bare)
-    # Nor does any smaller combination show anything: only all of them, with the self masks removed, do.
+    # Nor does any smaller combination show anything: only all of them, with the self masks removed,
+    # do.
     first, second, third, _ = sent.values()
     for mix in (first + second, first - second, first + second + third):
         assert looks_uniform(mix)
 
 
-def whole_view(seed: str, encoding: Encoding, data: dict[str, list[np.ndarray]], dead: tuple[str, ...] = ()) -> dict:
+def whole_view(
+    seed: str, encoding: Encoding, data: dict[str, list[np.ndarray]], dead: tuple[str, ...] = ()
+) -> dict:
     """Everything the coordinator receives in one sum, with all coins fixed by `seed`."""
     world = World(6, seed=seed).enrol()
     opened = world.begin(world.header(encoding))
@@ -100,8 +110,10 @@ def whole_view(seed: str, encoding: Encoding, data: dict[str, list[np.ndarray]],
 
 @pytest.mark.parametrize("dead", [(), ("silo-002",)])
 def test_inputs_touch_nothing_but_the_masked_vectors(dead: tuple[str, ...]) -> None:
-    """With all coins fixed, other inputs change no byte of any record, signature or share, and change a masked vector
-    by exactly the difference of the encodings: all that could tell inputs apart is under a uniform pad."""
+    """With all coins fixed, other inputs change no byte of any record, signature or share, and
+    change a masked vector by exactly the difference of the encodings: all that could tell inputs
+    apart is under a uniform pad.
+    """
     encoding = Encoding(32, 6, (50,), (1.0,))
     one, two = vectors(World(6).names, (50,), 1), vectors(World(6).names, (50,), 2)
     first, second = whole_view("v", encoding, one, dead), whole_view("v", encoding, two, dead)
@@ -115,8 +127,10 @@ def test_inputs_touch_nothing_but_the_masked_vectors(dead: tuple[str, ...]) -> N
 
 
 def test_moving_weight_between_two_silos_leaves_the_view_as_it_was() -> None:
-    """Two silos exchange their inputs, everybody else's are fixed: same sum, and over many coins the distribution of
-    what they send does not move (two-sample chi-square on the top bytes, which an unmasked run fails at once)."""
+    """Two silos exchange their inputs, everybody else's are fixed: same sum, and over many coins
+    the distribution of what they send does not move (two-sample chi-square on the top bytes, which
+    an unmasked run fails at once).
+    """
     encoding = Encoding(16, 6, (4,), (1.0,))
     names = World(6).names
     low = {name: [np.zeros(4, np.float32)] for name in names}
@@ -134,7 +148,9 @@ def test_moving_weight_between_two_silos_leaves_the_view_as_it_was() -> None:
             _, frames = world.silos[names[0]].upload(data[names[0]], b"r")
             sent.append(next(frames).copy())
             bare.append(next(encoding.encode(data[names[0]], b"r")).copy())
-        return np.array(sent).view(np.uint8).reshape(-1) >> 5, np.array(bare).view(np.uint8).reshape(-1) >> 5
+        return np.array(sent).view(np.uint8).reshape(-1) >> 5, np.array(bare).view(
+            np.uint8
+        ).reshape(-1) >> 5
 
     a, bare_a = sample(low, "a")
     b, bare_b = sample(swapped, "b")
@@ -156,7 +172,9 @@ def _number() -> int:
 
 
 def two_sample(a: np.ndarray, b: np.ndarray) -> float:
-    """Chi-square of two equally large samples of 3-bit values, in standard deviations above its mean."""
+    """Chi-square of two equally large samples of 3-bit values, in standard deviations above its
+    mean.
+    """
     x, y = np.bincount(a, minlength=8), np.bincount(b, minlength=8)
     both = x + y
     value = ((x - y) ** 2 / np.maximum(both, 1)).sum()

@@ -21,7 +21,9 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 @pytest.mark.parametrize("lane", [32, 21, 16])
 def test_exact_sum_of_survivors(n: int, dead: int, lane: int) -> None:
     world = World(n).enrol()
-    encoding = Encoding(lane, n, SIZES, (2.0, 1.0, 1.0, 0.5), "stochastic" if lane == 16 else "nearest", lane == 16)
+    encoding = Encoding(
+        lane, n, SIZES, (2.0, 1.0, 1.0, 0.5), "stochastic" if lane == 16 else "nearest", lane == 16
+    )
     data = vectors(world.names, SIZES)
     gone = world.names[1 : 1 + dead]
     survivors, total = world.whole(encoding, data, gone)
@@ -49,7 +51,9 @@ def test_many_rounds_and_cohorts() -> None:
 
 
 def test_large_sums_are_added_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same sum by the loop for vectors that do not fit into it, also of frames that lie askew in memory."""
+    """The same sum by the loop for vectors that do not fit into it, also of frames that lie askew
+    in memory.
+    """
     monkeypatch.setattr(crypto.sum.coordinator, "_BEYOND_CACHE", 0)
     size = 3 * FRAME_WORDS + 77
     world, encoding = World(4).enrol(), Encoding(21, 4, (size,), (2.0,))

@@ -1,4 +1,6 @@
-"""A whole consortium in one process: silos, coordinator, and the messages between them, for tests and benches."""
+"""A whole consortium in one process: silos, coordinator, and the messages between them, for tests
+and benches.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,26 @@ def names(n: int) -> tuple[str, ...]:
 
 
 class World:
-    def __init__(self, n: int, seed: str = "0", policy: Policy | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, n: int, seed: str = "0", policy: Policy | None = None, limits: Limits | None = None
+    ) -> None:
         self.policy = policy or Policy()
         self.limits = limits or Limits(policy=self.policy)
         self.names = names(n)
-        self.identities = {name: Identity.generate(dice(f"{seed}/id/{name}")) for name in self.names}
+        self.identities = {
+            name: Identity.generate(dice(f"{seed}/id/{name}")) for name in self.names
+        }
         self.roster = {name: identity.public for name, identity in self.identities.items()}
         self.journals = {name: MemoryJournal() for name in self.names}
         self.silos = {
             name: SiloSum(
-                name, self.identities[name], self.roster, RUN, self.limits, self.journals[name], dice(f"{seed}/{name}")
+                name,
+                self.identities[name],
+                self.roster,
+                RUN,
+                self.limits,
+                self.journals[name],
+                dice(f"{seed}/{name}"),
             )
             for name in self.names
         }
@@ -63,7 +75,9 @@ class World:
             silo.receive_nonces(nonces)
         return self
 
-    def header(self, encoding: Encoding, alive: Sequence[str] | None = None, **changes: object) -> SumHeader:
+    def header(
+        self, encoding: Encoding, alive: Sequence[str] | None = None, **changes: object
+    ) -> SumHeader:
         self.number += 1
         values: dict = {
             "sid": self.setup.sid,
@@ -82,7 +96,9 @@ class World:
             self.silos[name].begin(header, header.broadcast, header.encoding.sizes)
         return OpenSum(header, self.setup)
 
-    def upload(self, open_sum: OpenSum, name: str, tensors: Sequence[np.ndarray], frames: int | None = None) -> None:
+    def upload(
+        self, open_sum: OpenSum, name: str, tensors: Sequence[np.ndarray], frames: int | None = None
+    ) -> None:
         """A silo's upload; with `frames`, it dies after so many."""
         record, stream = self.silos[name].upload(tensors, rounding_seed=name.encode())
         open_sum.begin_upload(record)
@@ -94,7 +110,11 @@ class World:
         open_sum.finish_upload(name)
 
     def whole(
-        self, encoding: Encoding, vectors: dict[str, list[np.ndarray]], dead: Sequence[str] = (), **changes: object
+        self,
+        encoding: Encoding,
+        vectors: dict[str, list[np.ndarray]],
+        dead: Sequence[str] = (),
+        **changes: object,
     ) -> tuple[tuple[str, ...], list[np.ndarray]]:
         """One sum from header to result; those in `dead` die before their upload."""
         open_sum = self.begin(self.header(encoding, **changes))
@@ -105,7 +125,9 @@ class World:
                 self.upload(open_sum, name, vectors[name])
         return self.finish(open_sum, dead)
 
-    def finish(self, open_sum: OpenSum, dead: Sequence[str] = ()) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    def finish(
+        self, open_sum: OpenSum, dead: Sequence[str] = ()
+    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
         proposals = open_sum.propose()
         for name in open_sum.reachable:
             if name not in dead:
@@ -116,13 +138,20 @@ class World:
         return open_sum.result()
 
 
-def plain(encoding: Encoding, vectors: dict[str, list[np.ndarray]], survivors: Sequence[str]) -> list[np.ndarray]:
+def plain(
+    encoding: Encoding, vectors: dict[str, list[np.ndarray]], survivors: Sequence[str]
+) -> list[np.ndarray]:
     total = PlainSum(encoding)
     for name in survivors:
         total.add(encoding.encode(vectors[name], name.encode()))
     return total.result()
 
 
-def vectors(world_names: Sequence[str], sizes: Sequence[int], seed: int = 0) -> dict[str, list[np.ndarray]]:
+def vectors(
+    world_names: Sequence[str], sizes: Sequence[int], seed: int = 0
+) -> dict[str, list[np.ndarray]]:
     rng = np.random.default_rng(seed)
-    return {name: [rng.normal(0, 0.5, size).astype(np.float32) for size in sizes] for name in world_names}
+    return {
+        name: [rng.normal(0, 0.5, size).astype(np.float32) for size in sizes]
+        for name in world_names
+    }

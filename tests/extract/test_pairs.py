@@ -1,4 +1,6 @@
-"""A trained model in use: `extract` gives what the task itself computes, and says what is wrong with its input."""
+"""A trained model in use: `extract` gives what the task itself computes, and says what is wrong
+with its input.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def sentence(tmp_path_factory: pytest.TempPathFactory) -> tuple[SentenceTask, An
 
 def of(text: str, head: str, tail: str) -> Candidate:
     a, b = text.index(head), text.index(tail)
-    return Candidate(text, Example(text, (a, a + len(head)), (b, b + len(tail)), "entity", "entity", ""))
+    return Candidate(
+        text, Example(text, (a, a + len(head)), (b, b + len(tail)), "entity", "entity", "")
+    )
 
 
 def test_bags_are_judged_as_the_task_judges_them(distant: tuple[DistantTask, Any, Path]) -> None:
@@ -68,22 +72,31 @@ def test_bags_are_judged_as_the_task_judges_them(distant: tuple[DistantTask, Any
     scores = task.bag_scores(model, rows, bags)
     names = task.corpus.entities
     expected = {
-        (names[task.corpus.test.head[i]], names[task.corpus.test.tail[i]]): row for i, row in zip(bags.first, scores)
+        (names[task.corpus.test.head[i]], names[task.corpus.test.tail[i]]): row
+        for i, row in zip(bags.first, scores)
     }
     assert len(found) == len(expected) == 4
     for f in found:
         e = f.candidates[0].example
         row = expected[e.text[slice(*e.head)], e.text[slice(*e.tail)]]
         assert list(f.scores.values()) == pytest.approx(row.tolist(), abs=1e-6)
-    # It has learnt what "cures" says, of a disease that no silo has ever named; the telling sentence comes first.
-    assert found[0].relation == "treats" and [c.id for c in found[0].candidates] == [HELD_OUT[0][0], HELD_OUT[1][0]]
+    # It has learnt what "cures" says, of a disease that no silo has ever named; the telling
+    # sentence comes first.
+    assert found[0].relation == "treats" and [c.id for c in found[0].candidates] == [
+        HELD_OUT[0][0],
+        HELD_OUT[1][0],
+    ]
     assert found[1].relation == "causes"
 
 
-def test_sentences_are_judged_as_the_task_judges_them(sentence: tuple[SentenceTask, Any, Path]) -> None:
+def test_sentences_are_judged_as_the_task_judges_them(
+    sentence: tuple[SentenceTask, Any, Path],
+) -> None:
     task, model, folder = sentence
     examples = list(task.corpus.examples("test"))
-    found = open_extractor(folder).extract([Candidate(str(i), e) for i, e in enumerate(examples)], lambda n: None)
+    found = open_extractor(folder).extract(
+        [Candidate(str(i), e) for i, e in enumerate(examples)], lambda n: None
+    )
     expected = np.exp(task.log_probabilities(model, task.data("test")))
     assert np.allclose([list(f.scores.values()) for f in found], expected, atol=1e-5)
     assert [f.candidates[0].id for f in found] == [str(i) for i in range(len(examples))]
@@ -94,20 +107,32 @@ def test_sentences_are_judged_as_the_task_judges_them(sentence: tuple[SentenceTa
 
 
 def test_plain_text_and_json_lines_say_the_same(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(MARKED + "\n<e2:illness>tussa</e2> by <e1>dolox</e1>\n", "utf-8")
+    (tmp_path / "a.txt").write_text(
+        MARKED + "\n<e2:illness>tussa</e2> by <e1>dolox</e1>\n", "utf-8"
+    )
     rows = [
         {
             "text": "Aspra cures tussa .",
             "head": {"start": 0, "end": 5, "type": "drug"},
             "tail": {"start": 12, "end": 17},
         },
-        {"text": "é tussa ab", "entities": [{"start": 2, "end": 7}, {"start": 8, "end": 10}, {"start": 0, "end": 1}]},
+        {
+            "text": "é tussa ab",
+            "entities": [{"start": 2, "end": 7}, {"start": 8, "end": 10}, {"start": 0, "end": 1}],
+        },
     ]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
     (tmp_path / "notes.md").write_text("not read", "utf-8")
     found = read_candidates([str(tmp_path)])
-    assert [c.id for c in found] == ["a.txt:1", "a.txt:3", "b.jsonl:1", *(f"b.jsonl:2.{k}" for k in range(1, 7))]
-    assert found[0].example == Example("Aspra cures tussa .", (0, 5), (12, 17), "drug", "entity", "")
+    assert [c.id for c in found] == [
+        "a.txt:1",
+        "a.txt:3",
+        "b.jsonl:1",
+        *(f"b.jsonl:2.{k}" for k in range(1, 7)),
+    ]
+    assert found[0].example == Example(
+        "Aspra cures tussa .", (0, 5), (12, 17), "drug", "entity", ""
+    )
     assert found[2].example == found[0].example
     assert found[1].example == Example("tussa by dolox", (9, 14), (0, 5), "entity", "illness", "")
     assert {(c.example.head, c.example.tail) for c in found[3:]} == {
@@ -125,16 +150,30 @@ def test_plain_text_and_json_lines_say_the_same(tmp_path: Path) -> None:
         (b"<e1>a</e1> <e1>b</e1>\n", "<e1> stands twice"),
         (b"a</e1> <e2>b</e2>\n", "</e1> closes what was not opened"),
         (b"<e1></e1> <e2>b</e2>\n", "the head span 0-0 does not lie in a text"),
-        (b'{"text": "ab", "head": {"start": 0, "end": 1}, "tail": {"start": 1, "end": 9}}\n', "the tail span 1-9"),
-        (b'{"text": "ab", "head": {"start": -1, "end": 1}, "tail": {"start": 1, "end": 2}}\n', "the head span -1-1"),
+        (
+            b'{"text": "ab", "head": {"start": 0, "end": 1}, "tail": {"start": 1, "end": 9}}\n',
+            "the tail span 1-9",
+        ),
+        (
+            b'{"text": "ab", "head": {"start": -1, "end": 1}, "tail": {"start": 1, "end": 2}}\n',
+            "the head span -1-1",
+        ),
         (b'{"text": "ab", "head": {"start": 0, "end": 1}}\n', "there is no 'tail' in it"),
-        (b'{"text": "ab", "entities": [{"start": 0, "end": 1}]}\n', "1 entities where at least two"),
+        (
+            b'{"text": "ab", "entities": [{"start": 0, "end": 1}]}\n',
+            "1 entities where at least two",
+        ),
         (b'{"text": "ab"\n', "not JSON"),
         (b'{"text": 3, "head": {}, "tail": {}}\n', "text must be a string"),
-        (b'{"text": "ab", "head": {"start": "0", "end": 1}, "tail": {}}\n', "must be whole numbers"),
+        (
+            b'{"text": "ab", "head": {"start": "0", "end": 1}, "tail": {}}\n',
+            "must be whole numbers",
+        ),
     ],
 )
-def test_what_is_wrong_with_the_input_is_said_in_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_what_is_wrong_with_the_input_is_said_in_a_sentence(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
     file = tmp_path / "in.txt"
     file.write_bytes(content)
     with pytest.raises(UserError) as e:
@@ -142,7 +181,9 @@ def test_what_is_wrong_with_the_input_is_said_in_a_sentence(tmp_path: Path, cont
     assert sentence in str(e.value) and str(file) in str(e.value)
 
 
-def test_a_wrong_model_is_named_in_a_sentence(distant: tuple[DistantTask, Any, Path], tmp_path: Path) -> None:
+def test_a_wrong_model_is_named_in_a_sentence(
+    distant: tuple[DistantTask, Any, Path], tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="is not a folder"):
         open_extractor(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no config.json"):
@@ -179,24 +220,38 @@ def test_the_command_reads_standard_input_and_writes_json_lines(
         return str(capsys.readouterr().out)
 
     (line,) = map(json.loads, said().splitlines())
-    assert (line["relation"], line["head"]["text"], line["tail"]["start"]) == ("treats", "Aspra", 12)
+    assert (line["relation"], line["head"]["text"], line["tail"]["start"]) == (
+        "treats",
+        "Aspra",
+        12,
+    )
     assert line["sentences"] == ["standard input:1", "standard input:2"]
     assert line["score"] == pytest.approx(max(line["scores"].values()))
     both = [json.loads(x) for x in said("--none").splitlines()]
     assert [x["relation"] for x in both] == ["treats", None]
     assert said("--least", "1.1") == ""
-    assert "treats" in said("--format", "terminal") and "(2 sentences)" in said("--format", "terminal")
+    assert "treats" in said("--format", "terminal") and "(2 sentences)" in said(
+        "--format", "terminal"
+    )
     assert said("--output", str(tmp_path / "out.jsonl")) == ""
     assert json.loads((tmp_path / "out.jsonl").read_text())["relation"] == "treats"
 
 
 def test_evaluate_gives_the_summarys_figures_again(tmp_path: Path) -> None:
-    """A run on a built-in corpus, in this process; then its model from the folder, by its own split and another's."""
+    """A run on a built-in corpus, in this process; then its model from the folder, by its own split
+    and another's.
+    """
     from bench.simulation.inprocess import run_inprocess
     from config.load import load
     from study.prepare import prepare
 
-    words = {"method": "fedavg", "corpus": "distant:sentences=600", "silos": "3", "rounds": "1", "epochs": "1"}
+    words = {
+        "method": "fedavg",
+        "corpus": "distant:sentences=600",
+        "silos": "3",
+        "rounds": "1",
+        "epochs": "1",
+    }
     study = prepare(load(None, {**words, "runner": "inprocess"}))
     assert run_inprocess(tmp_path, study) == 0
     (tmp_path / "config.toml").write_text(dump(study.settings, {}), "utf-8")

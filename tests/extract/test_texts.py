@@ -1,4 +1,6 @@
-"""Whole texts: relations of documents and entities of NER, as the tasks themselves judge them; formats and refusals."""
+"""Whole texts: relations of documents and entities of NER, as the tasks themselves judge them;
+formats and refusals.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,17 @@ def ner(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, An
     return task, model, folder
 
 
-def test_documents_are_judged_as_the_task_judges_them(document: tuple[DocumentTask, Any, Path]) -> None:
-    """Those whose entities are all in pairs: the others are read in training without the entities that are in none."""
+def test_documents_are_judged_as_the_task_judges_them(
+    document: tuple[DocumentTask, Any, Path],
+) -> None:
+    """Those whose entities are all in pairs: the others are read in training without the entities
+    that are in none.
+    """
     task, model, folder = document
     paired = [{e for p in d.pairs for e in (p.head, p.tail)} for d in task.documents("test")]
-    whole = [k for k, d in enumerate(task.documents("test")) if paired[k] == set(range(len(d.entities)))]
+    whole = [
+        k for k, d in enumerate(task.documents("test")) if paired[k] == set(range(len(d.entities)))
+    ]
     texts = [Text(d.id, d.text, d.entities) for d in (task.documents("test")[k] for k in whole)]
     done: list[int] = []
     extractor: Any = open_extractor(folder)
@@ -64,19 +72,34 @@ def test_documents_are_judged_as_the_task_judges_them(document: tuple[DocumentTa
     yes, p = heads.predict(task.head, logits).numpy(), heads.scores(task.head, logits).numpy()
     at = task.data("test").split.pieces.pair_at
     for k, f in zip(whole, found):
-        ours = {(x.head, x.tail): (x.relation, x.score if x.relation else 1 - x.score) for x in f.links}
+        ours = {
+            (x.head, x.tail): (x.relation, x.score if x.relation else 1 - x.score) for x in f.links
+        }
         rows = slice(at[k], at[k + 1])
-        for pair, holds, value in zip(task.documents("test")[k].candidates, yes[rows, 0], p[rows, 0]):
+        for pair, holds, value in zip(
+            task.documents("test")[k].candidates, yes[rows, 0], p[rows, 0]
+        ):
             relation, score = ours[pair.head, pair.tail]
-            assert relation == (task.relations[0] if holds else None) and score == pytest.approx(float(value), abs=1e-5)
+            assert relation == (task.relations[0] if holds else None) and score == pytest.approx(
+                float(value), abs=1e-5
+            )
 
 
 def test_entities_are_found_as_the_task_finds_them(ner: tuple[Any, Any, Path]) -> None:
     task, model, folder = ner
     rows = task.corpus.splits["test"]
     words = [rows.words(i) for i in range(len(rows))]
-    plain = [i for i, w in enumerate(words) if [" ".join(w)[a:b] for a, b in words_of(" ".join(w))] == list(w)]
-    data = replace(task.subset(np.arange(0)), pieces=task._pieces_now("test"), rows=rows, indices=np.array(plain))
+    plain = [
+        i
+        for i, w in enumerate(words)
+        if [" ".join(w)[a:b] for a, b in words_of(" ".join(w))] == list(w)
+    ]
+    data = replace(
+        task.subset(np.arange(0)),
+        pieces=task._pieces_now("test"),
+        rows=rows,
+        indices=np.array(plain),
+    )
     expected = task.predict(model, data)
     assert any(expected)
     texts = [Text(str(i), " ".join(words[i]), (), plain=True) for i in plain]
@@ -95,7 +118,13 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.pubtator").write_text(PUBTATOR, "utf-8")
     text = "Aspra and tussa . Tussa after aspra and febra ."
     (tmp_path / "b.txt").write_text(text, "utf-8")
-    spans = [("drug", 0, 5), ("disease", 10, 15), ("disease", 18, 23), ("drug", 30, 35), ("drug", 40, 45)]
+    spans = [
+        ("drug", 0, 5),
+        ("disease", 10, 15),
+        ("disease", 18, 23),
+        ("drug", 30, 35),
+        ("drug", 40, 45),
+    ]
     notes = [f"T{k}\t{t} {a} {b}\t{text[a:b]}\n" for k, (t, a, b) in enumerate(spans, 1)]
     (tmp_path / "b.ann").write_text("".join(notes) + "R1\tx Arg1:T1 Arg2:T2\n", "utf-8")
     entities = [
@@ -103,10 +132,16 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
         {"id": "M1", "type": "disease", "mentions": [[10, 15], [18, 23]]},
         {"id": "D2", "type": "drug", "start": 40, "end": 45},
     ]
-    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "text": text, "entities": entities}) + "\n", "utf-8")
+    (tmp_path / "c.jsonl").write_text(
+        json.dumps({"id": "7", "text": text, "entities": entities}) + "\n", "utf-8"
+    )
     read = read_texts([str(tmp_path)])
     assert [t.id for t in read] == ["7", "b", "7"] and {t.text for t in read} == {text}
-    expected = {("drug", ((0, 5), (30, 35))), ("disease", ((10, 15), (18, 23))), ("drug", ((40, 45),))}
+    expected = {
+        ("drug", ((0, 5), (30, 35))),
+        ("disease", ((10, 15), (18, 23))),
+        ("drug", ((40, 45),)),
+    }
     for t in read:
         assert {(e.type, e.mentions) for e in t.entities} == expected
     # The same files for a model that reads sentences: every ordered pair of entities within one.
@@ -120,15 +155,29 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"caf\xe9\n", "line 1: byte 3 is not UTF-8"),
-        (PUBTATOR.replace("7\t0\t5", "7\t0\t500").encode(), "line 3: the mention 0-500 does not lie in document 7"),
-        (PUBTATOR.replace("\tAspra\tdrug", "\tnobody\tdrug").encode(), 'line 3: not a line of this format'),
-        (b'{"text": "ab", "entities": [{"start": 0, "end": 9}]}\n', "line 1: the mention 0-9 does not lie in"),
-        (b'{"text": "ab", "entities": [{"mentions": [["0", 1]]}]}\n', "line 1: entity 1: a mention is two"),
+        (
+            PUBTATOR.replace("7\t0\t5", "7\t0\t500").encode(),
+            "line 3: the mention 0-500 does not lie in document 7",
+        ),
+        (
+            PUBTATOR.replace("\tAspra\tdrug", "\tnobody\tdrug").encode(),
+            "line 3: not a line of this format",
+        ),
+        (
+            b'{"text": "ab", "entities": [{"start": 0, "end": 9}]}\n',
+            "line 1: the mention 0-9 does not lie in",
+        ),
+        (
+            b'{"text": "ab", "entities": [{"mentions": [["0", 1]]}]}\n',
+            "line 1: entity 1: a mention is two",
+        ),
         (b'{"id": 3}\n', "line 1: there is no 'text' in it"),
         (b'{"text": "ab"\n', "not JSON"),
     ],
 )
-def test_what_is_wrong_with_a_text_is_said_in_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_what_is_wrong_with_a_text_is_said_in_a_sentence(
+    tmp_path: Path, content: bytes, sentence: str
+) -> None:
     file = tmp_path / "in.txt"
     file.write_bytes(content)
     with pytest.raises(UserError) as e:
@@ -143,12 +192,16 @@ def test_offsets_of_brat_outside_the_text_are_refused_by_line(tmp_path: Path) ->
         read_texts([str(tmp_path)])
 
 
-def test_a_text_without_given_entities_is_refused_by_a_document_model(document: tuple[DocumentTask, Any, Path]) -> None:
+def test_a_text_without_given_entities_is_refused_by_a_document_model(
+    document: tuple[DocumentTask, Any, Path],
+) -> None:
     extractor: Any = open_extractor(document[2])
     with pytest.raises(UserError, match='"x" has 0 entities given'):
         extractor.extract([Text("x", "Nothing marked .", (), plain=True)], lambda n: None)
     things = (Entity("1", "planet", ((0, 1),)), Entity("2", "moon", ((2, 3),)))
-    with pytest.raises(UserError, match="types that this model was trained on .*given: moon, planet"):
+    with pytest.raises(
+        UserError, match="types that this model was trained on .*given: moon, planet"
+    ):
         extractor.extract([Text("x", "a b", things)], lambda n: None)
 
 
@@ -161,7 +214,11 @@ def test_weights_of_another_model_are_refused(ner: tuple[Any, Any, Path], tmp_pa
 
 
 def test_command_writes_brat_json_lines_and_colour(
-    ner: tuple[Any, Any, Path], document: tuple[DocumentTask, Any, Path], tmp_path: Path, monkeypatch: Any, capsys: Any
+    ner: tuple[Any, Any, Path],
+    document: tuple[DocumentTask, Any, Path],
+    tmp_path: Path,
+    monkeypatch: Any,
+    capsys: Any,
 ) -> None:
     def said(model: Path, typed: str, *words: str) -> str:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
@@ -174,10 +231,15 @@ def test_command_writes_brat_json_lines_and_colour(
     typed = "\n".join(" ".join(rows.words(i)) for i in range(len(rows)))
     line = json.loads(said(ner[2], typed))
     assert line["text"] == typed and line["entities"]
-    assert all(typed[e["start"] : e["end"]] == e["text"] and e["type"] in ner[0].labels for e in line["entities"])
+    assert all(
+        typed[e["start"] : e["end"]] == e["text"] and e["type"] in ner[0].labels
+        for e in line["entities"]
+    )
     assert said(ner[2], typed, "--format", "brat", "--output", str(tmp_path / "out")) == ""
     (again,) = read_texts([str(tmp_path / "out")])  # what we write, our own reader reads
-    assert {m for e in again.entities for m in e.mentions} == {(e["start"], e["end"]) for e in line["entities"]}
+    assert {m for e in again.entities for m in e.mentions} == {
+        (e["start"], e["end"]) for e in line["entities"]
+    }
     assert line["entities"][0]["type"] in said(ner[2], typed, "--format", "terminal")
     kinds = json.loads((document[2] / "config.json").read_text())["pair_types"][0]
     text = PUBTATOR.replace("\tdrug\t", f"\t{kinds[0]}\t").replace("\tdisease\t", f"\t{kinds[1]}\t")

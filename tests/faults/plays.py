@@ -1,4 +1,6 @@
-"""Faults with a story: each is one play, and names what must be in the coordinator's events afterwards."""
+"""Faults with a story: each is one play, and names what must be in the coordinator's events
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ class Play:
     faults: tuple[Fault, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     moves: bool = False
-    survivors: int = 0  #: of the first round, where the play says how many; who was killed in it may miss the next
-    event: dict[str, str] = field(default_factory=dict)  #: fields of an event that must have happened
+    #: of the first round, where the play says how many; who was killed in it may miss the next
+    survivors: int = 0
+    #: fields of an event that must have happened
+    event: dict[str, str] = field(default_factory=dict)
 
     def run(self, folder: Path) -> Result:
         study: Study = tiny(**self.settings)
         result = play(folder, study, list(self.faults), keep=True, moves=self.moves)
         events = read_lines(folder / "run" / "events.jsonl")
-        if result.ok and result.restarts > (kills := sum(f.action.startswith("kill") for f in self.faults)):
+        if result.ok and result.restarts > (
+            kills := sum(f.action.startswith("kill") for f in self.faults)
+        ):
             result.ok, result.why = False, f"{result.restarts} restarts after {kills} kills"
         rounds = read_lines(folder / "run" / "rounds.jsonl")
         if result.ok and self.survivors and len(rounds[0]["survivors"]) != self.survivors:
@@ -43,7 +49,8 @@ def _full(actor: str, name: str, *times: int) -> tuple[Fault, ...]:
 
 
 PLAYS = {
-    # Started again an hour behind, with a silo that is two hours ahead: numbers of exchanges still rise.
+    # Started again an hour behind, with a silo that is two hours ahead: numbers of exchanges still
+    # rise.
     "clocks": Play(
         (
             Fault("coordinator", 0, "kill", name="midway:after"),
@@ -64,7 +71,8 @@ PLAYS = {
         (*_full("silo-001", "journal", 2, 3), *_full("silo-002", "release", 0)),
         event={"event": "refused-by-silo", "attack": "disk"},
     ),
-    # Killed with its answer noted, before it had said it, when no other silo's could stand in: asked again, it does.
+    # Killed with its answer noted, before it had said it, when no other silo's could stand in:
+    # asked again, it does.
     "last-word": Play(
         (
             Fault("silo-002", 0, "kill", name="hear:sum-propose"),
@@ -80,7 +88,8 @@ PLAYS = {
         ),
         survivors=4,
     ),
-    # Killed with its signature sent and nothing asked yet, while others are slow to sign: it is still counted on.
+    # Killed with its signature sent and nothing asked yet, while others are slow to sign: it is
+    # still counted on.
     "last-hand": Play(
         (
             Fault("silo-002", 0, "kill", name="hear:sum-propose"),
@@ -89,14 +98,16 @@ PLAYS = {
         ),
         survivors=4,
     ),
-    # Cut off in the middle of an upload that the sum cannot do without: not resumed, but asked for again.
+    # Cut off in the middle of an upload that the sum cannot do without: not resumed, but asked for
+    # again.
     "upload-cut": Play(
         (Fault("silo-001", 0, "cut", name="send:upload"),),
         {"silos": 3, "deadline": _NEVER},
         survivors=3,
         event={"event": "sum-failed"},
     ),
-    # All are needed, one loses what the round's first exchange left: begun again at once, without waiting in vain.
+    # All are needed, one loses what the round's first exchange left: begun again at once, without
+    # waiting in vain.
     "all-needed": Play(
         (Fault("silo-001", 0, "kill", name="hear:go", occurrence=1),),
         {"silos": 3, "deadline": _NEVER},

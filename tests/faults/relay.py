@@ -1,4 +1,6 @@
-"""A line between a silo and the coordinator that can be cut: a plain TCP relay in a thread, one port per silo."""
+"""A line between a silo and the coordinator that can be cut: a plain TCP relay in a thread, one
+port per silo.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a run should have ended with: its rounds again in one process, without network or masks, with its survivors."""
+"""What a run should have ended with: its rounds again in one process, without network or masks,
+with its survivors.
+"""
 
 from __future__ import annotations
 
@@ -45,4 +47,6 @@ def replay(run: Path, study: Study, scratch: Path) -> tuple[list[str], list[str]
     scratch.mkdir()
     runlog = RunLog(scratch)
     run_study(study.method, study.task, study.settings, _Recorded(study, runlog, rounds), runlog)
-    return [r["model_sha256"] for r in rounds], [r["model_sha256"] for r in read_lines(scratch / "rounds.jsonl")]
+    return [r["model_sha256"] for r in rounds], [
+        r["model_sha256"] for r in read_lines(scratch / "rounds.jsonl")
+    ]

@@ -1,5 +1,6 @@
-"""`make soak`: seeded random schedules of faults, and the crash matrix. Each ends with the correct model or a clear
-refusal; anything else is kept, with its seed, and ends this with status 1. Goes on where it was interrupted.
+"""`make soak`: seeded random schedules of faults, and the crash matrix. Each ends with the correct
+model or a clear refusal; anything else is kept, with its seed, and ends this with status 1. Goes on
+where it was interrupted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ def schedule(seed: int, silos: int = 4) -> tuple[list[Fault], float]:
         life = 0 if rng.random() < 0.7 else 1
         most = _COORDINATOR_STEPS if coordinator else _SILO_STEPS
         action = rng.choices(ACTIONS, weights=(5, 3, 1, 2, 2))[0]
-        faults.append(Fault(actor, life, action, step=rng.randrange(most), seconds=round(rng.uniform(0.05, 2.0), 2)))
+        faults.append(
+            Fault(
+                actor,
+                life,
+                action,
+                step=rng.randrange(most),
+                seconds=round(rng.uniform(0.05, 2.0), 2),
+            )
+        )
     return faults, rng.choice((0.0, 0.1, 0.5))
 
 
@@ -55,15 +64,21 @@ LEAN = [
 
 
 def matrix(folder: Path, study: Study) -> list[Fault]:
-    """A kill at every step, by name, that an undisturbed run has: each name's first time, and its last."""
+    """A kill at every step, by name, that an undisturbed run has: each name's first time, and its
+    last.
+    """
     done = play(folder, study, [], keep=True)
     if not done.ok:
         raise SystemExit(f"the undisturbed run is not right: {done.why}")
     out = []
     for actor in ("coordinator", "silo-001"):
-        names = Counter(line.split()[0] for line in (folder / "steps" / f"{actor}.0").read_text().splitlines())
+        names = Counter(
+            line.split()[0] for line in (folder / "steps" / f"{actor}.0").read_text().splitlines()
+        )
         for name, times in names.items():
-            out += [Fault(actor, 0, "kill", name=name, occurrence=k) for k in sorted({0, times - 1})]
+            out += [
+                Fault(actor, 0, "kill", name=name, occurrence=k) for k in sorted({0, times - 1})
+            ]
     return out
 
 
@@ -80,10 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many random schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays")
+    parser.add_argument(
+        "--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays"
+    )
     parser.add_argument("--method", default="lazymil")
-    parser.add_argument("--seconds", type=float, default=0, help="stop after this many, to go on later")
-    parser.add_argument("--done", default="", help="a file of what was played, to go on with; empty: from the start")
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="stop after this many, to go on later"
+    )
+    parser.add_argument(
+        "--done", default="", help="a file of what was played, to go on with; empty: from the start"
+    )
     o = parser.parse_args(arguments)
     torch.set_num_threads(1)
     study, began = tiny(o.method), time.monotonic()

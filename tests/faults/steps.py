@@ -1,8 +1,9 @@
-"""Faults at exact steps of a real process: it kills itself with SIGKILL, asks for its line to be cut, its messages come
-late, twice or in another order, its disk is full or its clock wrong. Installed in a forked child, before the program of
-that child begins.
+"""Faults at exact steps of a real process: it kills itself with SIGKILL, asks for its line to be
+cut, its messages come late, twice or in another order, its disk is full or its clock wrong.
+Installed in a forked child, before the program of that child begins.
 
-A step is a message sent or heard, or something written to disk; each has a number within the process's life and a name.
+A step is a message sent or heard, or something written to disk; each has a number within the
+process's life and a name.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from wire.router import Received, Router
 
 __all__ = ["ACTIONS", "Fault", "install"]
 
-ACTIONS = ("kill", "cut", "delay", "twice", "swap")  #: what a random schedule has; "full" and "clock" are for plays
+#: what a random schedule has; "full" and "clock" are for plays
+ACTIONS = ("kill", "cut", "delay", "twice", "swap")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class _Steps:
         os.write(self._log, f"{name} {seen}\n".encode())
         how = ""
         for f in self._faults:
-            if (f.step if f.step >= 0 else count) != count or (f.name and (f.name, f.occurrence) != (name, seen)):
+            if (f.step if f.step >= 0 else count) != count or (
+                f.name and (f.name, f.occurrence) != (name, seen)
+            ):
                 continue
             os.write(self._log, f"! {f.action}\n".encode())
             if f.action == "kill":
@@ -114,13 +118,17 @@ def _named(message: m.Message) -> str:
 
 
 def _set_clock(ahead: float) -> None:
-    """For all of this process's life: libraries that ask the system are not deceived, and ours go by these two."""
+    """For all of this process's life: libraries that ask the system are not deceived, and ours go
+    by these two.
+    """
     seconds, nanoseconds = time.time, time.time_ns
     time.time, time.time_ns = lambda: seconds() + ahead, lambda: nanoseconds() + int(ahead * 1e9)
 
 
 def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
-    """In a child. `line`: a pipe on which a byte, `number`, asks the relay to cut this process's connections."""
+    """In a child. `line`: a pipe on which a byte, `number`, asks the relay to cut this process's
+    connections.
+    """
     for f in faults:
         if f.action == "clock":
             _set_clock(f.seconds)
@@ -162,5 +170,7 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
     RunLog.traffic = steps.around("runlog", RunLog.traffic)  # type: ignore[method-assign]
     silo.gate.save_arrays = steps.around("memory", silo.gate.save_arrays)
     coordinator.checkpoint.write = steps.around("checkpoint", coordinator.checkpoint.write)
-    coordinator.checkpoint.write_midway = steps.around("midway", coordinator.checkpoint.write_midway)
+    coordinator.checkpoint.write_midway = steps.around(
+        "midway", coordinator.checkpoint.write_midway
+    )
     coordinator.reopen.keep = steps.around("sum", coordinator.reopen.keep)

@@ -1,5 +1,6 @@
-"""One federation under one schedule of faults: real processes forked from this warm one, killed, cut off and restarted,
-until the run is over; then every round's model is compared with what its survivors give without network or masks.
+"""One federation under one schedule of faults: real processes forked from this warm one, killed,
+cut off and restarted, until the run is over; then every round's model is compared with what its
+survivors give without network or masks.
 """
 
 from __future__ import annotations
@@ -47,7 +48,15 @@ def tiny(method: str = "lazymil", silos: int = 4, rounds: int = 2, **changed: An
     """A corpus of twelve sentences, so that nothing takes time but what is tested."""
     task = twelve()
     settings = Settings(
-        method=method, silos=silos, rounds=rounds, epochs=1, batch=4, lr=0.1, decay=0.0, partition="iid", deadline=10.0
+        method=method,
+        silos=silos,
+        rounds=rounds,
+        epochs=1,
+        batch=4,
+        lr=0.1,
+        decay=0.0,
+        partition="iid",
+        deadline=10.0,
     )
     settings = replace(settings, **changed)
     indices = tuple(np.arange(i, 12, silos) for i in range(silos))
@@ -66,14 +75,20 @@ class Result:
 
 
 class _World:
-    def __init__(self, folder: Path, study: Study, faults: list[Fault], pause: float, moves: bool) -> None:
+    def __init__(
+        self, folder: Path, study: Study, faults: list[Fault], pause: float, moves: bool
+    ) -> None:
         self.study, self.faults, self.pause = study, faults, pause
-        self.moves = [(host, _free_port(host)) for host in ("127.0.0.1", "127.0.0.2")] if moves else []
+        self.moves = (
+            [(host, _free_port(host)) for host in ("127.0.0.1", "127.0.0.2")] if moves else []
+        )
         self.run, self.steps = folder / "run", folder / "steps"
         self.run.mkdir(parents=True)
         self.steps.mkdir()
         settings = study.settings
-        make_keys(coordinator_home(self.run), self.run / "silos", settings.silos, shared_secret(settings))
+        make_keys(
+            coordinator_home(self.run), self.run / "silos", settings.silos, shared_secret(settings)
+        )
         self.relays = [Relay(0) for _ in range(settings.silos)]
         self.reader, self.line = os.pipe()
         self.lives: Counter[str] = Counter()
@@ -92,7 +107,9 @@ class _World:
         mine = [f for f in self.faults if (f.actor, f.life) == (actor, life)]
         number = 255 if actor == "coordinator" else int(actor.rpartition("-")[2])
         if actor == "coordinator":  # on another port every time, as on another address
-            self.host, self.port = self.moves[life % 2] if self.moves else ("127.0.0.1", _free_port("127.0.0.1"))
+            self.host, self.port = (
+                self.moves[life % 2] if self.moves else ("127.0.0.1", _free_port("127.0.0.1"))
+            )
             for relay in self.relays:
                 relay.target = self.port
 
@@ -125,7 +142,10 @@ class _World:
     def _take_part(self, i: int) -> int:
         study, name = self.study, silo_name(i)
         data = study.task.subset(study.partition.indices[i])
-        home, places = silo_process.Home(self.run / "silos" / name), self.moves or [("127.0.0.1", self.relays[i].port)]
+        home, places = (
+            silo_process.Home(self.run / "silos" / name),
+            self.moves or [("127.0.0.1", self.relays[i].port)],
+        )
         address = ",".join(f"tcp://{host}:{port}" for host, port in places)
         return silo_process.serve(
             home, i, name, address, study.settings, study.task, data, study.method, simulated=True
@@ -171,10 +191,16 @@ def _free_port(host: str) -> int:
 
 
 def play(
-    folder: Path, study: Study, faults: list[Fault], pause: float = 0.1, keep: bool = False, moves: bool = False
+    folder: Path,
+    study: Study,
+    faults: list[Fault],
+    pause: float = 0.1,
+    keep: bool = False,
+    moves: bool = False,
 ) -> Result:
-    """One schedule, from the first process to the comparison. `pause`: until an operator restarts what died. `moves`:
-    a coordinator that is started again has another address; silos know both, and no relay stands between.
+    """One schedule, from the first process to the comparison. `pause`: until an operator restarts
+    what died. `moves`: a coordinator that is started again has another address; silos know both,
+    and no relay stands between.
     """
     world = _World(folder, study, faults, pause, moves)
     try:
@@ -182,21 +208,31 @@ def play(
     finally:
         world.close()
     rounds, events = read_lines(world.run / "rounds.jsonl"), read_lines(world.run / "events.jsonl")
-    steps = [(p.name, line) for p in sorted(world.steps.iterdir()) for line in p.read_text().splitlines()]
+    steps = [
+        (p.name, line) for p in sorted(world.steps.iterdir()) for line in p.read_text().splitlines()
+    ]
     met = [f"{actor}: {line[2:]}" for actor, line in steps if line[0] == "!"]
-    result = Result(False, "", seconds, restarts=sum(world.lives.values()) - len(world.lives), met=met)
+    result = Result(
+        False, "", seconds, restarts=sum(world.lives.values()) - len(world.lives), met=met
+    )
     result.spent = len({e["round"] for e in events if e["event"] == "round-spent"})
     result.missed = sum(len(r["missed"]) for r in rounds)
     if status == -1:
         result.why = f"hangs after {_LIMIT:.0f} s"
     elif status != 0:
         failed = [e["why"] for e in events if e["event"] == "failed"]
-        result.ok, result.why = bool(failed) and status == 3, f"refused: {failed[-1]}" if failed else f"status {status}"
+        result.ok, result.why = (
+            bool(failed) and status == 3,
+            f"refused: {failed[-1]}" if failed else f"status {status}",
+        )
     elif [r["round"] for r in rounds] != list(range(study.settings.rounds)):
         result.why = f"rounds {[r['round'] for r in rounds]}"
     else:
         was, should = replay(world.run, study, folder / "replay")
-        result.ok, result.why = was == should, "correct" if was == should else "another model than its survivors give"
+        result.ok, result.why = (
+            was == should,
+            "correct" if was == should else "another model than its survivors give",
+        )
         if error := _said_twice(world.run):
             result.ok, result.why = False, error
         elif result.spent:  # whoever dies here is started again, so no round may be lost
@@ -210,7 +246,9 @@ def _said_twice(run: Path) -> str:
     """A payload for which a silo noted two releases, which must never be."""
     for path in sorted(run.glob("silos/*/journal.jsonl")):
         keys = [json.loads(line)[0] for line in path.read_text().splitlines()]
-        twice = [k for k, n in Counter(k for k in keys if k.startswith("released/")).items() if n > 1]
+        twice = [
+            k for k, n in Counter(k for k in keys if k.startswith("released/")).items() if n > 1
+        ]
         if twice:
             return f"{path.parent.name} released twice for {twice[0]}"
     return ""

@@ -1,4 +1,6 @@
-"""A method run in a plain loop: no processes, no masks, no fixed point. The slow truth for tests and tuning."""
+"""A method run in a plain loop: no processes, no masks, no fixed point. The slow truth for tests
+and tuning.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def corpus_of(content: Content) -> Corpus:
     return _InMemory(folder=Path("nowhere"), meta=meta, gold=content.gold, **splits)
 
 
-#: Twelve sentences over three silos, four to each, in this order: (silo, sentence, head, tail, relation).
+#: Twelve sentences over three silos, four to each, in this order: (silo, sentence, head, tail,
+#: relation).
 TWELVE = [
     (0, "aspra cures febra .", "aspra", "febra", "treats"),
     (0, "aspra near febra .", "aspra", "febra", "treats"),

@@ -1,4 +1,6 @@
-"""A federation of documents small enough to check by hand: a one-layer encoder, windows of a few pieces."""
+"""A federation of documents small enough to check by hand: a one-layer encoder, windows of a few
+pieces.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,15 @@ from study.prepare import Study
 
 torch.set_num_threads(1)
 TINY = Plan(
-    "bert", vocabulary=300, layers=2, width=16, heads=2, positions=64, sentences={"document": 30}, epochs=1, batch=10
+    "bert",
+    vocabulary=300,
+    layers=2,
+    width=16,
+    heads=2,
+    positions=64,
+    sentences={"document": 30},
+    epochs=1,
+    batch=10,
 )
 
 
@@ -76,10 +86,20 @@ def tiny_task(content: Content | None = None, **knobs: Any) -> DocumentTask:
     return DocumentTask(InMemory(content or tiny_content()), k, tiny_checkpoint())
 
 
-def tiny_study(method: str, silos: Sequence[Sequence[int]], task: DocumentTask | None = None, **settings: Any) -> Study:
+def tiny_study(
+    method: str, silos: Sequence[Sequence[int]], task: DocumentTask | None = None, **settings: Any
+) -> Study:
     """`silos`: per silo the positions of its documents in the training split."""
     task = task or tiny_task()
-    some = {"rounds": 1, "epochs": 1, "batch": 3, "lr": 0.01, "decay": 0.0, "runner": "inprocess", **settings}
+    some = {
+        "rounds": 1,
+        "epochs": 1,
+        "batch": 3,
+        "lr": 0.01,
+        "decay": 0.0,
+        "runner": "inprocess",
+        **settings,
+    }
     s = replace(Settings(), method=method, silos=len(silos), **some)
     parts = tuple(np.array(ix, dtype=np.int64) for ix in silos)
     return Study(s, task, build(method, task, s), Partition(parts, "by hand", 0))

@@ -1,4 +1,6 @@
-"""A federation small enough to check by hand: a one-layer BART of sixteen dimensions and a dozen sentences."""
+"""A federation small enough to check by hand: a one-layer BART of sixteen dimensions and a dozen
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ from tests.methods.small_sentence import tiny_checkpoint as tiny_bert
 
 torch.set_num_threads(1)
 TINY = Plan(
-    "bart", vocabulary=300, layers=1, width=16, heads=2, positions=64, sentences={"ner": 40}, epochs=1, batch=20
+    "bart",
+    vocabulary=300,
+    layers=1,
+    width=16,
+    heads=2,
+    positions=64,
+    sentences={"ner": 40},
+    epochs=1,
+    batch=20,
 )
 
 
@@ -55,10 +65,19 @@ def tiny_content() -> Content:
     return generate(Recipe(sentences=36, dev=12, test=12, sloppy=0.0))
 
 
-def by_hand(*sentences: tuple[str, tuple[tuple[int, int, str], ...]], types: tuple[str, ...] = ("A", "B")) -> Content:
+def by_hand(
+    *sentences: tuple[str, tuple[tuple[int, int, str], ...]], types: tuple[str, ...] = ("A", "B")
+) -> Content:
     """One domain; every split has the same sentences."""
     made = [Sentence(tuple(text.split()), entities, "d") for text, entities in sentences]
-    return Content("by hand", "", types, ("d",), {"d": frozenset(types)}, dict.fromkeys(("train", "dev", "test"), made))
+    return Content(
+        "by hand",
+        "",
+        types,
+        ("d",),
+        {"d": frozenset(types)},
+        dict.fromkeys(("train", "dev", "test"), made),
+    )
 
 
 def tiny_task(content: Content | None = None, network: str = "pointer", **knobs: Any) -> NerTask:
@@ -69,9 +88,19 @@ def tiny_task(content: Content | None = None, network: str = "pointer", **knobs:
     return NerTask(corpus, k, PointerNetwork(tiny_bart(), corpus.types, k), 0)
 
 
-def tiny_study(method: str, task: NerTask, silos: Sequence[Sequence[int]], **settings: Any) -> Study:
+def tiny_study(
+    method: str, task: NerTask, silos: Sequence[Sequence[int]], **settings: Any
+) -> Study:
     """`silos`: per silo the positions of its sentences in the training split."""
-    some = {"rounds": 1, "epochs": 1, "batch": 4, "lr": 0.01, "decay": 0.0, "runner": "inprocess", **settings}
+    some = {
+        "rounds": 1,
+        "epochs": 1,
+        "batch": 4,
+        "lr": 0.01,
+        "decay": 0.0,
+        "runner": "inprocess",
+        **settings,
+    }
     s = replace(Settings(), method=method, silos=len(silos), partition="domain", **some)
     parts = tuple(np.array(ix, dtype=np.int64) for ix in silos)
     task.divided(parts)

@@ -1,4 +1,6 @@
-"""A federation small enough to check by hand: a one-layer encoder, a few dozen sentences, silos of every odd kind."""
+"""A federation small enough to check by hand: a one-layer encoder, a few dozen sentences, silos of
+every odd kind.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,15 @@ from study.prepare import Study
 
 torch.set_num_threads(1)
 TINY = Plan(
-    "bert", vocabulary=300, layers=1, width=8, heads=2, positions=64, sentences={"sentence": 40}, epochs=1, batch=20
+    "bert",
+    vocabulary=300,
+    layers=1,
+    width=8,
+    heads=2,
+    positions=64,
+    sentences={"sentence": 40},
+    epochs=1,
+    batch=20,
 )
 
 
@@ -66,7 +76,9 @@ def tiny_content() -> Content:
 
 def tiny_task(model: str = "fedcmc", content: Content | None = None, **knobs: Any) -> SentenceTask:
     k = Knobs(model=model, max_length=64, **knobs)
-    return SentenceTask(corpus_of(content or tiny_content()), k, style_of(k, model), tiny_checkpoint())
+    return SentenceTask(
+        corpus_of(content or tiny_content()), k, style_of(k, model), tiny_checkpoint()
+    )
 
 
 def tiny_study(
@@ -74,7 +86,15 @@ def tiny_study(
 ) -> Study:
     """`silos`: per silo the positions of its examples in the training split."""
     task = task or tiny_task()
-    some = {"rounds": 1, "epochs": 1, "batch": 4, "lr": 0.01, "decay": 0.0, "runner": "inprocess", **settings}
+    some = {
+        "rounds": 1,
+        "epochs": 1,
+        "batch": 4,
+        "lr": 0.01,
+        "decay": 0.0,
+        "runner": "inprocess",
+        **settings,
+    }
     s = replace(Settings(), method=method, silos=len(silos), **some)
     parts = tuple(np.array(ix, dtype=np.int64) for ix in silos)
     return Study(s, task, build(method, task, s), Partition(parts, "by hand", 0))

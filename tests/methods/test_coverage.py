@@ -1,6 +1,8 @@
-"""Every method on every one of its tasks: under DP=record it runs within its budget, or refuses with a sentence.
+"""Every method on every one of its tasks: under DP=record it runs within its budget, or refuses
+with a sentence.
 
-What its silos' ledgers hold afterwards is composed again, by code that shares nothing with the accountant's.
+What its silos' ledgers hold afterwards is composed again, by code that shares nothing with the
+accountant's.
 """
 
 from __future__ import annotations
@@ -35,13 +37,22 @@ UNITS = {"distant": "sentence", "sentence": "sentence", "document": "document", 
 
 def _words(method: str, task: str) -> dict[str, str]:
     corpus, batch = CORPORA[task]
-    words = {"method": method, "corpus": corpus, "batch": batch, "silos": "3", "rounds": "2", "epochs": "1"}
+    words = {
+        "method": method,
+        "corpus": corpus,
+        "batch": batch,
+        "silos": "3",
+        "rounds": "2",
+        "epochs": "1",
+    }
     return words | {"partition": "iid", "runner": "inprocess", "dp": "record", "epsilon": "8"}
 
 
 @lru_cache(maxsize=64)
 def _by_others(history: tuple[tuple[float, float, int], ...], delta: float) -> tuple[float, float]:
-    """Epsilon by our own Fourier composition, and by Opacus's Renyi accountant (whole orders: the others are slow)."""
+    """Epsilon by our own Fourier composition, and by Opacus's Renyi accountant (whole orders: the
+    others are slow).
+    """
     other = RDPAccountant()
     other.history = list(history)
     renyi = other.get_epsilon(delta, alphas=[float(a) for a in range(2, 64)])
@@ -51,7 +62,9 @@ def _by_others(history: tuple[tuple[float, float, int], ...], delta: float) -> t
 @pytest.mark.parametrize(("method", "task"), PAIRS)
 def test_it_runs_within_its_budget_or_says_why_not(method: str, task: str, tmp_path: Path) -> None:
     if method in REFUSED:
-        with pytest.raises(UserError, match=f'^The method "{method}" does not run with DP=record: [^.]*\\.$'):
+        with pytest.raises(
+            UserError, match=f'^The method "{method}" does not run with DP=record: [^.]*\\.$'
+        ):
             prepare(load(None, _words(method, task)))
         return
     study = prepare(load(None, _words(method, task)))
@@ -61,7 +74,9 @@ def test_it_runs_within_its_budget_or_says_why_not(method: str, task: str, tmp_p
     s = summary(tmp_path)
     assert 0 < s["epsilon"] <= 8.0 and s["delta"] == 1e-5
     assert math.isfinite(s["value"])
-    ledger = [json.loads(x) for x in (tmp_path / "silos/silo-000/ledger.jsonl").read_text().splitlines()]
+    ledger = [
+        json.loads(x) for x in (tmp_path / "silos/silo-000/ledger.jsonl").read_text().splitlines()
+    ]
     events = [x["event"] for x in ledger]
     assert {e["kind"] for e in events} <= {"dp-sgd", "gaussian", "free"}
     charged = {x["disclosure"] for x in ledger if x["event"]["kind"] == "free"}

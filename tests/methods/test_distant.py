@@ -1,4 +1,6 @@
-"""The registry, FedAvg, the bag baselines and the two references, in a plain loop without crypto."""
+"""The registry, FedAvg, the bag baselines and the two references, in a plain loop without
+crypto.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_every_method_runs_and_sends_exactly_what_it_declares(name):
             for key, array in sent.items():
                 spec = specs[key]
                 assert str(array.dtype) == spec.dtype and array.ndim == len(spec.shape)
-                assert all(want is None or want == got for want, got in zip(spec.shape, array.shape))
+                assert all(
+                    want is None or want == got for want, got in zip(spec.shape, array.shape)
+                )
         covered = {d.name for d in declared.disclosures}
         assert {key.split("/")[0] for key in (*answer.masked, *answer.sealed)} <= covered
 
@@ -67,7 +71,9 @@ def test_fedavg_weighs_by_size_up_to_the_cap():
     after = weighted_mean(state, Folded(0, (0, 1), total))
     for name, value in state.model.items():
         own = [a[f"update/{name}"] / a["weight"][0] for a in answers]
-        np.testing.assert_allclose(after.model[name], value + (0.5 * own[0] + own[1]) / 1.5, atol=1e-6)
+        np.testing.assert_allclose(
+            after.model[name], value + (0.5 * own[0] + own[1]) / 1.5, atol=1e-6
+        )
 
 
 def test_fedavg_of_empty_silos_changes_nothing():
@@ -78,7 +84,10 @@ def test_fedavg_of_empty_silos_changes_nothing():
     view = SiloView(0, task, task.subset(np.zeros(0, int)), s, SECRET)
     answer = method.exchanges[0].answer(view, Heard(0, (0,), state.model)).masked
     assert answer["weight"].tolist() == [0.0] and not any(v.any() for v in answer.values())
-    assert weighted_mean(state, Folded(0, (0,), {k: v.astype(float) for k, v in answer.items()})) is state
+    assert (
+        weighted_mean(state, Folded(0, (0,), {k: v.astype(float) for k, v in answer.items()}))
+        is state
+    )
 
 
 def test_local_is_the_inner_method_in_a_federation_of_one():
@@ -95,18 +104,33 @@ def test_local_is_the_inner_method_in_a_federation_of_one():
     answer = method.exchanges[0].answer(view, Heard(0, (0, 1, 2), said.common, said.private[1]))
     after = method.exchanges[0].fold(state, Folded(0, (1,), {}, {1: answer.sealed}))
     for name, value in alone.model.items():
-        assert (after.model[f"1/{name}"] == value).all() and (after.model[f"0/{name}"] == start.model[name]).all()
+        assert (after.model[f"1/{name}"] == value).all() and (
+            after.model[f"0/{name}"] == start.model[name]
+        ).all()
 
 
 def test_references_say_what_they_are_and_what_they_override():
-    s = methods.adjusted(Settings(method="centralised", silos=10, fraction=0.1, partition="dirichlet:0.1"))
-    assert (s.silos, s.fraction, s.partition, s.secagg, s.runner) == (1, 1.0, "iid", False, "inprocess")
+    s = methods.adjusted(
+        Settings(method="centralised", silos=10, fraction=0.1, partition="dirichlet:0.1")
+    )
+    assert (s.silos, s.fraction, s.partition, s.secagg, s.runner) == (
+        1,
+        1.0,
+        "iid",
+        False,
+        "inprocess",
+    )
     assert "not a federation" in methods.describe("local").reference
     assert not methods.describe("lazymil").reference
     assert methods.adjusted(Settings()) == Settings()
     with pytest.raises(UserError, match='"lazymil"'):
-        methods.build("centralised", twelve(), Settings(method="centralised", options={"of": "lazymill"}))
-    assert load_task(resolved(method="centralised", corpus=SMALL, options={"of": "att"})).bag_rule == "att"
+        methods.build(
+            "centralised", twelve(), Settings(method="centralised", options={"of": "lazymill"})
+        )
+    assert (
+        load_task(resolved(method="centralised", corpus=SMALL, options={"of": "att"})).bag_rule
+        == "att"
+    )
 
 
 def test_every_method_describes_itself():
@@ -143,12 +167,17 @@ def test_the_task_cuts_pads_and_groups():
     task = twelve()
     data = task.subset(np.arange(12))
     batch = task.batch(data, np.array([0, 3]))
-    assert batch.words.shape == (2, 4) and batch.lengths.tolist() == [4, 4] and batch.relation.tolist() == [1, 0]
+    assert (
+        batch.words.shape == (2, 4)
+        and batch.lengths.tolist() == [4, 4]
+        and batch.relation.tolist() == [1, 0]
+    )
     assert task.triples(data, np.array([0])) == [b"aspra\x1ftreats\x1ffebra"]
     bags = task.bags(data)
     assert sorted(bags.sizes.tolist()) == [2, 3, 3, 4] and len(task.bags(data, by_label=False)) == 4
     seen = [r for b in task.batches(data, 5, np.random.default_rng(0)) for r in b.relation.tolist()]
-    assert sorted(seen) == sorted(task.corpus.train.relation.tolist())  # nobody lost, the last batch kept
+    # nobody lost, the last batch kept
+    assert sorted(seen) == sorted(task.corpus.train.relation.tolist())
     assert list(task.batches(task.subset(np.zeros(0, int)), 5, np.random.default_rng(0))) == []
 
 
@@ -159,19 +188,32 @@ def test_batches_looked_up_together_are_those_looked_up_one_by_one():
     rng = np.random.default_rng(5)
     order, lengths = rng.permutation(200), data.sentences.lengths[data.indices]
     blocks = [order[g : g + 48] for g in range(0, 200, 48)]
-    cuts = [b[np.argsort(lengths[b], kind="stable")][c : c + 3] for b in blocks for c in range(0, len(b), 3)]
+    cuts = [
+        b[np.argsort(lengths[b], kind="stable")][c : c + 3]
+        for b in blocks
+        for c in range(0, len(b), 3)
+    ]
     expected = [task.batch(data, cuts[c]) for c in rng.permutation(len(cuts))]
     found = list(task.batches(data, 3, np.random.default_rng(5)))
     assert len(found) == len(expected) > 64  # more than two blocks of 32
     for a, b in zip(found, expected, strict=True):
-        assert all(torch.equal(x, y) for x, y in zip((*a.inputs, a.relation), (*b.inputs, b.relation), strict=True))
+        assert all(
+            torch.equal(x, y)
+            for x, y in zip((*a.inputs, a.relation), (*b.inputs, b.relation), strict=True)
+        )
 
 
 def test_a_hashed_vocabulary_is_the_same_everywhere_and_asks_nobody(monkeypatch):
     task = twelve()
-    hashed = type(task)(replace(task.corpus, meta={**task.corpus.meta, "public_words": False}), task.knobs)
-    assert hashed.vocabulary_kind == "hashed" and 2 <= hashed.word_number("Febra") == hashed.word_number("febra")
+    hashed = type(task)(
+        replace(task.corpus, meta={**task.corpus.meta, "public_words": False}), task.knobs
+    )
+    assert hashed.vocabulary_kind == "hashed" and 2 <= hashed.word_number(
+        "Febra"
+    ) == hashed.word_number("febra")
     assert "vocabulary.txt" not in hashed.model_files()
-    given = type(task)(task.corpus, task.knobs, vectors=(("febra", "cures"), np.ones((2, 7), np.float32)))
+    given = type(task)(
+        task.corpus, task.knobs, vectors=(("febra", "cures"), np.ones((2, 7), np.float32))
+    )
     assert given.word_number("cures") == 3 and given.word_number("unheard") == 1
     assert parameters(given.new_model(0))["word.weight"].shape == (4, 7)

@@ -1,4 +1,6 @@
-"""DP-SGD: clipping record by record, the noise really added, who refuses, and a run whose budgets end it."""
+"""DP-SGD: clipping record by record, the noise really added, who refuses, and a run whose budgets
+end it.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,20 @@ from privacy.noise import SecretStream
 from study.prepare import Study, prepare
 from tests.conftest import lines, summary
 
-WORDS = {"corpus": "distant:sentences=600", "silos": "4", "rounds": "3", "epochs": "1", "batch": "32"}
-PRIVATE = {"method": "fedavg", "dp": "record", "noise": "1.0", "runner": "inprocess", "options.tune": "full"}
+WORDS = {
+    "corpus": "distant:sentences=600",
+    "silos": "4",
+    "rounds": "3",
+    "epochs": "1",
+    "batch": "32",
+}
+PRIVATE = {
+    "method": "fedavg",
+    "dp": "record",
+    "noise": "1.0",
+    "runner": "inprocess",
+    "options.tune": "full",
+}
 
 
 @lru_cache(maxsize=1)
@@ -44,7 +58,9 @@ def _view(**changes: object) -> SiloView:
     return SiloView(0, study.task, data, replace(study.settings, **changes), b"")  # type: ignore[arg-type]
 
 
-def _by_hand(task: Any, model: nn.Module, data: Any, rows: np.ndarray, clip: float) -> list[torch.Tensor]:
+def _by_hand(
+    task: Any, model: nn.Module, data: Any, rows: np.ndarray, clip: float
+) -> list[torch.Tensor]:
     """One backward pass per record, each gradient clipped by hand."""
     own = [p for p in model.parameters() if p.requires_grad]
     total = [torch.zeros_like(p) for p in own]
@@ -72,10 +88,19 @@ def _still(model: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     "network",
     ["pcnn", "feded", "fedcmc", "tagger", "fedlcc"]
-    + ["pcnn, light", "feded, light", "tagger, light", "fedner, light", "fedlcc, light", "fedlcc, light, two windows"],
+    + [
+        "pcnn, light",
+        "feded, light",
+        "tagger, light",
+        "fedner, light",
+        "fedlcc, light",
+        "fedlcc, light, two windows",
+    ],
 )
 def test_clipping_is_by_record(network: str, clip: float) -> None:
-    """One pass over a batch gives the same sum as one pass per record: repeated words, padding and biases included."""
+    """One pass over a batch gives the same sum as one pass per record: repeated words, padding and
+    biases included.
+    """
     words = {
         "pcnn": {"method": "fedavg", "corpus": WORDS["corpus"]},
         "feded": {"method": "feded", "corpus": "sentence:sentences=90,dev=40,test=40"},
@@ -104,14 +129,19 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     assert all(p.grad is None for p in model.parameters())
     assert math.sqrt(sum(float((g**2).sum()) for g in fast)) <= len(rows) * clip * (1 + 1e-5)
-    largest = max(1.0, *(float(b.abs().max()) for b in slow))  # rounding: a key's bias has a gradient of nothing else
+    # rounding: a key's bias has a gradient of nothing else
+    largest = max(1.0, *(float(b.abs().max()) for b in slow))
     for a, b in zip(fast, slow):
         torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-6 * largest)
 
 
 @lru_cache
 def _documents() -> Any:
-    words = {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10", "options.tune": "light"}
+    words = {
+        "method": "fedlcc",
+        "corpus": "document:documents=12,dev=10,test=10",
+        "options.tune": "light",
+    }
     return load_task(load(None, words))
 
 
@@ -121,10 +151,15 @@ def test_documents_without_pairs_count_nothing() -> None:
     batch, _ = task.batch(task.subset(np.arange(3)), np.arange(3))
     none = torch.zeros(0, dtype=torch.long)
     gone = dict.fromkeys(("head", "tail", "pair_document", "pair_slot"), none)
-    empty = replace(batch, pair_rows=np.zeros(0, np.int64), **gone), torch.zeros(0, 1, dtype=torch.bool)
+    empty = (
+        replace(batch, pair_rows=np.zeros(0, np.int64), **gone),
+        torch.zeros(0, 1, dtype=torch.bool),
+    )
     assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
     keeper = Bookkeeper(model)
-    assert all(not g.any() for g in keeper.clipped_sum(partial(task.record_losses, model, empty), 1.0))
+    assert all(
+        not g.any() for g in keeper.clipped_sum(partial(task.record_losses, model, empty), 1.0)
+    )
     keeper.close()
     assert len(bilinear_cosine(torch.zeros(0, 64), torch.zeros(0, 64), 16)) == 0
 
@@ -134,24 +169,40 @@ def test_what_stands_at_padding_is_nothing() -> None:
     task = _documents()
     batch, _ = task.batch(task.subset(np.arange(4)), np.arange(4))
     hidden, _ = task.new_model(1).encode(batch)
-    assert (~batch.real).any() and not hidden[~batch.real].any() and hidden[batch.real].abs().sum(dim=1).min() > 0
+    assert (
+        (~batch.real).any()
+        and not hidden[~batch.real].any()
+        and hidden[batch.real].abs().sum(dim=1).min() > 0
+    )
 
 
 def test_a_document_of_many_pairs_is_read_by_itself() -> None:
-    """Each place for a pair is one for every document beside it: memory would be that of the largest times eight."""
+    """Each place for a pair is one for every document beside it: memory would be that of the
+    largest times eight.
+    """
     task = _documents()
     data = task.subset(np.arange(12))
     assert sorted(map(len, task.record_chunks(data, np.arange(12), 64))) == [4, 8]
     at = data.split.pieces.pair_at.copy()
     at[6:] += 100  # document 5 has a hundred more
     pieces = replace(data.split.pieces, pair_at=at)
-    chunks = list(task.record_chunks(replace(data, split=replace(data.split, pieces=pieces)), np.arange(12), 64))
+    chunks = list(
+        task.record_chunks(
+            replace(data, split=replace(data.split, pieces=pieces)), np.arange(12), 64
+        )
+    )
     assert sorted(np.concatenate(chunks)) == list(range(12)) and [5] in [c.tolist() for c in chunks]
 
 
-@pytest.mark.parametrize(("positions", "inside", "outside"), [(512, 3072, 768), (614, 768, 3072), (1, 3072, 768)])
-def test_squares_that_vanish_do_not_pass_the_clip(positions: int, inside: int, outside: int) -> None:
-    """What comes back is so small that its square is nothing in float32, and the input so large that it matters."""
+@pytest.mark.parametrize(
+    ("positions", "inside", "outside"), [(512, 3072, 768), (614, 768, 3072), (1, 3072, 768)]
+)
+def test_squares_that_vanish_do_not_pass_the_clip(
+    positions: int, inside: int, outside: int
+) -> None:
+    """What comes back is so small that its square is nothing in float32, and the input so large
+    that it matters.
+    """
     layer = nn.Linear(inside, outside)
     a, g = torch.full((2, positions, inside), 3e17), torch.full((2, positions, outside), 2.6e-23)
     keeper = Bookkeeper(layer)
@@ -171,7 +222,9 @@ def test_losses_of_another_number_than_the_records_are_an_error() -> None:
 
 @pytest.mark.parametrize("scale", [1e3, 1e7])
 def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
-    """The norm is small beside its parts: computed in float32 it was nothing, and 4512 clips went through."""
+    """The norm is small beside its parts: computed in float32 it was nothing, and 4512 clips went
+    through.
+    """
     torch.manual_seed(0)
     layer = nn.Linear(180, 230)
     a = torch.randn(1, 1, 180).repeat(1, 4, 1) + torch.randn(1, 4, 180) * 1e-4
@@ -184,7 +237,9 @@ def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
 
 
 def test_parts_that_nearly_cancel_are_clipped_to_the_clip() -> None:
-    """A norm of a four-thousandth of its parts' is far below what float32 knows of the products (28 % too much)."""
+    """A norm of a four-thousandth of its parts' is far below what float32 knows of the products (28
+    % too much).
+    """
     for seed in range(20):
         torch.manual_seed(seed)
         a = torch.randn(1, 1, 180).repeat(1, 4, 1) + torch.randn(1, 4, 180) * 5e-4
@@ -199,12 +254,16 @@ def test_parts_that_nearly_cancel_are_clipped_to_the_clip() -> None:
 
 
 def test_parts_that_cancel_entirely_still_count_a_ten_thousandth() -> None:
-    """Rounding lets parts of any size through where their sum is nothing; so their size is bounded too."""
+    """Rounding lets parts of any size through where their sum is nothing; so their size is bounded
+    too.
+    """
     g = torch.tensor([[[1e8, 0.0], [-1e8, 0.0]], [[3e-3, 0.0], [0.0, 0.0]]])
     for layer in (nn.Linear(2, 2), nn.LayerNorm(2)):
         x = torch.ones(2, 2, 2)
         squares = _squares(layer, x, g, frozenset({"bias"}))
-        assert squares[0] == pytest.approx(2e4**2, rel=1e-4) and squares[1] == pytest.approx(9e-6, rel=1e-4)
+        assert squares[0] == pytest.approx(2e4**2, rel=1e-4) and squares[1] == pytest.approx(
+            9e-6, rel=1e-4
+        )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
@@ -219,13 +278,17 @@ def test_a_record_without_a_finite_gradient_counts_nothing(value: float) -> None
     rest = keeper.clipped_sum(lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0)
     keeper.close()
     own = list(model.parameters())
-    slow = one_by_one(own, [x[i : i + 1] for i in range(5)], lambda r: (model(r) ** 2).sum() * 1e10, 1.0)
+    slow = one_by_one(
+        own, [x[i : i + 1] for i in range(5)], lambda r: (model(r) ** 2).sum() * 1e10, 1.0
+    )
     assert all(torch.isfinite(t).all() for t in (*some, *slow))
     extra = torch.cat([(a - b).flatten() for a, b in zip(some, rest)]).norm()
     assert extra <= (1.01 if value == 1e30 else 1e-5)
 
 
-def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(monkeypatch: Any) -> None:
+def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(
+    monkeypatch: Any,
+) -> None:
     seeds: list[int] = []
     real = torch.manual_seed
     monkeypatch.setattr(torch, "manual_seed", lambda s: (seeds.append(s), real(s))[1])
@@ -242,7 +305,9 @@ def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(m
 
 
 def test_opacus_clips_alike() -> None:
-    """Its gradients by record, written out, clipped and summed: the same numbers (without the padding row)."""
+    """Its gradients by record, written out, clipped and summed: the same numbers (without the
+    padding row).
+    """
     view = _view()
     task, model, rows = view.task, _still(view.task.new_model(1)), np.arange(9)
     keeper = Bookkeeper(model)
@@ -291,7 +356,9 @@ def test_a_batch_in_parts_is_the_same_batch(physical: int) -> None:
 
 
 def test_one_record_moves_a_step_by_a_clip_at_most() -> None:
-    """Neighbours: the same silo without one record. All records sampled, no noise to speak of, one plain step."""
+    """Neighbours: the same silo without one record. All records sampled, no noise to speak of, one
+    plain step.
+    """
     view = _view(noise=1e-9, clip=0.3, lr=1.0, decay=0.0, batch=10**6)
     view.task.knobs = replace(view.task.knobs, dropout=0.0, weight_decay=0.0)
     records = Records(view.task.size(view.data), lambda chosen: view.task.batch(view.data, chosen))
@@ -307,7 +374,9 @@ def test_one_record_moves_a_step_by_a_clip_at_most() -> None:
 
 
 def test_the_noise_that_is_promised_is_the_noise_that_is_added() -> None:
-    """With a thousand clips of noise the update is noise: its deviation is lr z C sqrt(steps) / (q N)."""
+    """With a thousand clips of noise the update is noise: its deviation is lr z C sqrt(steps) / (q
+    N).
+    """
     view = _view(noise=1000.0, clip=0.5, lr=1e-3, decay=0.0)
     model = view.task.new_model(0)
     start, n, spent = parameters(model), view.task.size(view.data), []
@@ -315,8 +384,11 @@ def test_the_noise_that_is_promised_is_the_noise_that_is_added() -> None:
     train(paying, model, 0)
     assert spent == [plan(view.settings, n)]
     e = spent[0]
-    assert not difference(model, start)["word.weight"][0].any()  # the padding vector stays where it was
-    moved = np.concatenate([v.ravel() for k, v in difference(model, start).items() if "word" not in k])
+    # the padding vector stays where it was
+    assert not difference(model, start)["word.weight"][0].any()
+    moved = np.concatenate(
+        [v.ravel() for k, v in difference(model, start).items() if "word" not in k]
+    )
     expected = 1e-3 * 1000.0 * 0.5 * math.sqrt(e.steps) / (e.rate * n)
     assert moved.std() == pytest.approx(expected, rel=0.02)
     assert abs(moved.mean()) < 5 * expected / math.sqrt(len(moved))
@@ -331,7 +403,9 @@ def test_the_event_is_charged_before_the_first_step() -> None:
         raise RuntimeError(what)
 
     with pytest.raises(RuntimeError, match="training"):
-        train_private(replace(view, spend=refuse), model, 0, view.data, 0.1, view.task.record_losses)
+        train_private(
+            replace(view, spend=refuse), model, 0, view.data, 0.1, view.task.record_losses
+        )
     assert all(np.array_equal(before[k], v) for k, v in parameters(model).items())
 
 
@@ -355,11 +429,17 @@ def test_the_stream_is_uniform_and_gaussian() -> None:
 
 def test_rates_are_never_below_what_is_sampled() -> None:
     for records in range(1, 3000, 7):
-        assert min(1.0, 32 / records) <= rate_of(records, 32) + 1e-12 <= 1.011 * min(1.0, 32 / records) + 1e-12
+        assert (
+            min(1.0, 32 / records)
+            <= rate_of(records, 32) + 1e-12
+            <= 1.011 * min(1.0, 32 / records) + 1e-12
+        )
 
 
 def test_budgets_end_a_run_in_good_order(tmp_path: Path) -> None:
-    """Noise for which the second round fits and the third does not: two rounds, a summary, and the figure below."""
+    """Noise for which the second round fits and the third does not: two rounds, a summary, and the
+    figure below.
+    """
     sizes = [len(ix) for ix in _study().partition.indices]
     rounds = {n: plan(_study().settings, n) for n in sizes}
     two = max(total([DpSgd(e.noise, e.rate, 2 * e.steps)], 1e-5).epsilon for e in rounds.values())
@@ -369,8 +449,11 @@ def test_budgets_end_a_run_in_good_order(tmp_path: Path) -> None:
     s = summary(tmp_path)
     assert s["epsilon"] == pytest.approx(two) and s["epsilon"] <= s["epsilon_budget"]
     said = [e for e in lines(tmp_path / "events.jsonl") if e["event"] == "refused-by-silo"]
-    assert {e["silo"] for e in said} == set(s["epsilon_by_silo"]) and said[0]["attack"] == "budget-spent"
-    # Planned before the run: three rounds would cost more than the budget, and two exactly what they did.
+    assert {e["silo"] for e in said} == set(s["epsilon_by_silo"]) and said[0][
+        "attack"
+    ] == "budget-spent"
+    # Planned before the run: three rounds would cost more than the budget, and two exactly what
+    # they did.
     assert any("above EPSILON=" in w for w in make_plan(study, measured=False)["warnings"])
     short = replace(study, settings=replace(study.settings, rounds=2))
     planned = make_plan(short, measured=False)

@@ -1,4 +1,6 @@
-"""FedLCC: its contrast on paper, its memory, its cache, its plain mean, and its model in both runners."""
+"""FedLCC: its contrast on paper, its memory, its cache, its plain mean, and its model in both
+runners.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,20 @@ def initial(study: Any) -> Arrays:
 
 def other(study: Any, by: float = 0.05) -> Arrays:
     rng = np.random.default_rng(1)
-    return {k: v + by * rng.standard_normal(v.shape).astype(np.float32) for k, v in initial(study).items()}
+    return {
+        k: v + by * rng.standard_normal(v.shape).astype(np.float32)
+        for k, v in initial(study).items()
+    }
 
 
 def test_equation_12_for_two_pairs_by_hand() -> None:
     x, g = torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0]])
     p = torch.tensor([[0.0, 5.0], [-3.0, -4.0]])
     # cosines 1 and 0; 0.8 and -1; temperature 0.5
-    by_hand = [-math.log(math.exp(2) / (math.exp(2) + 1)), -math.log(math.exp(1.6) / (math.exp(1.6) + math.exp(-2)))]
+    by_hand = [
+        -math.log(math.exp(2) / (math.exp(2) + 1)),
+        -math.log(math.exp(1.6) / (math.exp(1.6) + math.exp(-2))),
+    ]
     assert float(fedlcc.contrasts(x, g, p, 0.5).mean()) == pytest.approx(sum(by_hand) / 2, rel=1e-6)
 
 
@@ -68,14 +76,18 @@ def test_the_cosine_of_the_products_needs_no_products(seed: int, block: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["context", "bilinear"])
-def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gradient(kind: str) -> None:
+def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gradient(
+    kind: str,
+) -> None:
     study = tiny_study("fedlcc", SILOS, options={"mu": 1.0, "contrast": kind})
     task, start, model = study.task, initial(study), other(study)
     batch = task.batch(task.subset(np.arange(9)), np.arange(9))
 
     def gradient(before: Arrays) -> tuple[float, dict[str, torch.Tensor]]:
         silo = view(study, 0, remembered({}, 0, before))
-        loss = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0, contrast=kind)).loss
+        loss = fedlcc._objective(
+            silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0, contrast=kind)
+        ).loss
         network = load(task.new_model(0), model).eval()
         assert loss is not None
         value = loss(network, batch)
@@ -90,7 +102,9 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
     for n, p in network.named_parameters():
         torch.testing.assert_close(same[n], p.grad, atol=1e-7, rtol=1e-5)
     moved = gradient(other(study, 0.3))[1]
-    assert any(not torch.allclose(moved[n], p.grad, atol=1e-5) for n, p in network.named_parameters())
+    assert any(
+        not torch.allclose(moved[n], p.grad, atol=1e-5) for n, p in network.named_parameters()
+    )
 
 
 def test_the_first_time_the_term_is_skipped_and_the_mean_is_plain() -> None:
@@ -102,7 +116,9 @@ def test_the_first_time_the_term_is_skipped_and_the_mean_is_plain() -> None:
         train(view(study, k), model, 0)  # the task's own loss: no contrast
         each.append(parameters(model))
     for name, value in got.items():
-        np.testing.assert_allclose(value, sum(m[name] for m in each) / 3, rtol=0, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            value, sum(m[name] for m in each) / 3, rtol=0, atol=1e-6, err_msg=name
+        )
     from safetensors.numpy import load_file
 
     kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
@@ -111,7 +127,9 @@ def test_the_first_time_the_term_is_skipped_and_the_mean_is_plain() -> None:
     assert all(np.array_equal(before[n], each[1][n]) for n in start)
 
 
-def test_later_the_term_counts_and_the_previous_model_is_that_of_the_last_round_trained_in() -> None:
+def test_later_the_term_counts_and_the_previous_model_is_that_of_the_last_round_trained_in() -> (
+    None
+):
     with_term, _ = run(tiny_study("fedlcc", SILOS, rounds=2, options={"mu": 2.0}))
     without, _ = run(tiny_study("fedlcc", SILOS, rounds=2, options={"mu": 0.0}))
     assert not np.allclose(with_term["subject.weight"], without["subject.weight"], atol=1e-6)
@@ -131,7 +149,9 @@ def test_weighed_by_size_and_without_the_term_it_is_fedavg_to_the_bit() -> None:
     assert (folder / "silos" / "silo-001" / "memory.safetensors").is_file()  # its previous model
 
 
-def test_reference_passes_happen_once_a_round_whatever_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_passes_happen_once_a_round_whatever_the_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     study = tiny_study("fedlcc", SILOS, epochs=3)
     passes: list[int] = []
     read_all = type(study.task).read_all
@@ -165,13 +185,16 @@ def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
     batch = task.batch(silo.data, chosen)
     with torch.no_grad():
         x, g, p = (
-            load(task.new_model(0), m).eval().read(batch[0]).context for m in (other(study, 0.1), start, other(study))
+            load(task.new_model(0), m).eval().read(batch[0]).context
+            for m in (other(study, 0.1), start, other(study))
         )
         by_hand = task.loss(network, batch) + fedlcc.contrasts(x, g, p, 0.5).mean()
         torch.testing.assert_close(aim.loss(network, batch), by_hand, atol=1e-5, rtol=1e-5)
         # For DP-SGD by document: what each of them says alone.
         alone = [aim.loss(network, task.batch(silo.data, chosen[i : i + 1])) for i in range(2)]
-        torch.testing.assert_close(aim.each(network, batch), torch.stack(alone), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            aim.each(network, batch), torch.stack(alone), atol=1e-5, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("method", ["fedlcc", "fedavg", "fedatt"])
@@ -191,7 +214,11 @@ def test_the_references_run_on_documents(method: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "says"),
-    [({"contrast": "products"}, "context or bilinear"), ({"tau": 0.0}, "tau"), ({"mean": "median"}, "uniform or size")],
+    [
+        ({"contrast": "products"}, "context or bilinear"),
+        ({"tau": 0.0}, "tau"),
+        ({"mean": "median"}, "uniform or size"),
+    ],
 )
 def test_wrong_options_are_refused(option: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=says):
@@ -223,7 +250,9 @@ def _undisturbed(folder: Path, words: dict[str, str]) -> list[str]:
 def test_silos_killed_and_started_again_find_their_previous_models_and_give_the_model_of_the_plain_loop(
     tmp_path: Path, start: Any
 ) -> None:
-    """Real processes with real masks; three of four silos die in round 1, after some have already trained in it."""
+    """Real processes with real masks; three of four silos die in round 1, after some have already
+    trained in it.
+    """
     words = {**WORDS, "encoder": str(tiny_folder())}
     running = start(*(f"{k.upper()}={v}" for k, v in words.items()), "SET=block=8")
     pids = running.pids()["silos"]
@@ -238,10 +267,18 @@ def test_silos_killed_and_started_again_find_their_previous_models_and_give_the_
     partition = json.loads((running.run / "partition.json").read_text())
     assert partition["note"].startswith("released from")
     bars = partition["histogram"]
-    assert bars["of"] == "structural entropy (released)" and [sum(row) for row in bars["counts"]] == partition["sizes"]
-    drawn = re.search(r'id="histogram".*?</table>', (running.run / "report.html").read_text("utf-8"))
+    assert (
+        bars["of"] == "structural entropy (released)"
+        and [sum(row) for row in bars["counts"]] == partition["sizes"]
+    )
+    drawn = re.search(
+        r'id="histogram".*?</table>', (running.run / "report.html").read_text("utf-8")
+    )
     assert drawn is not None
-    rows = [[int(n or 0) for n in re.findall(r"<td.*?>(.*?)</td>", r)] for r in drawn.group().split("<tr>")[2:]]
+    rows = [
+        [int(n or 0) for n in re.findall(r"<td.*?>(.*?)</td>", r)]
+        for r in drawn.group().split("<tr>")[2:]
+    ]
     assert rows == [[*counts, sum(counts)] for counts in bars["counts"]]
     # Without the previous models rounds 1 and 2 would have ended elsewhere.
     without = _undisturbed(tmp_path / "without", {**words, "options.mu": "0.0"})

@@ -1,4 +1,6 @@
-"""Lazy MIL against an outcome worked out on paper, and the properties the paper's released code lacks."""
+"""Lazy MIL against an outcome worked out on paper, and the properties the paper's released code
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,22 @@ class ByWord(nn.Module):
     near    1/2   1/4     1/4
     """
 
-    table = {"cures": (0.125, 0.75, 0.125), "harms": (0.125, 0.125, 0.75), "near": (0.5, 0.25, 0.25)}
+    table = {
+        "cures": (0.125, 0.75, 0.125),
+        "harms": (0.125, 0.125, 0.75),
+        "near": (0.5, 0.25, 0.25),
+    }
 
     def __init__(self, task) -> None:
         super().__init__()
-        self.verbs = {task.word_number(v): torch.log(torch.tensor(p)) for v, p in self.table.items()}
+        self.verbs = {
+            task.word_number(v): torch.log(torch.tensor(p)) for v, p in self.table.items()
+        }
 
     def forward(self, words, lengths, head_at, tail_at):
-        return torch.stack([next(self.verbs[w] for w in row.tolist() if w in self.verbs) for row in words])
+        return torch.stack(
+            [next(self.verbs[w] for w in row.tolist() if w in self.verbs) for row in words]
+        )
 
 
 @pytest.fixture
@@ -78,15 +88,18 @@ def test_within_a_silo_the_first_of_equal_sentences_wins(federation):
 
 
 def test_metrics_of_the_twelve_sentence_corpus(federation):
-    """Ranked facts by hand, best first (equal scores in the order head, tail, relation, as first seen):
+    """Ranked facts by hand, best first (equal scores in the order head, tail, relation, as first
+    seen):
 
-    aspra-tussa treats 3/4 (true), dolox-tussa causes 3/4 (true), febra-gripa treats 3/4 (false), then
-    1/4 and 1/8: five more, none true. Entities are numbered aspra 0, febra 1, gripa 2, dolox 3, tussa 4, so
-    the order among the three is aspra-tussa, febra-gripa, dolox-tussa: hits 1, 0, 1.
+    aspra-tussa treats 3/4 (true), dolox-tussa causes 3/4 (true), febra-gripa treats 3/4 (false),
+    then 1/4 and 1/8: five more, none true. Entities are numbered aspra 0, febra 1, gripa 2, dolox
+    3, tussa 4, so the order among the three is aspra-tussa, febra-gripa, dolox-tussa: hits 1, 0, 1.
     """
     task, _ = federation
-    # The hand model is no PCNN; evaluate() asks for one only to reach the bag rules that need its classifier.
-    scores = np.round(task.bag_scores(ByWord(task), *_test_bags(task)), 6)  # softmax(log p) is p but for a last bit
+    # The hand model is no PCNN; evaluate() asks for one only to reach the bag rules that need its
+    # classifier.
+    # softmax(log p) is p but for a last bit
+    scores = np.round(task.bag_scores(ByWord(task), *_test_bags(task)), 6)
     assert scores[:, 1:].tolist() == [[0.75, 0.25], [0.75, 0.125], [0.25, 0.25], [0.125, 0.75]]
     from corpora.distant.scores import curve
 
@@ -106,7 +119,9 @@ def _test_bags(task):
 
 
 def test_every_silo_trains_on_own_sentences_and_once_per_bag():
-    """The released code trains every silo on the union of all winners; here D*_i is a subset of D_i, always."""
+    """The released code trains every silo on the union of all winners; here D*_i is a subset of
+    D_i, always.
+    """
     seen: list[tuple[int, int, np.ndarray]] = []
 
     def watch(exchange, view, heard, answer):
@@ -120,7 +135,9 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag():
             assert answer.masked and not answer.sealed
             seen.append((heard.round, view.index, own))
 
-    s = resolved(method="lazymil", corpus="distant:sentences=600,dev=60,test=60", silos=4, rounds=2, epochs=1)
+    s = resolved(
+        method="lazymil", corpus="distant:sentences=600,dev=60,test=60", silos=4, rounds=2, epochs=1
+    )
     task, _, _ = run(s, watch=watch)
     t = task.corpus.train
     every = len(set(zip(t.head.tolist(), t.tail.tolist(), t.relation.tolist())))
@@ -134,7 +151,9 @@ def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch):
     import methods.lazymil as module
 
     trained = []
-    monkeypatch.setattr(module, "train", lambda silo, model, round, data: trained.append(data.indices) or {})
+    monkeypatch.setattr(
+        module, "train", lambda silo, model, round, data: trained.append(data.indices) or {}
+    )
     task = twelve()
     view = SiloView(1, task, task.subset(np.arange(4, 8)), resolved(), SECRET)
     start = parameters(task.new_model(0))
@@ -155,26 +174,36 @@ def test_a_silo_without_winners_sends_zeros_and_still_counts():
     ones = {name: np.ones(v.shape) for name, v in nothing.masked.items()}
     total = {name: ones[name] + v for name, v in nothing.masked.items()}
     after = method.exchanges[1].fold(start, Folded(0, (0, 2), total, {}))
-    for name, value in start.model.items():  # one of the two survivors moved by one: the mean moves by a half
+    # one of the two survivors moved by one: the mean moves by a half
+    for name, value in start.model.items():
         np.testing.assert_allclose(after.model[name] - value, 0.5, atol=1e-6)
 
 
 def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg():
-    """rounds=5, warmup=0.4: rounds 0 and 1 are warm. Silos are equal, so the uniform mean is also FedAvg's."""
+    """rounds=5, warmup=0.4: rounds 0 and 1 are warm. Silos are equal, so the uniform mean is also
+    FedAvg's.
+    """
     corpus = "distant:sentences=600,dev=60,test=60"
-    s = resolved(method="lazymil", corpus=corpus, silos=4, rounds=5, epochs=1, options={"warmup": 0.4})
+    s = resolved(
+        method="lazymil", corpus=corpus, silos=4, rounds=5, epochs=1, options={"warmup": 0.4}
+    )
     sent: dict[int, list[int]] = {}
     trained: dict[int, float] = {}
     models: dict[str, list[dict[str, np.ndarray]]] = {"lazymil": [], "fedavg": []}
 
     def watch(exchange, view, heard, answer):
         if exchange == "score":
-            sent.setdefault(heard.round, []).append(len(answer.sealed["names"]) + len(answer.sealed["values"]))
+            sent.setdefault(heard.round, []).append(
+                len(answer.sealed["names"]) + len(answer.sealed["values"])
+            )
         else:
             trained[heard.round] = trained.get(heard.round, 0) + answer.notes["examples"]
 
     run(s, watch=watch, after=lambda r, state: models["lazymil"].append(state.model))
-    run(replace(s, method="fedavg", options={}, rounds=2), after=lambda r, state: models["fedavg"].append(state.model))
+    run(
+        replace(s, method="fedavg", options={}, rounds=2),
+        after=lambda r, state: models["fedavg"].append(state.model),
+    )
     assert sent[0] == sent[1] == [0, 0, 0, 0] and all(n > 0 for r in (2, 3, 4) for n in sent[r])
     assert trained[0] == trained[1] == 600 and all(trained[r] < 600 for r in (2, 3, 4))
     for round in (0, 1):
@@ -253,9 +282,17 @@ def test_a_message_of_unequal_lengths_is_taken_as_empty():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_the_two_halves_choose_as_one_rule_over_all_sentences(silos):
-    """Slow truth: of all sentences of a bag the highest value, then the lowest silo, then the lowest row."""
+    """Slow truth: of all sentences of a bag the highest value, then the lowest silo, then the
+    lowest row.
+    """
     truth: dict[int, tuple[int, int, int]] = {}
     for k, rows in enumerate(silos):
         for i, (bag, value) in enumerate(rows):
@@ -265,7 +302,9 @@ def test_the_two_halves_choose_as_one_rule_over_all_sentences(silos):
         bags = np.array([b for b, _ in rows], dtype=int)
         values = np.array([v for _, v in rows], dtype=np.uint16)
         order = np.argsort(bags, kind="stable")
-        changed = np.flatnonzero(np.diff(bags[order], prepend=-1)) if len(rows) else np.zeros(0, int)
+        changed = (
+            np.flatnonzero(np.diff(bags[order], prepend=-1)) if len(rows) else np.zeros(0, int)
+        )
         best = best_of_bags(values, order, np.append(changed, len(rows)))
         names = keyed_names(b"k", 0, [bytes([bags[i]]) for i in best])
         scored[k], best_rows[k] = {"names": names, "values": values[best]}, best
@@ -277,4 +316,9 @@ def test_the_two_halves_choose_as_one_rule_over_all_sentences(silos):
 def test_quantise_is_monotonous_and_spans_the_range():
     p = np.array([0.0, 1e-9, 0.25, 0.5, 0.99999, 1.0, 1.0000001], np.float32)
     q = quantise(p)
-    assert q.dtype == np.uint16 and q[0] == 0 and q[-1] == 65535 and (np.diff(q.astype(int)) >= 0).all()
+    assert (
+        q.dtype == np.uint16
+        and q[0] == 0
+        and q[-1] == 65535
+        and (np.diff(q.astype(int)) >= 0).all()
+    )

@@ -15,8 +15,20 @@ from privacy.events import DpSgd, Event, Gaussian
 from study.prepare import prepare
 from tests.methods.test_coverage import CORPORA
 
-WORDS = {"method": "lazymil", "corpus": CORPORA["distant"][0], "silos": "3", "rounds": "4", "batch": "16"}
-KNOBS = {"epochs": "1", "dp": "record", "noise": "1e-6", "options.warmup": "0.25", "options.buckets": "16"}
+WORDS = {
+    "method": "lazymil",
+    "corpus": CORPORA["distant"][0],
+    "silos": "3",
+    "rounds": "4",
+    "batch": "16",
+}
+KNOBS = {
+    "epochs": "1",
+    "dp": "record",
+    "noise": "1e-6",
+    "options.warmup": "0.25",
+    "options.buckets": "16",
+}
 
 
 def test_when_it_scores() -> None:
@@ -39,7 +51,10 @@ def test_one_bag_moves_one_bucket_by_one_at_most_also_where_it_is_displaced() ->
 
 
 def test_a_value_that_is_no_number_is_no_value() -> None:
-    assert bucket_values(np.array([np.nan, 0.5, np.nan]), np.array([0, 0, 1]), 2).tolist() == [0.5, 0.0]
+    assert bucket_values(np.array([np.nan, 0.5, np.nan]), np.array([0, 0, 1]), 2).tolist() == [
+        0.5,
+        0.0,
+    ]
 
 
 def test_buckets_are_keyed_and_the_same_for_all_silos() -> None:
@@ -68,22 +83,33 @@ def study() -> Any:
 
 def _views(study: Any, spent: list[tuple[str, Event]]) -> list[SiloView]:
     return [
-        SiloView(i, study.task, study.task.subset(ix), study.settings, b"s", spend=lambda *x: spent.append(x))
+        SiloView(
+            i,
+            study.task,
+            study.task.subset(ix),
+            study.settings,
+            b"s",
+            spend=lambda *x: spent.append(x),
+        )
         for i, ix in enumerate(study.partition.indices)
     ]
 
 
 def test_a_round_of_it(study: Any) -> None:
-    """Without noise to speak of: every bucket goes to the silo with the best sentence in it, and each silo trains on
-    its own bags there, at a rate that does not tell how many these are."""
+    """Without noise to speak of: every bucket goes to the silo with the best sentence in it, and
+    each silo trains on its own bags there, at a rate that does not tell how many these are.
+    """
     score, learn = study.method.exchanges
     spent: list[tuple[str, Event]] = []
     views = _views(study, spent)
     state: State = study.method.init(0)
     nothing = [score.answer(v, Heard(0, (0, 1, 2), state.model)).sealed["values"] for v in views]
-    assert [len(x) for x in nothing] == [0, 0, 0] and not spent  # a warm round: nothing is scored or sent
+    # a warm round: nothing is scored or sent
+    assert [len(x) for x in nothing] == [0, 0, 0] and not spent
     answers = [score.answer(v, Heard(1, (0, 1, 2), state.model)) for v in views]
-    assert [what for what, _ in spent] == ["bucket values"] * 3 and isinstance(spent[0][1], Gaussian)
+    assert [what for what, _ in spent] == ["bucket values"] * 3 and isinstance(
+        spent[0][1], Gaussian
+    )
     values = np.stack([a.sealed["values"] for a in answers])
     assert values.shape == (3, 16)
     folded = Folded(1, (0, 1, 2), {}, {i: a.sealed for i, a in enumerate(answers)})

@@ -1,4 +1,6 @@
-"""FedNER by hand (pseudo-complete annotation, gradients, weights), its ablations and baselines, and odd silos."""
+"""FedNER by hand (pseudo-complete annotation, gradients, weights), its ablations and baselines, and
+odd silos.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ KNOWN = np.array([True, False, False])
 def test_pseudo_annotation_by_hand() -> None:
     gold = [(0, 2, 0)]
     predicted = [(4, 5, 1), (5, 6, 0), (1, 3, 2), (2, 3, 2), (4, 6, 2), (7, 8, 1)]
-    # (5,6,0) is of a type that is annotated here: the annotator did not find it. (1,3,2) overlaps gold; (2,3,2) only
-    # touches it. (4,6,2) overlaps (4,5,1), which was written first.
+    # (5,6,0) is of a type that is annotated here: the annotator did not find it. (1,3,2) overlaps
+    # gold; (2,3,2) only touches it. (4,6,2) overlaps (4,5,1), which was written first.
     assert transferred(predicted, gold, KNOWN) == [(4, 5, 1), (2, 3, 2), (7, 8, 1)]
     assert transferred([], gold, KNOWN) == []
 
@@ -64,12 +66,15 @@ def _two_types() -> tuple:
 
 
 def test_a_silo_sees_the_entities_of_its_own_types_only() -> None:
-    content = by_hand(("headache and fever", ((0, 1, "A"), (2, 3, "B"))), ("no fever", ((1, 2, "B"),)))
+    content = by_hand(
+        ("headache and fever", ((0, 1, "A"), (2, 3, "B"))), ("no fever", ((1, 2, "B"),))
+    )
     task = tiny_task(content, tags="A/B")
     task.divided((np.array([0]), np.array([1])))
     first, second = task.subset(np.array([0])), task.subset(np.array([1]))
     assert first.gold(0) == [(0, 1, 0)] and second.gold(0) == [(1, 2, 1)]
-    # Sentence 1 in the hands of the silo that annotates A: only unlabelled types, so nothing to see.
+    # Sentence 1 in the hands of the silo that annotates A: only unlabelled types, so nothing to
+    # see.
     swapped = tiny_task(content, tags="A/B")
     swapped.divided((np.array([1]), np.array([0])))
     assert swapped.subset(np.array([1])).gold(0) == []
@@ -81,12 +86,22 @@ def test_pseudo_complete_merges_by_position_and_origin(monkeypatch: pytest.Monke
     task = tiny_task(content, tags="A/B")
     task.divided((np.arange(2), np.array([], dtype=np.int64)))
     data = task.subset(np.arange(2))
-    monkeypatch.setattr(task, "predict", lambda model, data: [[(0, 1, 1), (2, 3, 1), (1, 2, 0)], [(1, 2, 1)]])
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: [[(0, 1, 1), (2, 3, 1), (1, 2, 0)], [(1, 2, 1)]]
+    )
     done = pseudo_complete(task, task.new_model(0), data)
     assert done.pseudo == ([(0, 1, 1)], [(1, 2, 1)])
     batch = task.batch(done, np.arange(2))
     first = data.pieces.first_piece(0)
-    assert batch.tokens[0].tolist() == [4 + first[0], 4 + first[0], 3, 4 + first[2], 4 + first[2], 2, 1]
+    assert batch.tokens[0].tolist() == [
+        4 + first[0],
+        4 + first[0],
+        3,
+        4 + first[2],
+        4 + first[2],
+        2,
+        1,
+    ]
     assert batch.origins[0].tolist() == [Origin.TARGET] * 3 + [Origin.SOURCE] * 3 + [Origin.END]
     assert batch.origins[1].tolist()[:4] == [Origin.TARGET] * 3 + [Origin.END]
 
@@ -120,10 +135,15 @@ def test_gradients_of_a_chunk_are_those_of_sentences_one_at_a_time() -> None:
             if loss.grad_fn is not None:
                 loss.sum().backward(retain_graph=True)
             g = model.prompts.q.weight.grad
-            into.append(np.zeros(model.prompts.q.weight.numel()) if g is None else g.flatten().numpy().copy())
+            into.append(
+                np.zeros(model.prompts.q.weight.numel())
+                if g is None
+                else g.flatten().numpy().copy()
+            )
     np.testing.assert_allclose(together, np.stack(alone), atol=1e-5)
     np.testing.assert_allclose(mean.ravel(), np.mean(targets, axis=0), atol=1e-5)
-    assert np.abs(together[2]).max() == 0 and np.abs(together[0]).max() > 0  # sentence 2 has no entity of its own
+    # sentence 2 has no entity of its own
+    assert np.abs(together[2]).max() == 0 and np.abs(together[0]).max() > 0
     assert all(p.requires_grad for n, p in model.named_parameters() if "backbone" not in n)
 
 
@@ -139,8 +159,11 @@ def test_weights_by_hand() -> None:
     np.testing.assert_allclose(w, [1.08, 0.9, 0.5, 0.28], rtol=1e-6)
     alone = new_weights(np.array([1.0]), source[:1], target, 0.9, "shifted")
     assert alone[0] == w[0]  # no other sentence has a say, which DP=record stands on
-    kept = new_weights(np.array([1.0, 1.0, 0.5, 0.2]), source, np.array([[0.0, np.inf]]), 0.9, "shifted")
-    np.testing.assert_allclose(kept, [1.0, 1.0, 0.5, 0.2])  # a target that is no number would spoil them for good
+    kept = new_weights(
+        np.array([1.0, 1.0, 0.5, 0.2]), source, np.array([[0.0, np.inf]]), 0.9, "shifted"
+    )
+    # a target that is no number would spoil them for good
+    np.testing.assert_allclose(kept, [1.0, 1.0, 0.5, 0.2])
 
 
 def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> None:
@@ -154,9 +177,12 @@ def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> Non
     w = np.array([1.0, 0.05])
     w = new_weights(w, both, t, 0.9, "safe")
     np.testing.assert_allclose(w, [2.0, 0.0])  # 1.0 and -0.055, clipped, scaled to mean one
-    np.testing.assert_allclose(new_weights(np.zeros(2), -both[:1].repeat(2, 0), t, 0.9, "safe"), [1.0, 1.0])
+    np.testing.assert_allclose(
+        new_weights(np.zeros(2), -both[:1].repeat(2, 0), t, 0.9, "safe"), [1.0, 1.0]
+    )
     assert len(new_weights(np.zeros(0), np.zeros((0, 2)), t, 0.9, "safe")) == 0
-    # Cosines 0 and 0.2 beside a sentence without a source gradient: 0.9 and 0.92 to mean one; the third has no say.
+    # Cosines 0 and 0.2 beside a sentence without a source gradient: 0.9 and 0.92 to mean one; the
+    # third has no say.
     three = np.array([[0.0, 1.0], g[0], [0.0, 0.0]])
     w = new_weights(np.ones(3), three, t, 0.9, "safe")
     np.testing.assert_allclose(w, [0.9 / 0.91, 0.92 / 0.91, 1.0], rtol=1e-6)
@@ -176,11 +202,13 @@ def test_the_loss_weighs_the_source_alone() -> None:
 
 
 def test_one_round_of_fedner_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Round 1 through the method's own halves, with a global model that finds everything: masked target gradients,
-    and instance weights from the sum of the others'.
+    """Round 1 through the method's own halves, with a global model that finds everything: masked
+    target gradients, and instance weights from the sum of the others'.
     """
     task = tiny_task()
-    monkeypatch.setattr(task, "predict", lambda model, data: [data.rows.spans(int(i)) for i in data.indices])
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: [data.rows.spans(int(i)) for i in data.indices]
+    )
     study = tiny_study("fedner", task, natural(task), rounds=2)
     first, second = study.method.exchanges
     state = study.method.init(7)
@@ -193,11 +221,14 @@ def test_one_round_of_fedner_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> No
         sent.append(a.masked["target"])
         views.append(replace(view, carry=a.carry))
     total = np.sum(sent, axis=0)
-    assert all(np.abs(g).max() > 0 for g in sent)  # else a silo that forgot to subtract its own would pass
+    # else a silo that forgot to subtract its own would pass
+    assert all(np.abs(g).max() > 0 for g in sent)
     answers = [second.answer(v, Heard(1, (0, 1, 2), {"target": total})) for v in views]
     for v, a, own in zip(views, answers, sent):
         w = a.memory["last/instance_weights"]  # type: ignore[index]
-        expected = new_weights(np.ones(len(w), np.float32), v.carry["source"], total - own, 0.9, "safe")
+        expected = new_weights(
+            np.ones(len(w), np.float32), v.carry["source"], total - own, 0.9, "safe"
+        )
         np.testing.assert_array_equal(w, expected)
         assert set(a.masked) == {f"update/{n}" for n in parameters(task.new_model(0))}
         assert {"weight_min", "weight_mean", "weight_max"} <= set(a.notes)
@@ -210,8 +241,13 @@ def test_a_round_that_is_asked_for_again_gives_the_same_weights() -> None:
     first, second = study.method.exchanges
     told = Heard(4, (0, 1, 2), first.broadcast(study.method.init(7), 4, (0, 1, 2)).common)
     others = Heard(4, (0, 1, 2), {"target": np.ones((3, 16), np.float32)})
-    kept = {"last/instance_weights": np.linspace(0.2, 1.0, 12, dtype=np.float32), "round": np.array([3])}
-    view = SiloView(0, task, task.subset(study.partition.indices[0]), study.settings, b"", memory=kept)
+    kept = {
+        "last/instance_weights": np.linspace(0.2, 1.0, 12, dtype=np.float32),
+        "round": np.array([3]),
+    }
+    view = SiloView(
+        0, task, task.subset(study.partition.indices[0]), study.settings, b"", memory=kept
+    )
     view = replace(view, carry=first.answer(view, told).carry)
     once = second.answer(view, others)
     again = second.answer(replace(view, memory=once.memory or {}), others)
@@ -225,8 +261,12 @@ def test_a_round_that_is_asked_for_again_gives_the_same_weights() -> None:
 @pytest.mark.parametrize("channel", ["masked", "sealed"])
 def test_sealed_and_masked_target_gradients_train_the_same(channel: str) -> None:
     task = tiny_task()
-    model, folder = run(tiny_study("fedner", task, natural(task), rounds=2, options={"channel": channel}))
-    other, _ = run(tiny_study("fedner", tiny_task(), natural(task), rounds=2, options={"channel": "sealed"}))
+    model, folder = run(
+        tiny_study("fedner", task, natural(task), rounds=2, options={"channel": channel})
+    )
+    other, _ = run(
+        tiny_study("fedner", tiny_task(), natural(task), rounds=2, options={"channel": "sealed"})
+    )
     for name, value in model.items():
         np.testing.assert_allclose(value, other[name], atol=2e-4, err_msg=name)
     kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
@@ -239,13 +279,21 @@ def test_sealed_and_masked_target_gradients_train_the_same(channel: str) -> None
 def test_ablations_send_less_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a global model that finds everything."""
     task = tiny_task()
-    monkeypatch.setattr(task, "predict", lambda model, data: [data.rows.spans(int(i)) for i in data.indices])
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: [data.rows.spans(int(i)) for i in data.indices]
+    )
     seen = {}
     for ablation in ("none", "no_weight", "no_distill"):
-        study = tiny_study("fedner", task, natural(task), rounds=3, lr=0.05, options={"ablation": ablation})
-        assert [e.name for e in study.method.exchanges] == (["target"] if ablation == "none" else []) + ["train"]
+        study = tiny_study(
+            "fedner", task, natural(task), rounds=3, lr=0.05, options={"ablation": ablation}
+        )
+        assert [e.name for e in study.method.exchanges] == (
+            ["target"] if ablation == "none" else []
+        ) + ["train"]
         seen[ablation], folder = run(study)
-        assert (folder / "silos" / "silo-000" / "memory.safetensors").exists() == (ablation == "none")
+        assert (folder / "silos" / "silo-000" / "memory.safetensors").exists() == (
+            ablation == "none"
+        )
     for a, b in (("none", "no_weight"), ("none", "no_distill"), ("no_weight", "no_distill")):
         assert any((seen[a][n] != seen[b][n]).any() for n in seen[a]), (a, b)
 
@@ -256,7 +304,9 @@ def test_the_first_round_uses_gold_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     (train,) = study.method.exchanges
     view = SiloView(0, task, task.subset(study.partition.indices[0]), study.settings, b"")
     asked: list[int] = []
-    monkeypatch.setattr(task, "predict", lambda model, data: asked.append(1) or [[] for _ in data.indices])
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: asked.append(1) or [[] for _ in data.indices]
+    )
     model = parameters(task.new_model(0))
     train.answer(view, Heard(0, (0, 1, 2), model))
     assert not asked
@@ -264,9 +314,13 @@ def test_the_first_round_uses_gold_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [1]
 
 
-@pytest.mark.parametrize("method", ["fedner", "fadv_ganin", "fadv_peng", "fadv_hong", "tagger", "fedavg"])
+@pytest.mark.parametrize(
+    "method", ["fedner", "fadv_ganin", "fadv_peng", "fadv_hong", "tagger", "fedavg"]
+)
 def test_every_method_survives_odd_silos_and_a_lost_one(method: str) -> None:
-    """An empty silo, a silo of one sentence without entities, and one that is lost in the second round."""
+    """An empty silo, a silo of one sentence without entities, and one that is lost in the second
+    round.
+    """
     task = tiny_task(network="tagger" if method == "tagger" else "pointer")
     rows = task.corpus.splits["train"]
     bare = next(i for i in range(len(rows)) if not rows.spans(i))
@@ -356,8 +410,12 @@ def test_the_saved_model_opens_again(tmp_path: Path) -> None:
     opened, tokenizer, types = open_model(tmp_path)
     assert types == task.labels
     batch = task.batch(task.subset(np.arange(5)), np.arange(5))
-    torch.testing.assert_close(opened.logits(batch.inputs, batch.tokens), model.logits(batch.inputs, batch.tokens))
+    torch.testing.assert_close(
+        opened.logits(batch.inputs, batch.tokens), model.logits(batch.inputs, batch.tokens)
+    )
     about = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({**about, "seq2seq_sha256": "0" * 64}), "utf-8")
+    (tmp_path / "config.json").write_text(
+        json.dumps({**about, "seq2seq_sha256": "0" * 64}), "utf-8"
+    )
     with pytest.raises(UserError, match="another language model"):
         open_model(tmp_path)

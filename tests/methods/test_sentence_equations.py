@@ -39,7 +39,8 @@ def test_winner_has_the_lowest_similarity_and_ties_go_to_the_lowest_silo() -> No
     rng = np.random.default_rng(0)
     assert fedcmc.winners(said, 3, "major", rng).tolist() == [2, 4, 2]
     assert fedcmc.winners(said, 3, "minor", rng).tolist() == [4, 2, 2]
-    assert set(fedcmc.winners(said, 300, "random", rng).tolist()) == {2, 4}  # never the one without examples
+    # never the one without examples
+    assert set(fedcmc.winners(said, 300, "random", rng).tolist()) == {2, 4}
     assert fedcmc.winners({7: np.full(3, np.nan)}, 3, "major", rng).tolist() == [fedcmc.NOBODY] * 3
 
 
@@ -62,8 +63,10 @@ def test_major_loss_by_hand_and_its_second_term_trains_the_encoder_only() -> Non
     live = model.classifier.weight.grad.clone()
     model.zero_grad()
     F.cross_entropy(model.classifier(h.detach()), label).backward()
-    assert torch.equal(live, model.classifier.weight.grad)  # equation 17: the live classifier has CE gradients only
-    # d/dh of 0.5 CE(h M^T) is 0.5 (p_0 M_0) = 0.5 * 2/3 * log 2 in the first coordinate; CE's own is zero here.
+    # equation 17: the live classifier has CE gradients only
+    assert torch.equal(live, model.classifier.weight.grad)
+    # d/dh of 0.5 CE(h M^T) is 0.5 (p_0 M_0) = 0.5 * 2/3 * log 2 in the first coordinate; CE's own
+    # is zero here.
     assert h.grad[0].tolist() == pytest.approx([0.5 * 2 / 3 * LN2, 0.0])
 
 
@@ -71,7 +74,8 @@ def test_a_classifier_row_is_pulled_by_its_own_class_and_pushed_by_the_others_by
     """Equations 4 and 5, with p as the pushing coefficient (the paper prints 1 - p there)."""
     model = _Rows(torch.tensor([[LN2, 0.0], [0.0, 0.0]]))
     h, label = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
-    # p of class 0: 2/3 for the first example, 1/2 for the second. Sums over examples, as equation 4 has it.
+    # p of class 0: 2/3 for the first example, 1/2 for the second. Sums over examples, as equation 4
+    # has it.
     F.cross_entropy(model.classifier(h), label, reduction="sum").backward()
     step = -model.classifier.weight.grad
     assert step[0].tolist() == pytest.approx([(1 - 2 / 3) * 1.0, -1 / 2 * 1.0])
@@ -88,7 +92,9 @@ def test_teacher_is_the_softmax_of_the_mean_at_temperature() -> None:
     assert feded.teacher(z, 2.0)[0] == pytest.approx(root / root.sum())
 
 
-@pytest.mark.parametrize(("classes", "tau", "cap"), [(9, 1.0, 0.2536), (2, 1.0, 0.7311), (9, 0.1, 0.9996)])
+@pytest.mark.parametrize(
+    ("classes", "tau", "cap"), [(9, 1.0, 0.2536), (2, 1.0, 0.7311), (9, 0.1, 0.9996)]
+)
 def test_literal_probabilities_cap_the_teacher(classes: int, tau: float, cap: float) -> None:
     """Silos that are all perfectly sure: the teacher is not, and cannot be."""
     sure = np.eye(classes)[:1]
@@ -117,7 +123,9 @@ def test_distillation_loss_by_hand() -> None:
 
 def test_paper_loss_keeps_the_student_at_temperature_one() -> None:
     logits, q = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.5, 0.5]])
-    at_one = F.kl_div(F.log_softmax(logits, -1), q, reduction="batchmean") + F.cross_entropy(logits, torch.tensor([0]))
+    at_one = F.kl_div(F.log_softmax(logits, -1), q, reduction="batchmean") + F.cross_entropy(
+        logits, torch.tensor([0])
+    )
     got = feded.distil_loss(logits, torch.tensor([0]), q, feded.Options(tau=4.0))
     assert float(got) == pytest.approx(float(at_one))
 
@@ -126,14 +134,19 @@ def test_paper_loss_keeps_the_student_at_temperature_one() -> None:
 @pytest.mark.parametrize("form", ["logits", "probs"])
 def test_codes_lose_at_most_half_a_step(bits: int, form: str) -> None:
     o = feded.Options(logit_bits=bits, form=form)
-    log_p = F.log_softmax(torch.randn(50, 7, generator=torch.Generator().manual_seed(1)) * 9, -1).numpy()
+    log_p = F.log_softmax(
+        torch.randn(50, 7, generator=torch.Generator().manual_seed(1)) * 9, -1
+    ).numpy()
     low, high = (-20.0, 0.0) if form == "logits" else (0.0, 1.0)
     true = np.clip(log_p if form == "logits" else np.exp(log_p), low, high)
     coded = feded.encode(log_p, o)
     assert coded.nbytes == log_p.size * bits // 8
     step = (high - low) / (2**bits - 1) if bits < 32 else 1e-5
     assert np.abs(feded.decode(coded, o) - true).max() <= step / 2 + 1e-6
-    assert feded.encode(np.array([[-50.0, 0.0]], np.float32), feded.Options(logit_bits=32))[0, 0] == -20.0
+    assert (
+        feded.encode(np.array([[-50.0, 0.0]], np.float32), feded.Options(logit_bits=32))[0, 0]
+        == -20.0
+    )
 
 
 # FedAtt
@@ -146,7 +159,10 @@ def test_attention_by_hand_and_the_farthest_weighs_most() -> None:
 
 
 def test_norms_are_frobenius_or_spectral() -> None:
-    update = {"m": np.array([[3.0, 0.0], [0.0, 4.0]], np.float32), "v": np.array([1.0, 2.0, 2.0], np.float32)}
+    update = {
+        "m": np.array([[3.0, 0.0], [0.0, 4.0]], np.float32),
+        "v": np.array([1.0, 2.0, 2.0], np.float32),
+    }
     assert fedatt.norms(update).tolist() == [5.0, 3.0]
     assert fedatt.norms(update, "spectral").tolist() == [4.0, 3.0]
 
@@ -158,19 +174,29 @@ def test_fedrs_scales_missing_classes_and_leaves_the_bias_outside() -> None:
     s = fedrs.restriction(np.array([5, 0, 1]), 0.5)
     assert s.tolist() == [1.0, 0.5, 1.0]
     layer = nn.Linear(1, 3)
-    layer.weight.data, layer.bias.data = torch.tensor([[2.0], [4.0], [6.0]]), torch.tensor([0.1, 0.2, 0.3])
-    assert fedrs.restricted_logits(layer, torch.tensor([[1.0]]), s)[0].tolist() == pytest.approx([2.1, 2.2, 6.3])
+    layer.weight.data, layer.bias.data = (
+        torch.tensor([[2.0], [4.0], [6.0]]),
+        torch.tensor([0.1, 0.2, 0.3]),
+    )
+    assert fedrs.restricted_logits(layer, torch.tensor([[1.0]]), s)[0].tolist() == pytest.approx(
+        [2.1, 2.2, 6.3]
+    )
     bare = nn.Linear(1, 3, bias=False)
     bare.weight.data = layer.weight.data
-    assert fedrs.restricted_logits(bare, torch.tensor([[1.0]]), s)[0].tolist() == pytest.approx([2.0, 2.0, 6.0])
+    assert fedrs.restricted_logits(bare, torch.tensor([[1.0]]), s)[0].tolist() == pytest.approx(
+        [2.0, 2.0, 6.0]
+    )
 
 
 def test_fedlc_margins_are_larger_for_rare_classes_and_missing_ones_leave_the_softmax() -> None:
     m = fedlc.margins(np.array([16, 1, 0]), 0.5)
     assert m.tolist() == pytest.approx([0.25, 0.5, math.inf])
     value = F.cross_entropy(torch.zeros(1, 3) - m, torch.tensor([0]))
-    # e^-0.25 / (e^-0.25 + e^-0.5): the true class stays in the denominator, the missing one does not stand there.
-    assert value.item() == pytest.approx(-math.log(math.exp(-0.25) / (math.exp(-0.25) + math.exp(-0.5))))
+    # e^-0.25 / (e^-0.25 + e^-0.5): the true class stays in the denominator, the missing one does
+    # not stand there.
+    assert value.item() == pytest.approx(
+        -math.log(math.exp(-0.25) / (math.exp(-0.25) + math.exp(-0.5)))
+    )
 
 
 def test_moon_contrast_by_hand() -> None:

@@ -1,4 +1,6 @@
-"""Whole rounds: against references that read every silo's parameters, and with silos of every odd kind."""
+"""Whole rounds: against references that read every silo's parameters, and with silos of every odd
+kind.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from methods import METHODS, adjusted, build, feded, module
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
 from methods.common.training import load, parameters, train
 from study.prepare import Study
-from tests.methods.small_sentence import memory_of, run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
+from tests.methods.small_sentence import (
+    memory_of,
+    run,
+    tiny_checkpoint,
+    tiny_content,
+    tiny_study,
+    tiny_task,
+)
 
 SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
 SIZES = [24, 12, 9]
@@ -34,7 +43,9 @@ SIZES = [24, 12, 9]
 CLOSE = {"rtol": 0, "atol": 2e-6}
 
 
-def trained(study: Study, k: int, start: Arrays, round: int, loss: Callable[[Any, Any], torch.Tensor] | None) -> Arrays:
+def trained(
+    study: Study, k: int, start: Arrays, round: int, loss: Callable[[Any, Any], torch.Tensor] | None
+) -> Arrays:
     """Silo k's own parameters after local training: what the papers' servers read."""
     task = study.task
     view = SiloView(k, task, task.subset(study.partition.indices[k]), study.settings, b"")
@@ -64,40 +75,56 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
 
         def loss(model: Any, batch: Any, m: torch.Tensor = m) -> torch.Tensor:
             h = model.dropout(model.encode(*batch.inputs))
-            return F.cross_entropy(model.classifier(h), batch.relation) + mu * F.cross_entropy(h @ m.T, batch.relation)
+            return F.cross_entropy(model.classifier(h), batch.relation) + mu * F.cross_entropy(
+                h @ m.T, batch.relation
+            )
 
         each = [trained(study, k, theta, t, loss) for k in range(3)]
-        theta = {n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta}
+        theta = {
+            n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta
+        }
         theta = {n: v.astype(np.float32) for n, v in theta.items()}
         rows = [e["classifier.weight"].astype(np.float64) for e in each]
         classes = len(major)
         chosen = []
         for c in range(classes):
             d = [
-                np.mean([r[c] @ r[i] / np.linalg.norm(r[c]) / np.linalg.norm(r[i]) for i in range(classes) if i != c])
+                np.mean(
+                    [
+                        r[c] @ r[i] / np.linalg.norm(r[c]) / np.linalg.norm(r[i])
+                        for i in range(classes)
+                        if i != c
+                    ]
+                )
                 for r in rows
             ]
             chosen.append(rows[int(np.argmin(d))][c])
         major = np.stack(chosen).astype(np.float32)
     got, folder = run(study)
-    # The first round's fixed-point rounding enters the second's training, where Adam may turn a gradient of nearly zero
-    # into a step: a few numbers then differ by a part of a step (5e-4), all others by next to nothing.
+    # The first round's fixed-point rounding enters the second's training, where Adam may turn a
+    # gradient of nearly zero into a step: a few numbers then differ by a part of a step (5e-4), all
+    # others by next to nothing.
     assert_same(got, theta, rtol=0, atol=1e-4)
     assert np.mean(np.concatenate([np.abs(got[n] - theta[n]).ravel() for n in theta])) < 1e-6
     np.testing.assert_allclose(memory_of(folder)["major"], major, rtol=0, atol=1e-4)
-    assert any(not np.allclose(major, r, atol=1e-3) for r in rows)  # not simply one silo's whole classifier
+    # not simply one silo's whole classifier
+    assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
 @pytest.mark.parametrize("lost", [None, 1])
 def test_fedatt_equals_a_server_that_reads_every_model(lost: int | None) -> None:
-    """Also when a silo is lost between its norms and its update: then the softmax is over those who are left."""
+    """Also when a silo is lost between its norms and its update: then the softmax is over those who
+    are left.
+    """
     study = tiny_study("fedatt", SILOS, options={"eps": 0.8})
     start = initial(study)
     here = [k for k in range(3) if k != lost]
     each = [trained(study, k, start, 0, None) for k in here]
     expected = {}
     for name, w in start.items():
-        s = np.array([math.sqrt(float(((w - e[name]).astype(np.float64) ** 2).sum())) for e in each])
+        s = np.array(
+            [math.sqrt(float(((w - e[name]).astype(np.float64) ** 2).sum())) for e in each]
+        )
         a = np.exp(s) / np.exp(s).sum()
         step = sum(a_k * (w.astype(np.float64) - e[name]) for a_k, e in zip(a, each))
         expected[name] = (w - 0.8 * step).astype(np.float32)
@@ -106,7 +133,9 @@ def test_fedatt_equals_a_server_that_reads_every_model(lost: int | None) -> None
 
 
 def test_fedatt_with_equal_distances_is_the_uniform_mean() -> None:
-    """Three silos with the same one batch and no dropout move equally far: eps = 1 gives FedAvg's model."""
+    """Three silos with the same one batch and no dropout move equally far: eps = 1 gives FedAvg's
+    model.
+    """
     still = copy.deepcopy(tiny_checkpoint().backbone)
     for part in still.modules():
         if isinstance(part, torch.nn.Dropout):
@@ -136,7 +165,9 @@ def test_feded_is_one_pass_of_distillation_on_the_mean_of_predictions(channel: s
     torch.manual_seed(derived_seed(s.seed, "distil dropout", 0))
     student.train()
     seen: list[int] = []
-    for rows_ in task.batch_rows(task.public, s.batch, np.random.default_rng(derived_seed(s.seed, "distil", 0))):
+    for rows_ in task.batch_rows(
+        task.public, s.batch, np.random.default_rng(derived_seed(s.seed, "distil", 0))
+    ):
         batch = task.batch(task.public, rows_)
         log_p = F.log_softmax(student(*batch.inputs), -1)
         kl = (q[rows_] * (q[rows_].log() - log_p)).sum(-1)
@@ -146,7 +177,8 @@ def test_feded_is_one_pass_of_distillation_on_the_mean_of_predictions(channel: s
         optimizer.step()
         seen += rows_.tolist()
     assert sorted(seen) == list(range(task.size(task.public)))  # one pass, every sentence once
-    assert_same(run(study)[0], parameters(student), rtol=0, atol=2e-4)  # Adam magnifies rounding of near-zero gradients
+    # Adam magnifies rounding of near-zero gradients
+    assert_same(run(study)[0], parameters(student), rtol=0, atol=2e-4)
 
 
 def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
@@ -159,16 +191,28 @@ def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
 
 
 def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step() -> None:
-    """Twenty silos: few value bits are left of a lane, and yet no rotation carries predictions out of their range."""
+    """Twenty silos: few value bits are left of a lane, and yet no rotation carries predictions out
+    of their range.
+    """
     silos, task = [[i] for i in range(20)], tiny_task("feded")
     asked = tiny_study("feded", silos, task, options={"logits": "masked"}).settings
     settings = adjusted(asked)
     assert settings.bits == 16
     assert adjusted(replace(asked, options={"logits": "masked", "logit_bits": 32})).bits == 32
     exchange = build("feded", task, settings).exchanges[0]
-    call = Call(0, 0, exchange, Broadcast({}), tuple(range(20)), first_ranges(settings, exchange), settings.bits)
+    call = Call(
+        0,
+        0,
+        exchange,
+        Broadcast({}),
+        tuple(range(20)),
+        first_ranges(settings, exchange),
+        settings.bits,
+    )
     rng = np.random.default_rng(3)
-    log_p = F.log_softmax(torch.from_numpy(rng.normal(0, 8, (20, 15, len(task.labels)))), -1).numpy()
+    log_p = F.log_softmax(
+        torch.from_numpy(rng.normal(0, 8, (20, 15, len(task.labels)))), -1
+    ).numpy()
     plain = PlainSum(call.encoding())
     for each in log_p:
         plain.add(call.encoding().encode([feded.encode(each, feded.Options(logits="masked"))], b""))
@@ -181,7 +225,9 @@ def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step(
 
 @pytest.mark.parametrize("method", ["fedcmc", "fedatt"])
 def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
-    """It tells one silo alone that everything is its own, and the others nothing: the sum is that silo's."""
+    """It tells one silo alone that everything is its own, and the others nothing: the sum is that
+    silo's.
+    """
     study = tiny_study(method, SILOS)
     first, second = study.method.exchanges
     told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
@@ -198,7 +244,9 @@ def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
         total = {n: total.get(n, 0) + v for n, v in sent.items()}
     own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
     for name, value in own.items():
-        np.testing.assert_array_equal(total[name if method == "fedcmc" else f"update/{name}"], value)
+        np.testing.assert_array_equal(
+            total[name if method == "fedcmc" else f"update/{name}"], value
+        )
     assert "unless the coordinator lies" in second.disclosures[0].readable_by
 
 
@@ -225,7 +273,11 @@ def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
     _, whole = run(study)
     major = memory_of(whole)["major"]
     owners = [
-        int(np.argmin([np.abs(trained_rows[c] - major[c]).max() for trained_rows in _classifiers(study)]))
+        int(
+            np.argmin(
+                [np.abs(trained_rows[c] - major[c]).max() for trained_rows in _classifiers(study)]
+            )
+        )
         for c in range(len(major))
     ]
     lost = owners[0]
@@ -241,7 +293,9 @@ def _classifiers(study: Study) -> list[np.ndarray]:
 
     def loss(model: Any, batch: Any) -> torch.Tensor:
         h = model.dropout(model.encode(*batch.inputs))
-        return F.cross_entropy(model.classifier(h), batch.relation) + F.cross_entropy(h @ m.T, batch.relation)
+        return F.cross_entropy(model.classifier(h), batch.relation) + F.cross_entropy(
+            h @ m.T, batch.relation
+        )
 
     return [trained(study, k, start, 0, loss)["classifier.weight"] for k in range(3)]
 
@@ -286,11 +340,15 @@ def test_public_only_hears_nothing_from_the_silos() -> None:
 
 # Silos of every odd kind
 
-SENTENCE_METHODS = [m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")]
+SENTENCE_METHODS = [
+    m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")
+]
 
 
 def odd_silos() -> list[list[int]]:
-    """Ordinary, empty, one example, one class; and together they lack a class that the labels have."""
+    """Ordinary, empty, one example, one class; and together they lack a class that the labels
+    have.
+    """
     train = tiny_content().splits["train"]
     label = [e.relation for e in train]
     missing = min(set(label), key=label.count)
@@ -304,7 +362,9 @@ def odd_silos() -> list[list[int]]:
 def test_odd_silos(method: str) -> None:
     silos = odd_silos()
     study = tiny_study(method, silos, rounds=2, batch=8)
-    present = {int(x) for ix in study.partition.indices for x in study.task.partition_keys()["label"][ix]}
+    present = {
+        int(x) for ix in study.partition.indices for x in study.task.partition_keys()["label"][ix]
+    }
     assert len(present) < len(study.task.labels)  # a class that nobody has
     got, _ = run(study)
     start = initial(study)
@@ -327,12 +387,16 @@ def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[di
     chorus.first = first
     run_study(study.method, study.task, study.settings, chorus, RunLog(folder))
     state = load_file(folder / "checkpoint" / "state.safetensors")
-    return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(folder / "rounds.jsonl")
+    return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(
+        folder / "rounds.jsonl"
+    )
 
 
 @pytest.mark.parametrize("method", SENTENCE_METHODS)
 def test_a_silo_that_joins_late(method: str, tmp_path: Path) -> None:
-    """It comes in the second round, without the memory that others have of the first, and counts from then on."""
+    """It comes in the second round, without the memory that others have of the first, and counts
+    from then on.
+    """
     (tmp_path / "late").mkdir()
     (tmp_path / "never").mkdir()
     got, rounds = _joined_late(method, tmp_path / "late", first=1)
@@ -350,7 +414,9 @@ def test_references_with_odd_silos(method: str) -> None:
     assert 0.0 <= summary["value"] <= 1.0
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedcmc", "moon", "fedrs", "fedlc", "fedprox", "scaffold"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedcmc", "moon", "fedrs", "fedlc", "fedprox", "scaffold"]
+)
 def test_all_silos_empty_changes_nothing(method: str) -> None:
     study = tiny_study(method, [[], [], []])
     assert_same(run(study)[0], initial(study), rtol=0, atol=1e-7)
@@ -366,7 +432,9 @@ def test_an_empty_silo_has_no_weight(method: str) -> None:
 @pytest.mark.parametrize("method", ["centralised", "local"])
 def test_the_references_run_on_sentences(method: str) -> None:
     silos = [list(range(30))] if method == "centralised" else SILOS
-    study = tiny_study(method, silos, secagg=False, options={"of": "fedrs"} if method == "local" else {})
+    study = tiny_study(
+        method, silos, secagg=False, options={"of": "fedrs"} if method == "local" else {}
+    )
     _, folder = run(study)
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
     assert summary["method"] == method
@@ -397,6 +465,8 @@ def test_options_are_checked(method: str, options: dict[str, Any], says: str) ->
 def test_feded_needs_a_public_set() -> None:
     content = tiny_content()
     splits = {**content.splits, "public": []}
-    task = tiny_task("feded", type(content)(content.name, content.note, content.relations, content.none, splits))
+    task = tiny_task(
+        "feded", type(content)(content.name, content.note, content.relations, content.none, splits)
+    )
     with pytest.raises(UserError, match="public set"):
         build("feded", task, tiny_study("fedavg", SILOS, task).settings)

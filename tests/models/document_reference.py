@@ -1,7 +1,8 @@
-"""FedLCC's document model once more, as slowly as it can be written: one document, one mention, one pair at a time.
+"""FedLCC's document model once more, as slowly as it can be written: one document, one mention, one
+pair at a time.
 
-Shares with the real one the weights and the backbone, and nothing else: it marks, cuts into windows, joins them and
-pools on its own, from the paper's equations.
+Shares with the real one the weights and the backbone, and nothing else: it marks, cuts into
+windows, joins them and pools on its own, from the paper's equations.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from models.document_encoder import DocumentEncoder
 __all__ = ["read_document"]
 
 
-def _marked(text: str, entities: list[list[tuple[int, int]]], tokenizer: Any) -> tuple[list[int], dict[int, int]]:
-    """Pieces without [CLS] and [SEP], and where the star that opens at a character stands among them."""
+def _marked(
+    text: str, entities: list[list[tuple[int, int]]], tokenizer: Any
+) -> tuple[list[int], dict[int, int]]:
+    """Pieces without [CLS] and [SEP], and where the star that opens at a character stands among
+    them.
+    """
     ids: list[int] = []
     opened: dict[int, int] = {}
     star = tokenizer.convert_tokens_to_ids("*")
@@ -42,8 +47,12 @@ def _backbone(model: DocumentEncoder, ids: list[int]) -> tuple[torch.Tensor, tor
     return out.last_hidden_state[0], out.attentions[-1][0]
 
 
-def _encode(model: DocumentEncoder, ids: list[int], window: int, cls: int, sep: int) -> tuple[Any, Any]:
-    """Hidden states and attention of a document whose pieces begin with [CLS] and end with [SEP]."""
+def _encode(
+    model: DocumentEncoder, ids: list[int], window: int, cls: int, sep: int
+) -> tuple[Any, Any]:
+    """Hidden states and attention of a document whose pieces begin with [CLS] and end with
+    [SEP].
+    """
     n = len(ids)
     if n <= window:
         return _backbone(model, ids)
@@ -106,7 +115,9 @@ def read_document(
         z_o = torch.tanh(model.object.weight @ torch.cat([vectors[t], c]) + model.object.bias)
         features = []
         for g in range(0, len(z_s), model.block):
-            features.append(torch.outer(z_s[g : g + model.block], z_o[g : g + model.block]).flatten())
+            features.append(
+                torch.outer(z_s[g : g + model.block], z_o[g : g + model.block]).flatten()
+            )
         contexts.append(c)
         logits.append(model.bilinear.weight @ torch.cat(features) + model.bilinear.bias)
     return contexts, logits, looks

@@ -24,14 +24,24 @@ Spans = list[list[tuple[int, int]]]
 Drawn = tuple[str, Spans, list[tuple[int, int]]]
 WORDS = ("rats", "renal", "failure", "vomiting", "abxq", "caused", "the", ".", "dose")
 ONE_MENTION: Drawn = ("renal dose", [[(0, 5)], [(6, 10)]], [(0, 1)])
-SHARED: Drawn = ("renal failure dose", [[(0, 13), (0, 5)], [(0, 5)], [(6, 18)]], [(0, 1), (1, 0), (1, 2), (2, 0)])
+SHARED: Drawn = (
+    "renal failure dose",
+    [[(0, 13), (0, 5)], [(0, 5)], [(6, 18)]],
+    [(0, 1), (1, 0), (1, 2), (2, 0)],
+)
 #: A mention in the first window, one in both, one in the second.
-TWO_WINDOWS: Drawn = (" ".join(["dose"] * 14), [[(0, 4), (35, 39), (65, 69)], [(60, 64)]], [(0, 1), (1, 0)])
+TWO_WINDOWS: Drawn = (
+    " ".join(["dose"] * 14),
+    [[(0, 4), (35, 39), (65, 69)], [(60, 64)]],
+    [(0, 1), (1, 0)],
+)
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> Drawn:
-    """Short to long; entities with one or many mentions, nested, overlapping, shared; any ordered pairs of them."""
+    """Short to long; entities with one or many mentions, nested, overlapping, shared; any ordered
+    pairs of them.
+    """
     words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60))
     starts = np.concatenate([[0], np.cumsum([len(w) + 1 for w in words])])
     text = " ".join(words)
@@ -62,14 +72,19 @@ def _model(outputs: int) -> DocumentEncoder:
 @example([ONE_MENTION], 16, 30, 2)
 @example([SHARED, ONE_MENTION], 16, 30, 9)
 @example([TWO_WINDOWS], 16, 30, 2)
-@example([(" ".join(["dose"] * 50), [[(0, 4)], [(240, 244)]], [(0, 1), (1, 0)]), ONE_MENTION], 16, 30, 2)  # cut off
+# cut off
+@example(
+    [(" ".join(["dose"] * 50), [[(0, 4)], [(240, 244)]], [(0, 1), (1, 0)]), ONE_MENTION], 16, 30, 2
+)
 @given(
     drawn=st.lists(documents(), min_size=1, max_size=3),
     window=st.sampled_from([16, 24, 64]),
     limit=st.integers(12, 130),
     outputs=st.integers(1, 9),
 )
-def test_pooling_equals_the_slow_reference(drawn: list[Drawn], window: int, limit: int, outputs: int) -> None:
+def test_pooling_equals_the_slow_reference(
+    drawn: list[Drawn], window: int, limit: int, outputs: int
+) -> None:
     model, tokenizer = _model(outputs), tiny_checkpoint().tokenizer
     limit = min(limit, 2 * window - 2)
     pieces = tokenise(drawn, tokenizer, limit)
@@ -78,7 +93,9 @@ def test_pooling_equals_the_slow_reference(drawn: list[Drawn], window: int, limi
     with torch.no_grad():
         hidden, attention = model.encode(batch)
         reading = model.classify(batch, hidden, attention)
-        looks = document_encoder._entity_attention(batch, document_encoder._joined(batch, hidden, attention)[1])
+        looks = document_encoder._entity_attention(
+            batch, document_encoder._joined(batch, hidden, attention)[1]
+        )
         slow = [read_document(model, tokenizer, *d, window, limit) for d in drawn]
     contexts, logits, slow_looks = ([x for d in slow for x in d[part]] for part in range(3))
     assert len(reading.context) == len(contexts) == len(batch.pair_rows)
@@ -99,7 +116,11 @@ def test_the_examples_are_of_the_kinds_they_are_said_to_be() -> None:
     two = tokenise([TWO_WINDOWS], tokenizer, 30)
     assert (two.shortened, two.lost, two.lengths.tolist()) == (0, 0, [24])
     own = two.star[two.entity == 0]
-    assert [(bool(at < 15), bool(at >= 24 - 15)) for at in own] == [(True, False), (True, True), (False, True)]
+    assert [(bool(at < 15), bool(at >= 24 - 15)) for at in own] == [
+        (True, False),
+        (True, True),
+        (False, True),
+    ]
     assert assemble(two, np.arange(1), 16, 2, 3, 0).slots == 2
     assert assemble(two, np.arange(1), 64, 2, 3, 0).slots == 1
 
@@ -108,8 +129,12 @@ def test_gradients_reach_every_weight_also_in_two_windows() -> None:
     task = tiny_task(window=24)
     assert (task.data("train").split.pieces.lengths > 24).any()
     model = task.new_model(0)
-    task.loss(model, next(iter(task.batches(task.data("train"), 6, np.random.default_rng(0))))).backward()
-    without = [n for n, p in model.named_parameters() if p.grad is None or not torch.isfinite(p.grad).all()]
+    task.loss(
+        model, next(iter(task.batches(task.data("train"), 6, np.random.default_rng(0))))
+    ).backward()
+    without = [
+        n for n, p in model.named_parameters() if p.grad is None or not torch.isfinite(p.grad).all()
+    ]
     assert without == []
 
 
@@ -138,7 +163,8 @@ def test_heads_by_hand() -> None:
     softmax = heads.loss("softmax2", torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), labels[:, :1])
     assert float(softmax) == pytest.approx((-math.log(3 / 4) - math.log(1 / 2)) / 2)
     bce = heads.loss("bce", torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), labels)
-    assert float(bce) == pytest.approx((math.log(2) + math.log(4) + 2 * math.log(2)) / 2)  # summed over relations
+    # summed over relations
+    assert float(bce) == pytest.approx((math.log(2) + math.log(4) + 2 * math.log(2)) / 2)
     # TH, r1, r2 with e^l = 1, 2, 5: of the first pair r1 holds; of the second nothing does.
     atl = heads.loss("atl", torch.log(torch.tensor([[1.0, 2.0, 5.0], [1.0, 2.0, 5.0]])), labels)
     assert float(atl) == pytest.approx((-math.log(2 / 3) - math.log(1 / 6) - math.log(1 / 8)) / 2)
@@ -146,12 +172,17 @@ def test_heads_by_hand() -> None:
     assert heads.predict("atl", scores).tolist() == [[True, False, True]]
     assert heads.predict("atl", scores, most=1).tolist() == [[False, False, True]]
     assert heads.predict("bce", torch.tensor([[0.1, -0.1]])).tolist() == [[True, False]]
-    assert heads.predict("softmax2", torch.tensor([[0.1, -0.1], [0.0, 1.0]])).tolist() == [[False], [True]]
+    assert heads.predict("softmax2", torch.tensor([[0.1, -0.1], [0.0, 1.0]])).tolist() == [
+        [False],
+        [True],
+    ]
     assert [heads.outputs(h, 3) for h in heads.HEADS] == [2, 3, 4]
 
 
 def test_a_saved_model_is_opened_and_reads_alike() -> None:
-    study = tiny_study("fedavg", [range(6), range(6, 12), range(12, 18)], tiny_task(tiny_content(3), head="atl"))
+    study = tiny_study(
+        "fedavg", [range(6), range(6, 12), range(12, 18)], tiny_task(tiny_content(3), head="atl")
+    )
     model, folder = run(study)
     opened, tokenizer, about = open_model(folder / "model")
     assert about["relations"] == ["causes", "treats", "relieves"] and about["outputs"] == 4
@@ -161,12 +192,18 @@ def test_a_saved_model_is_opened_and_reads_alike() -> None:
     ours.load_state_dict({k: torch.from_numpy(v) for k, v in model.items()}, strict=False)
     with torch.no_grad():
         torch.testing.assert_close(opened(batch), ours(batch))
-    assert tokenizer.convert_tokens_to_ids("*") == tiny_checkpoint().tokenizer.convert_tokens_to_ids("*")
+    assert tokenizer.convert_tokens_to_ids(
+        "*"
+    ) == tiny_checkpoint().tokenizer.convert_tokens_to_ids("*")
 
 
 @pytest.mark.parametrize(
     ("knobs", "says"),
-    [({"head": "x"}, "softmax2, bce, atl"), ({"window": 65}, "between 16 and 64"), ({"block": 7}, "16 dimensions")],
+    [
+        ({"head": "x"}, "softmax2, bce, atl"),
+        ({"window": 65}, "between 16 and 64"),
+        ({"block": 7}, "16 dimensions"),
+    ],
 )
 def test_wrong_options_are_refused_by_name(knobs: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=f"{next(iter(knobs))}.*{says}"):
@@ -181,9 +218,14 @@ def test_softmax2_is_for_one_relation(tmp_path: Path) -> None:
 def test_documents_have_a_checkpoint_of_their_own() -> None:
     sentences, documents = (load_checkpoint("", kind, (STAR,)) for kind in ("bert", "document"))
     assert sentences.sha256 != documents.sha256
-    assert documents.tokenizer.get_vocab()[STAR] < 6000 == documents.backbone.get_input_embeddings().num_embeddings
+    assert (
+        documents.tokenizer.get_vocab()[STAR]
+        < 6000
+        == documents.backbone.get_input_embeddings().num_embeddings
+    )
     assert documents.note == "encoder: the small built-in one, pretrained on synthetic text"
-    # What pretraining reached has moved away from where positions start, normal with deviation 0.02.
+    # What pretraining reached has moved away from where positions start, normal with deviation
+    # 0.02.
     for reached, checkpoint in ((False, sentences), (True, documents)):
         places = checkpoint.backbone.embeddings.position_embeddings.weight.detach().norm(dim=1)
         assert (float(places[64:128].mean()) > 1.5 * 0.02 * 128**0.5) is reached

@@ -29,13 +29,16 @@ def _slow_encode(model: PCNN, words: list[int], head: int, tail: int) -> torch.T
             for i, w in enumerate(words)
         ]
     )
-    kernel = model.convolution.weight.view(-1, 3, x.shape[1]).transpose(1, 2)  # filters, inputs, width
+    # filters, inputs, width
+    kernel = model.convolution.weight.view(-1, 3, x.shape[1]).transpose(1, 2)
     h = F.conv1d(x.T.unsqueeze(0), kernel, model.convolution.bias, padding=1)[0].T
     first, second = min(head, tail), max(head, tail)
     piece = [1 if i <= first else 2 if i <= second else 3 for i in range(len(words))]
     pooled = []
     for p in (1, 2, 3):
-        masked = torch.stack([h[i] if piece[i] == p else torch.full_like(h[i], -100.0) for i in range(len(words))])
+        masked = torch.stack(
+            [h[i] if piece[i] == p else torch.full_like(h[i], -100.0) for i in range(len(words))]
+        )
         pooled.append(torch.relu(masked).max(dim=0).values)
     return torch.cat(pooled)
 
@@ -54,21 +57,33 @@ def test_encode_equals_the_slow_reference(data):
     longest = max(len(w) for w, _, _ in sentences)
     padded = torch.tensor([w + [0] * (longest - len(w)) for w, _, _ in sentences])
     lengths = torch.tensor([len(w) for w, _, _ in sentences])
-    heads, tails = torch.tensor([h for _, h, _ in sentences]), torch.tensor([t for _, _, t in sentences])
+    heads, tails = (
+        torch.tensor([h for _, h, _ in sentences]),
+        torch.tensor([t for _, _, t in sentences]),
+    )
     fast = model.encode(padded, lengths, heads, tails)
     slow = torch.stack([_slow_encode(model, *s) for s in sentences])
     torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-5)
-    weights = [model.word.weight, model.head_position.weight, model.convolution.weight, model.convolution.bias]
+    weights = [
+        model.word.weight,
+        model.head_position.weight,
+        model.convolution.weight,
+        model.convolution.bias,
+    ]
     for got, want in zip(
-        torch.autograd.grad(fast.square().sum(), weights), torch.autograd.grad(slow.square().sum(), weights)
+        torch.autograd.grad(fast.square().sum(), weights),
+        torch.autograd.grad(slow.square().sum(), weights),
     ):
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
 def test_an_empty_piece_is_zeros_and_padding_belongs_to_none():
     model = PCNN(words=9, relations=2, word_dim=4, filters=3)
-    # The second entity is the last word: nothing is left for the third piece, whatever the padding would give.
-    v = model.encode(torch.tensor([[3, 4, 5, 0, 0]]), torch.tensor([3]), torch.tensor([0]), torch.tensor([2]))
+    # The second entity is the last word: nothing is left for the third piece, whatever the padding
+    # would give.
+    v = model.encode(
+        torch.tensor([[3, 4, 5, 0, 0]]), torch.tensor([3]), torch.tensor([0]), torch.tensor([2])
+    )
     assert v[0, 6:].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -81,7 +96,9 @@ def test_positions_and_pieces_by_hand():
 
 def test_padding_changes_nothing_and_learns_nothing():
     model = PCNN(words=9, relations=2, word_dim=4, filters=3, dropout=0.0)
-    short = model(torch.tensor([[3, 4, 5]]), torch.tensor([3]), torch.tensor([0]), torch.tensor([1]))
+    short = model(
+        torch.tensor([[3, 4, 5]]), torch.tensor([3]), torch.tensor([0]), torch.tensor([1])
+    )
     padded = torch.tensor([[3, 4, 5, 0, 0, 0]])
     long = model(padded, torch.tensor([3]), torch.tensor([0]), torch.tensor([1]))
     torch.testing.assert_close(short, long)
@@ -89,7 +106,9 @@ def test_padding_changes_nothing_and_learns_nothing():
     assert not model.word.weight.grad[0].any() and not model.head_position.weight.grad[0].any()
 
 
-def _slow_bag(rule: str, out: torch.nn.Linear, vectors: torch.Tensor, label: int | None) -> torch.Tensor:
+def _slow_bag(
+    rule: str, out: torch.nn.Linear, vectors: torch.Tensor, label: int | None
+) -> torch.Tensor:
     """One bag. With a label its training logits, without one its test probabilities."""
 
     def attend(r: int) -> torch.Tensor:
@@ -121,19 +140,25 @@ def test_bag_rules_equal_one_bag_at_a_time(rule, sizes, seed):
     bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
     labels = torch.randint(0, 4, (len(sizes),))
     fast = bag_logits(rule, out, torch.nn.Identity(), vectors, bag, labels)
-    slow = torch.stack([_slow_bag(rule, out, v, int(y)) for v, y in zip(vectors.split(sizes), labels)])
+    slow = torch.stack(
+        [_slow_bag(rule, out, v, int(y)) for v, y in zip(vectors.split(sizes), labels)]
+    )
     torch.testing.assert_close(fast, slow)
     got = torch.autograd.grad(fast.square().sum(), vectors)[0]
     torch.testing.assert_close(got, torch.autograd.grad(slow.square().sum(), vectors)[0])
     tested = bag_scores(rule, out, vectors, bag, len(sizes))
-    torch.testing.assert_close(tested, torch.stack([_slow_bag(rule, out, v, None) for v in vectors.split(sizes)]))
+    torch.testing.assert_close(
+        tested, torch.stack([_slow_bag(rule, out, v, None) for v in vectors.split(sizes)])
+    )
 
 
 def test_one_chooses_by_the_label_of_the_bag_not_of_the_sentence_number():
     out = torch.nn.Linear(2, 2, bias=False)
     out.weight.data = torch.eye(2)
-    # Bag 0: one sentence. Bag 1, label 1: its second sentence fits. Indexing labels by sentence would read label 0
-    # for that bag's first sentence and choose it.
+    # Bag 0: one sentence. Bag 1, label 1: its second sentence fits. Indexing labels by sentence
+    # would read label 0 for that bag's first sentence and choose it.
     vectors = torch.tensor([[5.0, 0.0], [4.0, 0.0], [0.0, 3.0]])
-    logits = bag_logits("one", out, torch.nn.Identity(), vectors, torch.tensor([0, 1, 1]), torch.tensor([0, 1]))
+    logits = bag_logits(
+        "one", out, torch.nn.Identity(), vectors, torch.tensor([0, 1, 1]), torch.tensor([0, 1])
+    )
     assert logits.tolist() == [[5.0, 0.0], [0.0, 3.0]]

@@ -1,4 +1,6 @@
-"""The pointer model: targets and outputs by hand, prompts against `transformers`, the cache against no cache."""
+"""The pointer model: targets and outputs by hand, prompts against `transformers`, the cache against
+no cache.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,15 @@ from models.pointer_targets import BEGIN, END, Origin, parse, target
 from models.tagger import spans_of, tags_of
 from tests.methods.small_ner import by_hand, tiny_bart, tiny_task
 
-# Three words that begin at pieces 1, 2 and 4 (the second has two pieces); two types: 2 and 3; positions from 4 on.
+# Three words that begin at pieces 1, 2 and 4 (the second has two pieces); two types: 2 and 3;
+# positions from 4 on.
 FIRST = [1, 2, 4]
 
 
 def test_targets_by_hand() -> None:
     made = target([(1, 3, 0)], [(0, 1, 1)], FIRST, types=2)
-    assert made.tokens == (5, 5, 3, 6, 8, 2, END)  # ordered by position, not by origin; the end is inclusive
+    # ordered by position, not by origin; the end is inclusive
+    assert made.tokens == (5, 5, 3, 6, 8, 2, END)
     assert made.origins == (*[Origin.TARGET] * 3, *[Origin.SOURCE] * 3, Origin.END)
 
 
@@ -63,7 +67,13 @@ def test_what_is_written_is_read_again(some: list[tuple[int, int, int]]) -> None
 
 def test_label_words_and_pieces() -> None:
     names = ("Simple_chemical", "ADE", "Regulon-operon", "adverseEffect", "DNA2")
-    assert [label_words(n) for n in names] == ["simple chemical", "ade", "regulon operon", "adverse effect", "dna 2"]
+    assert [label_words(n) for n in names] == [
+        "simple chemical",
+        "ade",
+        "regulon operon",
+        "adverse effect",
+        "dna 2",
+    ]
     assert all(label_pieces(["Drug", "Simple_chemical"], tiny_bart().tokenizer))
 
 
@@ -72,10 +82,12 @@ def test_a_sentence_longer_than_the_window_keeps_the_words_that_fit_whole() -> N
     words = ["headache", "and", "qqqqqq", "fever"]
     whole = to_pieces([words], tokenizer, 2, 3, 60)
     assert whole.shortened == 0 and len(whole.first_piece(0)) == 4
-    cut = to_pieces([words], tokenizer, 2, 3, whole.first_piece(0)[3])  # no room for the last piece of the third word
+    # no room for the last piece of the third word
+    cut = to_pieces([words], tokenizer, 2, 3, whole.first_piece(0)[3])
     assert cut.shortened == 1 and cut.first_piece(0) == whole.first_piece(0)[:2]
     assert cut.row(0)[0] == 2 and cut.row(0)[-1] == 3
-    assert to_pieces([["\u200b"]], tokenizer, 2, 3, 60).first_piece(0) == [1]  # nothing is left of it but a piece
+    # nothing is left of it but a piece
+    assert to_pieces([["\u200b"]], tokenizer, 2, 3, 60).first_piece(0) == [1]
 
 
 def _inputs(rows: int, seed: int) -> Inputs:
@@ -92,7 +104,9 @@ def _inputs(rows: int, seed: int) -> Inputs:
 def _model(seed: int = 0, **more: object) -> PointerNer:
     torch.manual_seed(seed)
     checkpoint = tiny_bart()
-    model = PointerNer(checkpoint.backbone.eval(), [[7], [8, 9], [10]], length=3, hidden=8, dropout=0.0, **more)  # type: ignore[arg-type]
+    model = PointerNer(
+        checkpoint.backbone.eval(), [[7], [8, 9], [10]], length=3, hidden=8, dropout=0.0, **more
+    )  # type: ignore[arg-type]
     with torch.no_grad():
         model.label_weights.normal_()
     return model.eval()
@@ -102,13 +116,17 @@ def test_without_prompts_it_is_the_bart_of_transformers() -> None:
     backbone = tiny_bart().backbone.eval()
     inputs = _inputs(4, 1)
     read = torch.randint(5, 300, (4, 6), generator=torch.Generator().manual_seed(2))
-    theirs = backbone(input_ids=inputs.ids, attention_mask=inputs.real.long(), decoder_input_ids=read)
+    theirs = backbone(
+        input_ids=inputs.ids, attention_mask=inputs.real.long(), decoder_input_ids=read
+    )
     with torch.no_grad():
         source = bart.encode(backbone, inputs.ids, inputs.real, None)
         states, _ = bart.decode(backbone, backbone.shared.weight[read], source, None)
     torch.testing.assert_close(states, theirs.last_hidden_state, atol=1e-5, rtol=1e-4)
     real = inputs.real
-    torch.testing.assert_close(source.hidden[real], theirs.encoder_last_hidden_state[real], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        source.hidden[real], theirs.encoder_last_hidden_state[real], atol=1e-5, rtol=1e-4
+    )
 
 
 def test_prompts_are_rows_of_keys_and_values_that_every_position_sees() -> None:
@@ -121,11 +139,16 @@ def test_prompts_are_rows_of_keys_and_values_that_every_position_sees() -> None:
     for h in range(2):
         at = slice(8 * h, 8 * h + 8)
         q, k, v = (getattr(layer, f"{n}_proj")(x)[:, at] for n in "qkv")
-        keys, values = torch.cat([projected.encoder[0][0][0, h], k]), torch.cat([projected.encoder[0][1][0, h], v])
+        keys, values = (
+            torch.cat([projected.encoder[0][0][0, h], k]),
+            torch.cat([projected.encoder[0][1][0, h], v]),
+        )
         heads.append((q @ keys.T / 8**0.5).softmax(dim=-1) @ values)
     by_hand_ = layer.out_proj(torch.cat(heads, dim=-1))
     kv = bart._with_prompt(projected.encoder[0], bart._key_values(layer, x[None]))
-    torch.testing.assert_close(bart._attend(layer, x[None], kv, None)[0], by_hand_, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(
+        bart._attend(layer, x[None], kv, None)[0], by_hand_, atol=1e-6, rtol=1e-5
+    )
 
 
 def test_projections_by_hand() -> None:
@@ -147,7 +170,9 @@ def test_scores_by_hand() -> None:
     a = model.label_weights[1].softmax(dim=-1)
     piece = int(inputs.first[0].nonzero()[0])
     assert scores[0, 2, END].item() == pytest.approx((u @ words[model.eos]).item(), abs=1e-4)
-    assert scores[0, 2, 3].item() == pytest.approx((u @ (a[0] * words[8] + a[1] * words[9])).item(), abs=1e-4)
+    assert scores[0, 2, 3].item() == pytest.approx(
+        (u @ (a[0] * words[8] + a[1] * words[9])).item(), abs=1e-4
+    )
     pointed = (source.hidden[0, piece] + words[inputs.ids[0, piece]]) / 2
     assert scores[0, 2, 5 + piece].item() == pytest.approx((u @ pointed).item(), abs=1e-4)
     possible = torch.isfinite(scores[0, 2])
@@ -176,7 +201,9 @@ def test_a_sentence_is_decoded_alike_alone_and_in_a_batch(grammar: bool) -> None
     together = model.write(inputs, grammar=grammar)
     for i in range(6):
         n = int(inputs.real[i].sum())
-        alone = Inputs(inputs.ids[i : i + 1, :n], inputs.real[i : i + 1, :n], inputs.first[i : i + 1, :n])
+        alone = Inputs(
+            inputs.ids[i : i + 1, :n], inputs.real[i : i + 1, :n], inputs.first[i : i + 1, :n]
+        )
         assert model.write(alone, grammar=grammar) == [together[i]]
 
 
@@ -198,7 +225,12 @@ def test_the_grammar_allows_entities_only(seed: int) -> None:
     for i, row in enumerate(model.write(inputs, grammar=True)):
         whole = row[: len(row) - len(row) % 3]  # the limit may cut an entity short
         for start, end, kind in zip(whole[::3], whole[1::3], whole[2::3]):
-            assert 5 <= start <= end and 2 <= kind < 5 and inputs.first[i, start - 5] and inputs.first[i, end - 5]
+            assert (
+                5 <= start <= end
+                and 2 <= kind < 5
+                and inputs.first[i, start - 5]
+                and inputs.first[i, end - 5]
+            )
 
 
 def test_losses_are_split_by_origin() -> None:
@@ -222,7 +254,9 @@ def test_only_prompts_and_label_weights_are_trained_and_one_language_model_serve
 
 def test_the_frozen_model_can_learn_to_point() -> None:
     """Prompts alone bring the loss of two sentences down."""
-    content = by_hand(("headache and fever", ((0, 1, "A"), (2, 3, "B"))), ("no fever", ((1, 2, "B"),)))
+    content = by_hand(
+        ("headache and fever", ((0, 1, "A"), (2, 3, "B"))), ("no fever", ((1, 2, "B"),))
+    )
     task = tiny_task(content, tags="all", prompts=8, hidden=32)
     model, data = task.new_model(0), task.subset(np.arange(2))
     optimizer = task.optimizer(model, 0.02)

@@ -43,7 +43,15 @@ def test_overlapping_mentions() -> None:
     assert _said(same, False) == "the <e1> <e2> cancer </e2> </e1>"
     assert _said(same, True) == "the <e1> problem </e1> <e2> problem </e2>"
     crossing: Mention = ("a b c", (0, 3), (2, 5), "x", "y")
-    assert [t for t, _ in mark(crossing, False)] == ["<e1>", "a ", "<e2>", "b", "</e1>", " c", "</e2>"]
+    assert [t for t, _ in mark(crossing, False)] == [
+        "<e1>",
+        "a ",
+        "<e2>",
+        "b",
+        "</e1>",
+        " c",
+        "</e2>",
+    ]
 
 
 def test_adjacent_mentions_close_before_they_open() -> None:
@@ -83,8 +91,15 @@ def test_an_entity_longer_than_the_window_keeps_its_markers_and_first_pieces() -
 
 
 @settings(max_examples=25)
-@given(before=st.integers(0, 60), between=st.integers(0, 60), after=st.integers(0, 60), length=st.integers(16, 64))
-def test_tokenised_sentences_hold_both_entities_whole(before: int, between: int, after: int, length: int) -> None:
+@given(
+    before=st.integers(0, 60),
+    between=st.integers(0, 60),
+    after=st.integers(0, 60),
+    length=st.integers(16, 64),
+)
+def test_tokenised_sentences_hold_both_entities_whole(
+    before: int, between: int, after: int, length: int
+) -> None:
     tokenizer = tiny_checkpoint().tokenizer
     head, tail = "qx", "zv"
     text = f"{'a ' * before}{head} {'b ' * between}{tail}{' c' * after}"
@@ -108,7 +123,10 @@ def test_pooling_is_the_sum_over_an_entitys_pieces(style: Style) -> None:
     torch.manual_seed(0)
     model = SentenceEncoder(tiny_checkpoint().backbone, 3, style).eval()
     packed = tokenise(
-        [("qxw zv is", (0, 3), (4, 6), "drug", "problem")], tiny_checkpoint().tokenizer, style.blinding, 64
+        [("qxw zv is", (0, 3), (4, 6), "drug", "problem")],
+        tiny_checkpoint().tokenizer,
+        style.blinding,
+        64,
     )
     ids, flags = (torch.from_numpy(a.astype(np.int64))[None] for a in (packed.ids, packed.flags))
     real = torch.ones_like(ids, dtype=torch.bool)
@@ -155,7 +173,9 @@ def test_models_come_from_the_seed_and_leave_the_checkpoint_alone() -> None:
 def test_a_distilbert_folder_works(tmp_path: object) -> None:
     from transformers import DistilBertConfig, DistilBertModel
 
-    config = DistilBertConfig(vocab_size=300, dim=8, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=64)
+    config = DistilBertConfig(
+        vocab_size=300, dim=8, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=64
+    )
     DistilBertModel(config).save_pretrained(tmp_path)
     tiny_checkpoint().tokenizer.save_pretrained(tmp_path)
     checkpoint = load_checkpoint(str(tmp_path), "bert", MARKERS)
@@ -203,7 +223,9 @@ def test_a_finished_run_leaves_a_model_that_opens() -> None:
     _, folder = run(study)
     model, tokenizer, relations = open_model(folder / "model")
     assert relations == study.task.labels
-    assert tokenizer.convert_tokens_to_ids("<e1>") == tiny_checkpoint().tokenizer.convert_tokens_to_ids("<e1>")
+    assert tokenizer.convert_tokens_to_ids(
+        "<e1>"
+    ) == tiny_checkpoint().tokenizer.convert_tokens_to_ids("<e1>")
     kept = load_file(folder / "model" / "model.safetensors")
     for name, value in model.named_parameters():
         assert np.array_equal(value.detach().numpy(), kept[name]), name

@@ -1,4 +1,6 @@
-"""Few parameters are trained under DP-SGD: which, that only they travel, and that a saved model is whole."""
+"""Few parameters are trained under DP-SGD: which, that only they travel, and that a saved model is
+whole.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def test_dp_by_record_is_light_unless_the_user_says_otherwise() -> None:
     with pytest.raises(UserError, match='"tune" must be full or light, not "lite"'):
         _task("sentence", **{"options.tune": "lite"})
     assert _task("sentence", dp="record", epsilon="8").knobs.tune == "light"
-    assert _task("sentence").knobs.tune == _task("sentence", dp="silo", epsilon="8").knobs.tune == "full"
+    assert (
+        _task("sentence").knobs.tune
+        == _task("sentence", dp="silo", epsilon="8").knobs.tune
+        == "full"
+    )
 
 
 def test_dp_by_record_has_batches_and_rates_of_its_own_and_the_user_wins() -> None:
@@ -53,7 +59,9 @@ def test_dp_by_record_has_batches_and_rates_of_its_own_and_the_user_wins() -> No
         return with_task_defaults(load(None, {"method": "fedavg"} | words), "distant")
 
     plain, silo = filled(), filled(dp="silo", epsilon="8")
-    assert (plain.batch, plain.lr, plain.rounds) == (silo.batch, silo.lr, silo.rounds) == (16, 0.2, 20)
+    assert (
+        (plain.batch, plain.lr, plain.rounds) == (silo.batch, silo.lr, silo.rounds) == (16, 0.2, 20)
+    )
     private = filled(dp="record", epsilon="8", lr="0.5", rounds="3")
     assert (private.batch, private.lr, private.rounds, private.decay) == (300, 0.5, 3, plain.decay)
 
@@ -65,14 +73,19 @@ def test_an_encoder_trains_biases_scales_and_what_stands_on_it(task: str) -> Non
     for name, _ in model.named_parameters():
         inside = name.startswith("backbone.")
         projection = task == "document" and name in ("subject.weight", "object.weight")
-        assert (name in trained) == (not projection and (not inside or name.endswith("bias") or "LayerNorm" in name))
+        assert (name in trained) == (
+            not projection and (not inside or name.endswith("bias") or "LayerNorm" in name)
+        )
     if task == "document":  # what is not trained is the same whatever the run's seed
         again = _task(task, **{"options.tune": "light"}).new_model(4)
         assert torch.equal(model.subject.weight, again.subject.weight) and model.block == 16
         assert not torch.equal(model.subject.weight, model.object.weight)
         assert not torch.equal(model.bilinear.weight, again.bilinear.weight)
     everything = sum(p.numel() for p in model.parameters())
-    assert sum(a.size for n, a in parameters(model).items() if n.startswith("backbone.")) < 0.01 * everything
+    assert (
+        sum(a.size for n, a in parameters(model).items() if n.startswith("backbone."))
+        < 0.01 * everything
+    )
 
 
 def test_networks_that_share_layers_are_clipped_one_by_one() -> None:
@@ -82,7 +95,11 @@ def test_networks_that_share_layers_are_clipped_one_by_one() -> None:
         return rows_are_records(Stub(config=Stub(model_type=kind)), tune)
 
     assert rows("bert", "full") and rows("bert", "light") and rows("roberta", "light")
-    assert not rows("roberta", "full") and not rows("albert", "light") and not rows("deberta-v2", "light")
+    assert (
+        not rows("roberta", "full")
+        and not rows("albert", "light")
+        and not rows("deberta-v2", "light")
+    )
 
 
 def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() -> None:
@@ -111,23 +128,43 @@ def test_a_target_gradient_that_is_no_number_counts_nothing() -> None:
 def test_fixed_word_vectors_are_the_same_for_every_seed_and_padding_is_zero() -> None:
     task = _task("distant", **{"options.tune": "light"})
     one, two = task.new_model(1), task.new_model(2)
-    assert torch.equal(one.word.weight, two.word.weight) and not torch.equal(one.out.weight, two.out.weight)
+    assert torch.equal(one.word.weight, two.word.weight) and not torch.equal(
+        one.out.weight, two.out.weight
+    )
     assert not one.word.weight[0].any() and "word.weight" not in parameters(one)
     assert set(task.frozen()) == {"word.weight"} and not _task("distant").frozen()
 
 
 @pytest.mark.parametrize("task", list(SMALL))
 def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_path: Path) -> None:
-    words = {"silos": "3", "rounds": "1", "epochs": "1", "batch": "8", "dp": "record", "epsilon": "8"}
+    words = {
+        "silos": "3",
+        "rounds": "1",
+        "epochs": "1",
+        "batch": "8",
+        "dp": "record",
+        "epsilon": "8",
+    }
     study = prepare(load(None, SMALL[task] | words | {"runner": "inprocess"}))
     task_: Any = study.task
     assert run_inprocess(tmp_path, study) == 0
-    sent = {n.partition("/")[2] for e in study.method.exchanges for n in e.masked if n.startswith("update/")}
+    sent = {
+        n.partition("/")[2]
+        for e in study.method.exchanges
+        for n in e.masked
+        if n.startswith("update/")
+    }
     assert sent <= set(parameters(task_.new_model(0)))
     whole = load_file(tmp_path / "model" / "model.safetensors")
-    ours = put(task_.new_model(0), {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())})
-    by_name = "backbone." if task == "ner" else "nothing."  # its frozen language model has a name and a hash
-    assert set(whole) == {n for n, p in ours.named_parameters() if p.requires_grad or not n.startswith(by_name)}
+    ours = put(
+        task_.new_model(0),
+        {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())},
+    )
+    # its frozen language model has a name and a hash
+    by_name = "backbone." if task == "ner" else "nothing."
+    assert set(whole) == {
+        n for n, p in ours.named_parameters() if p.requires_grad or not n.startswith(by_name)
+    }
     assert all(np.array_equal(whole[k], v) for k, v in task_.frozen().items())
     if task == "sentence":
         read: Any = encoder.open_model(tmp_path / "model")[0]
@@ -135,7 +172,9 @@ def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_pat
         read = document_encoder.open_model(tmp_path / "model")[0]
     elif task in ("ner", "tagger"):
         about = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
-        read = {"ner": NerExtractor, "tagger": TaggerExtractor}[task](tmp_path / "model", about)._model
+        read = {"ner": NerExtractor, "tagger": TaggerExtractor}[task](
+            tmp_path / "model", about
+        )._model
     else:
         read = loaded(PCNN(len(whole["word.weight"]), len(task_.labels)), tmp_path / "model")
     for name, p in ours.named_parameters():

@@ -1,8 +1,9 @@
-"""A line in software, packet by packet: `python -m tests.network.carry DELAY RATE LOSS NAMESPACE…`, the first the hub.
+"""A line in software, packet by packet: `python -m tests.network.carry DELAY RATE LOSS NAMESPACE…`,
+the first the hub.
 
-Each namespace gets a TUN device; a packet read from one is paced (towards the hub), held back, perhaps dropped, and
-then written to the device of whoever it is addressed to. TCP above it sees what it would see on such a line: late
-packets, a queue that fills, and losses it has to repair.
+Each namespace gets a TUN device; a packet read from one is paced (towards the hub), held back,
+perhaps dropped, and then written to the device of whoever it is addressed to. TCP above it sees
+what it would see on such a line: late packets, a queue that fills, and losses it has to repair.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Machines on one machine: network namespaces with a slow, lossy line each. Needs root and iproute2.
+"""Machines on one machine: network namespaces with a slow, lossy line each. Needs root and
+iproute2.
 
     with Net(["hub", "north", "south"], Line(delay=0.1, rate=8e6, loss=0.01)) as net:
         net.run("north", ["sottovoce", "doctor", ...])      # a program on that machine
         net.enter("north")                                   # in a forked child: this process moves there
 
-The first machine is the hub, whose line is perfect; the others see everybody through their own line, both ways. Where
-the kernel has netem (veth, a bridge and `tc`), it makes the lines; else packets go through TUN devices and a process of
-ours (tests.network.carry) that holds them back, paces and drops them. `Net.how` says which.
+The first machine is the hub, whose line is perfect; the others see everybody through their own
+line, both ways. Where the kernel has netem (veth, a bridge and `tc`), it makes the lines; else
+packets go through TUN devices and a process of ours (tests.network.carry) that holds them back,
+paces and drops them. `Net.how` says which.
 """
 
 from __future__ import annotations
@@ -101,19 +103,44 @@ class Net:
             _ip("-n", name, "addr", "add", f"{self.address(machine)}/24", "dev", near)
             _ip("-n", name, "link", "set", near, "up")
             same = ["delay", f"{line.delay * 1000:.0f}ms", "loss", f"{line.loss * 100:g}%"]
-            for where, device, more in ((name, near, ["rate", f"{line.rate:.0f}bit"]), (hub, far, [])):
-                words = ["tc", "-n", where, "qdisc", "add", "dev", device, "root", "netem", *same, *more]
+            for where, device, more in (
+                (name, near, ["rate", f"{line.rate:.0f}bit"]),
+                (hub, far, []),
+            ):
+                words = [
+                    "tc",
+                    "-n",
+                    where,
+                    "qdisc",
+                    "add",
+                    "dev",
+                    device,
+                    "root",
+                    "netem",
+                    *same,
+                    *more,
+                ]
                 subprocess.run(words, capture_output=True, check=True)
 
     def _remove_links(self) -> None:
         for machine in self.machines[1:]:
-            subprocess.run(["ip", "-n", self._name(machine), "link", "del", "eth0"], capture_output=True)
+            subprocess.run(
+                ["ip", "-n", self._name(machine), "link", "del", "eth0"], capture_output=True
+            )
         hub = self._name(self.machines[0])
         subprocess.run(["ip", "-n", hub, "link", "del", f"{self._tag}b"], capture_output=True)
 
     def _carry(self) -> None:
         names, line = [self._name(m) for m in self.machines], self.line
-        words = [sys.executable, "-m", "tests.network.carry", str(line.delay), str(line.rate), str(line.loss), *names]
+        words = [
+            sys.executable,
+            "-m",
+            "tests.network.carry",
+            str(line.delay),
+            str(line.rate),
+            str(line.loss),
+            *names,
+        ]
         self._carrier = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE)
         assert self._carrier.stdout is not None
         if self._carrier.stdout.readline() != b"ready\n":

@@ -1,7 +1,8 @@
-"""A federation on machines that are namespaces, or on loopback: `python -m tests.network.run OUT [net] NAME=VALUE…`.
+"""A federation on machines that are namespaces, or on loopback: `python -m tests.network.run OUT
+[net] NAME=VALUE…`.
 
-Coordinator and silos are forked from one warm process, as in a simulation, and each moves to its machine before it
-begins. Prints the model's hash.
+Coordinator and silos are forked from one warm process, as in a simulation, and each moves to its
+machine before it begins. Prints the model's hash.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
     def take_part(i: int) -> int:
         if net is not None:
             net.enter(silo_name(i))
-        home, data = silo_process.Home(run / "silos" / silo_name(i)), study.task.subset(study.partition.indices[i])
+        home, data = (
+            silo_process.Home(run / "silos" / silo_name(i)),
+            study.task.subset(study.partition.indices[i]),
+        )
         address = f"tcp://{hub}:{int(port.read_text())}"
         return silo_process.serve(
             home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
@@ -71,7 +75,9 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         while not (port.exists() and port.read_text().endswith("\n")) and time.monotonic() < until:
             time.sleep(0.02)
         for i in range(settings.silos):
-            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = silo_name(i)  # type: ignore[misc]
+            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = (
+                silo_name(i)
+            )  # type: ignore[misc]
         while time.monotonic() < until:
             pid, code = os.waitpid(coordinator, os.WNOHANG)
             if pid:

@@ -10,22 +10,45 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privacy.accountant import merged, solve_dpsgd, solve_gaussian, solve_ring, total
-from privacy.events import DpSgd, Event, Free, Gaussian, NonPrivate, RingNoise, UnknownEvent, from_record, to_record
+from privacy.events import (
+    DpSgd,
+    Event,
+    Free,
+    Gaussian,
+    NonPrivate,
+    RingNoise,
+    UnknownEvent,
+    from_record,
+    to_record,
+)
 
-EVENTS: list[Event] = [DpSgd(1.5, 0.04, 7), Gaussian(2.5), RingNoise(2.0, 1e-20), Free("public"), NonPrivate()]
+EVENTS: list[Event] = [
+    DpSgd(1.5, 0.04, 7),
+    Gaussian(2.5),
+    RingNoise(2.0, 1e-20),
+    Free("public"),
+    NonPrivate(),
+]
 
 
 def test_opacus_vectors() -> None:
     """opacus/tests/accountants_test.py: 1.5 clips of noise, rate 0.04, 90 epochs, delta 1e-5."""
-    assert total([DpSgd(1.5, 0.04, 2250)], 1e-5).rdp == pytest.approx(7.32911117143, rel=2e-3)  # their orders are finer
+    # their orders are finer
+    assert total([DpSgd(1.5, 0.04, 2250)], 1e-5).rdp == pytest.approx(7.32911117143, rel=2e-3)
     assert total([DpSgd(1.5, 0.04, 2250)], 1e-5).rdp >= 7.32911117143
-    assert total([DpSgd(1.5, 0.04, 2249)], 1e-5).epsilon == pytest.approx(6.777395712150674, rel=2e-3)
+    assert total([DpSgd(1.5, 0.04, 2249)], 1e-5).epsilon == pytest.approx(
+        6.777395712150674, rel=2e-3
+    )
 
 
 def test_dp_accounting_vectors() -> None:
-    """pld_privacy_accountant_test.py (three Gaussians, three sampled ones) and rdp_privacy_accountant_test.py."""
+    """pld_privacy_accountant_test.py (three Gaussians, three sampled ones) and
+    rdp_privacy_accountant_test.py.
+    """
     assert total([DpSgd(math.sqrt(3), 1.0, 3)], 0.126936).epsilon == pytest.approx(1.0, abs=2e-3)
-    assert total([DpSgd(0.5, 0.2, 1), DpSgd(0.5, 0.2, 2)], 0.15594).epsilon == pytest.approx(1.0, abs=2e-3)
+    assert total([DpSgd(0.5, 0.2, 1), DpSgd(0.5, 0.2, 2)], 0.15594).epsilon == pytest.approx(
+        1.0, abs=2e-3
+    )
     assert total([RingNoise(4.530877117, 0.0)], 1e-6, "silo").rdp == pytest.approx(1.0, rel=2e-3)
 
 
@@ -47,7 +70,9 @@ def test_without_sampling_it_is_the_gaussian_mechanism(noise: float, times: int)
 
 
 def by_hand(events: list[DpSgd], delta: float) -> float:
-    """Our own composition: losses of both directions on a grid, summed by Fourier transform (no library of others)."""
+    """Our own composition: losses of both directions on a grid, summed by Fourier transform (no
+    library of others).
+    """
     step, half = 5e-4, 1 << 17
     grid = (np.arange(2 * half) - half) * step
     answers = []
@@ -97,11 +122,17 @@ def test_a_silo_is_not_protected_by_dp_sgd_and_a_record_half_as_well_by_a_noisy_
 
 
 def test_noisy_sums_are_charged_as_zcdp() -> None:
-    """rho = k / (2 z^2); above the exact Gaussian, below the textbook conversion (Bun and Steinke 2016)."""
+    """rho = k / (2 z^2); above the exact Gaussian, below the textbook conversion (Bun and Steinke
+    2016).
+    """
     k, z, delta = 20, 5.0, 1e-5
     rho = k / (2 * z**2)
     mine = total([RingNoise(z, 1e-25)] * k, delta, "silo").epsilon
-    assert _gaussian_epsilon(z / math.sqrt(k), delta) < mine < rho + 2 * math.sqrt(rho * math.log(1 / delta))
+    assert (
+        _gaussian_epsilon(z / math.sqrt(k), delta)
+        < mine
+        < rho + 2 * math.sqrt(rho * math.log(1 / delta))
+    )
 
 
 def test_tails_cut_too_near_are_not_covered() -> None:
@@ -119,7 +150,9 @@ def test_solved_noise_is_enough_and_hardly_more(epsilon: float) -> None:
 
 def test_gaussian_releases_are_charged_and_leave_less_for_training() -> None:
     z = solve_gaussian(0.8, 1e-5, 3)
-    assert total([Gaussian(z)] * 3, 1e-5).epsilon == pytest.approx(_gaussian_epsilon(z / math.sqrt(3), 1e-5), rel=2e-3)
+    assert total([Gaussian(z)] * 3, 1e-5).epsilon == pytest.approx(
+        _gaussian_epsilon(z / math.sqrt(3), 1e-5), rel=2e-3
+    )
     beside = merged([Gaussian(z)] * 3)
     w = solve_dpsgd(4.0, 1e-5, 0.1, 100, beside)
     assert w > solve_dpsgd(4.0, 1e-5, 0.1, 100)

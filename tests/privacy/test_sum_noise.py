@@ -1,4 +1,6 @@
-"""DP=silo: the noise that is in an opened sum, also after dropouts; clipping in whole numbers; who may ask for what."""
+"""DP=silo: the noise that is in an opened sum, also after dropouts; clipping in whole numbers; who
+may ask for what.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from tests.crypto.world import World
 from tests.methods.test_coverage import CORPORA
 
 STEPS = steps_of(32, 10)
-SEALED = {"lazymil", "feded", "fedcmc", "fedatt"}  # they send something that the coordinator reads silo by silo
+# they send something that the coordinator reads silo by silo
+SEALED = {"lazymil", "feded", "fedcmc", "fedatt"}
 
 
 def test_the_discrete_gaussian_has_its_probabilities() -> None:
@@ -44,32 +47,42 @@ def test_the_discrete_gaussian_has_its_probabilities() -> None:
     p /= p.sum()
     seen = np.bincount(drawn + 30, minlength=61)
     often = p * n > 5
-    assert ((seen - n * p)[often] ** 2 / (n * p)[often]).sum() < often.sum() + 5 * math.sqrt(2 * often.sum())
+    assert ((seen - n * p)[often] ** 2 / (n * p)[often]).sum() < often.sum() + 5 * math.sqrt(
+        2 * often.sum()
+    )
     t = table(s)
     cumulative = np.array([c / 2**128 for c in t.cumulative])
     assert np.allclose(cumulative, np.cumsum(p)[:-1], atol=1e-12)
-    assert [t.place(c) for c in t.cumulative[25:35]] == list(range(26, 36))  # a draw at an edge is above it
+    # a draw at an edge is above it
+    assert [t.place(c) for c in t.cumulative[25:35]] == list(range(26, 36))
     assert [t.place(c - 1) for c in t.cumulative[25:35]] == list(range(25, 35))
 
 
 @pytest.mark.parametrize("dead", [0, 3])
 def test_the_noise_in_an_opened_sum_is_at_least_the_promise(dead: int) -> None:
-    """Ten silos of which three may collude and three may drop out: four honest ones' noise is what is promised."""
+    """Ten silos of which three may collude and three may drop out: four honest ones' noise is what
+    is promised.
+    """
     policy, size = Policy(), 30_000
     ring = choose(1.0, 2.0, least_honest(10, policy, 10), STEPS)
     assert ring.honest == 4
     encoding = Encoding(32, 10, (size,), (ring.range(STEPS),))
     world = World(10, limits=Limits(max_range=1e6, policy=policy)).enrol()
     nothing = {"update/w": np.zeros(size, np.float32)}
-    noisy = {name: [ring.noised(nothing, SecretStream(name.encode() * 4))["update/w"]] for name in world.names}
+    noisy = {
+        name: [ring.noised(nothing, SecretStream(name.encode() * 4))["update/w"]]
+        for name in world.names
+    }
     survivors, sums = world.whole(encoding, noisy, world.names[1 : 1 + dead])
     in_steps = sums[0] / ring.grid
-    assert np.abs(in_steps - np.rint(in_steps)).max() < 1e-6  # nothing but whole numbers of grid steps
+    # nothing but whole numbers of grid steps
+    assert np.abs(in_steps - np.rint(in_steps)).max() < 1e-6
     own = {name: np.rint(noisy[name][0] / ring.grid) for name in survivors}
     assert np.array_equal(np.rint(in_steps), sum(own.values()))  # and each silo's, exactly
     promised = ring.noise * ring.clip
     assert sums[0].std() == pytest.approx(promised * math.sqrt(len(survivors) / 4), rel=0.03)
-    hidden = sum(own[name] for name in survivors[3:]) * ring.grid  # three collude and subtract their own
+    # three collude and subtract their own
+    hidden = sum(own[name] for name in survivors[3:]) * ring.grid
     assert hidden.std() > 0.97 * promised
     assert abs(sums[0].mean()) < 5 * sums[0].std() / math.sqrt(size)
 
@@ -82,7 +95,13 @@ def test_a_sum_with_less_noise_than_promised_is_not_opened(tmp_path: Path) -> No
     data = {name: [np.zeros(5, np.float32)] for name in world.names}
     with pytest.raises(SumFailed, match="below the floor of 7"):
         world.whole(encoding, data, world.names[:4])
-    words = {"corpus": CORPORA["distant"][0], "silos": "5", "rounds": "1", "dp": "silo", "noise": "1"}
+    words = {
+        "corpus": CORPORA["distant"][0],
+        "silos": "5",
+        "rounds": "1",
+        "dp": "silo",
+        "noise": "1",
+    }
     study = prepare(load(None, words | {"method": "fedavg", "runner": "inprocess", "epochs": "1"}))
     with pytest.raises(RoundFailed, match="not opened: 3 silos"):  # of five, four must be there
         run_inprocess(tmp_path, study, absent={(0, 0): frozenset({0, 1})})
@@ -108,11 +127,19 @@ def test_the_promise_over_a_run_is_what_the_accountant_says() -> None:
     assert event.noise == 5.0 and event.slack < 1e-13
     whole = total([RingNoise(5.0, 0.0)] * 20, 1e-5, "silo")
     assert total([event] * 20, 1e-5, "silo").epsilon == pytest.approx(whole.rdp, rel=0.01)
-    assert math.isinf(total([Gaussian(5.0)], 1e-5, "silo").epsilon)  # a record's protection is not a silo's
+    # a record's protection is not a silo's
+    assert math.isinf(total([Gaussian(5.0)], 1e-5, "silo").epsilon)
 
 
 def _desk(path: Path) -> tuple[Desk, Encoding, Heard]:
-    words = {"corpus": CORPORA["distant"][0], "silos": "10", "rounds": "1", "dp": "silo", "noise": "1", "epochs": "1"}
+    words = {
+        "corpus": CORPORA["distant"][0],
+        "silos": "10",
+        "rounds": "1",
+        "dp": "silo",
+        "noise": "1",
+        "epochs": "1",
+    }
     study = prepare(load(None, words | {"method": "fedavg"}))
     s = study.settings
     view = SiloView(0, study.task, study.task.subset(study.partition.indices[0]), s, b"")
@@ -140,14 +167,17 @@ def test_a_silo_refuses_a_sum_that_would_not_keep_its_promise(tmp_path: Path) ->
     answer = desk.answer(0, heard, b"h", encoding)
     assert [x["disclosure"] for x in desk.charged()] == ["noisy sum", "update", "weight"]
     assert answer.masked["weight"].tolist() == [1.0]
-    assert desk.answer(0, heard, b"h", encoding) is answer  # asked again over the same silos: the same, no second noise
+    # asked again over the same silos: the same, no second noise
+    assert desk.answer(0, heard, b"h", encoding) is answer
     fewer = replace(heard, cohort=tuple(range(6)))
-    with pytest.raises(Refusal) as refused:  # in a smaller sum the same share of noise is too little
+    # in a smaller sum the same share of noise is too little
+    with pytest.raises(Refusal) as refused:
         desk.answer(0, fewer, b"h", encoding)
     assert refused.value.attack == "tiny-sum"
     blank = Encoding(32, 6, encoding.sizes, (1.0,) * len(encoding.sizes))
     smaller = replace(blank, ranges=tuple(desk.caps(0, blank)))
-    with pytest.raises(Refusal) as refused:  # also where the sum's own grid is that of the smaller number
+    # also where the sum's own grid is that of the smaller number
+    with pytest.raises(Refusal) as refused:
         desk.answer(0, fewer, b"h", smaller)
     assert refused.value.attack == "tiny-sum"
 
@@ -157,16 +187,27 @@ def test_a_silo_whose_update_is_no_number_sends_noise_alone(tmp_path: Path) -> N
     desk, encoding, heard = _desk(tmp_path)
     broken = {k: np.full_like(v, np.inf) for k, v in heard.common.items()}
     answer = desk.answer(0, replace(heard, common=broken), b"h", encoding)
-    assert all(np.isfinite(a).all() for a in answer.masked.values()) and answer.masked["weight"].tolist() == [1.0]
+    assert all(np.isfinite(a).all() for a in answer.masked.values()) and answer.masked[
+        "weight"
+    ].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
     corpus, _ = CORPORA[tasks_of(method)[0]]
-    words = {"method": method, "corpus": corpus, "silos": "3", "rounds": "1", "epochs": "1", "runner": "inprocess"}
+    words = {
+        "method": method,
+        "corpus": corpus,
+        "silos": "3",
+        "rounds": "1",
+        "epochs": "1",
+        "runner": "inprocess",
+    }
     words |= {"partition": "iid", "dp": "silo", "epsilon": "8"}
     if method in REFUSED or method in SEALED:
-        with pytest.raises(UserError, match=f'^The method "{method}" does not run with DP=silo: [^.]*\\.$'):
+        with pytest.raises(
+            UserError, match=f'^The method "{method}" does not run with DP=silo: [^.]*\\.$'
+        ):
             prepare(load(None, words))
         if method != "feded":
             return
@@ -175,10 +216,17 @@ def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
     assert run_inprocess(tmp_path, study) == 0
     s = summary(tmp_path)
     assert 0 < s["epsilon"] <= 8.0 and s["privacy_unit"] == "silo"
-    ledger = [json.loads(x)["event"] for x in (tmp_path / "silos/silo-001/ledger.jsonl").read_text().splitlines()]
+    ledger = [
+        json.loads(x)["event"]
+        for x in (tmp_path / "silos/silo-001/ledger.jsonl").read_text().splitlines()
+    ]
     noisy = [e for e in ledger if e["kind"] == "ring-noise"]
-    assert len(noisy) == len(study.method.exchanges) and {e["kind"] for e in ledger} == {"ring-noise", "free"}
-    # Independently: the Gaussian's Renyi divergence, converted (Canonne, Kamath and Steinke 2020, proposition 12).
+    assert len(noisy) == len(study.method.exchanges) and {e["kind"] for e in ledger} == {
+        "ring-noise",
+        "free",
+    }
+    # Independently: the Gaussian's Renyi divergence, converted (Canonne, Kamath and Steinke 2020,
+    # proposition 12).
     rho = sum(1 / (2 * e["noise"] ** 2) for e in noisy)
     alpha = np.linspace(1.01, 400, 200_000)
     bound = rho * alpha + np.log1p(-1 / alpha) - (math.log(1e-5) + np.log(alpha)) / (alpha - 1)

@@ -1,4 +1,6 @@
-"""A run handed to other tools: every table has what the log has; figures for Prometheus; optional extras."""
+"""A run handed to other tools: every table has what the log has; figures for Prometheus; optional
+extras.
+"""
 
 from __future__ import annotations
 
@@ -35,16 +37,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     counter = ByteCounter()
     counter.round = 0
     counter.count("silo-000", "chunk", "masked", "up", [100, 20])
-    (folder / "traffic.jsonl").write_text("".join(json.dumps(x) + "\n" for x in counter.drain()), "utf-8")
+    (folder / "traffic.jsonl").write_text(
+        "".join(json.dumps(x) + "\n" for x in counter.drain()), "utf-8"
+    )
     return read_run(folder)
 
 
 def test_csv_and_parquet_have_every_line_and_value(run: RunFiles, tmp_path: Path) -> None:
     made = export_csv(run, tmp_path / "csv")
     again = export_parquet(run, tmp_path / "parquet")
-    names = ["summary", "rounds", "traffic", "privacy", "events", "disclosures", "curve", "settings", "partition"]
+    names = [
+        "summary",
+        "rounds",
+        "traffic",
+        "privacy",
+        "events",
+        "disclosures",
+        "curve",
+        "settings",
+        "partition",
+    ]
     assert [p.stem for p in made] == [p.stem for p in again] == names
-    logs = {"rounds": run.rounds, "traffic": run.traffic, "privacy": run.privacy, "events": run.events}
+    logs = {
+        "rounds": run.rounds,
+        "traffic": run.traffic,
+        "privacy": run.privacy,
+        "events": run.events,
+    }
     for name, lines in logs.items():
         with (tmp_path / "csv" / f"{name}.csv").open(newline="", encoding="utf-8") as f:
             rows = list(csv.DictReader(f))
@@ -58,12 +77,16 @@ def test_csv_and_parquet_have_every_line_and_value(run: RunFiles, tmp_path: Path
                 elif isinstance(value, list):
                     assert json.loads(row[key]) == json.loads(typed[key]) == value
                 else:
-                    assert row[key] == str(value) and typed[key] == (math.inf if value == "inf" else value), key
+                    assert row[key] == str(value) and typed[key] == (
+                        math.inf if value == "inf" else value
+                    ), key
     (summary,) = pyarrow.parquet.read_table(tmp_path / "parquet" / "summary.parquet").to_pylist()
     assert summary["value"] == run.summary["value"] and summary["epsilon"] == math.inf
 
 
-def test_export_says_what_it_needs(run: RunFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_says_what_it_needs(
+    run: RunFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in ([str(run.path)], [str(tmp_path), "--csv", str(tmp_path / "x")]):
         with pytest.raises(SystemExit) as end:
             cli.main(["export", *words])
@@ -75,7 +98,9 @@ def test_export_says_what_it_needs(run: RunFiles, tmp_path: Path, capsys: pytest
         export_csv(run, tmp_path / "file")
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="the optional extra tensorboard is not installed")
+@pytest.mark.skipif(
+    find_spec("tensorboard") is None, reason="the optional extra tensorboard is not installed"
+)
 def test_tensorboard_has_every_round(run: RunFiles, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -88,13 +113,18 @@ def test_tensorboard_has_every_round(run: RunFiles, tmp_path: Path) -> None:
     assert read.Scalars("summary/value")[0].value == pytest.approx(run.summary["value"], rel=1e-6)
 
 
-@pytest.mark.skipif(find_spec("mlflow") is None, reason="the optional extra mlflow is not installed")
+@pytest.mark.skipif(
+    find_spec("mlflow") is None, reason="the optional extra mlflow is not installed"
+)
 def test_mlflow_has_every_round_and_setting(
     run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
-    for wrong, sentence in (("mlruns", "takes the URI of a store"), (tmp_path.as_uri(), "did not take the run")):
+    for wrong, sentence in (
+        ("mlruns", "takes the URI of a store"),
+        (tmp_path.as_uri(), "did not take the run"),
+    ):
         with pytest.raises(UserError, match=sentence):
             export_mlflow(run, wrong)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # no server and no database here
@@ -104,11 +134,15 @@ def test_mlflow_has_every_round_and_setting(
     assert [(m.step, m.value) for m in client.get_metric_history(made, "dev")] == [
         (r["round"] + 1, r["dev"]) for r in run.rounds
     ]
-    assert kept.metrics["summary.value"] == run.summary["value"] and kept.params["method"] == "lazymil"
+    assert (
+        kept.metrics["summary.value"] == run.summary["value"] and kept.params["method"] == "lazymil"
+    )
     assert kept.tags["epsilon"] == "inf"
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is not None, reason="the optional extra tensorboard is installed")
+@pytest.mark.skipif(
+    find_spec("tensorboard") is not None, reason="the optional extra tensorboard is installed"
+)
 def test_an_extra_that_is_not_there_is_named(run: RunFiles, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pip install 'sottovoce\[tensorboard\]'"):
         export_tensorboard(run, tmp_path)
@@ -118,7 +152,9 @@ def test_figures_for_prometheus_are_those_of_the_log(run: RunFiles) -> None:
     figures = CoordinatorMetrics(5, 3)
     for line in run.events:
         figures.observe("events.jsonl", line)
-    figures.observe("events.jsonl", {"event": "refused", "silo": "silo-000", "attack": 'a"\n\\', "detail": ""})
+    figures.observe(
+        "events.jsonl", {"event": "refused", "silo": "silo-000", "attack": 'a"\n\\', "detail": ""}
+    )
     for line in run.rounds:
         figures.observe("rounds.jsonl", line)
     server = MetricsServer(figures, *address_of("0"))
@@ -134,15 +170,22 @@ def test_figures_for_prometheus_are_those_of_the_log(run: RunFiles) -> None:
         server.close()
     said = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(said["sottovoce_rounds_done"]) == len(run.rounds)
-    assert float(said[f'sottovoce_dev{{metric="{run.summary["metric"]}"}}']) == run.rounds[-1]["dev"]
+    assert (
+        float(said[f'sottovoce_dev{{metric="{run.summary["metric"]}"}}']) == run.rounds[-1]["dev"]
+    )
     assert said['sottovoce_refused_total{attack="a\\"\\n\\\\",by="coordinator"}'] == "1.0"
     assert float(said["sottovoce_finished"]) == 1
     announced = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
-    assert len(announced) == len(set(announced)) and {n.partition("{")[0] for n in said} <= set(announced)
+    assert len(announced) == len(set(announced)) and {n.partition("{")[0] for n in said} <= set(
+        announced
+    )
 
 
 def test_figures_stay_on_the_loopback_address_unless_another_is_named() -> None:
-    assert address_of("9100") == ("127.0.0.1", 9100) and address_of("0.0.0.0:9100") == ("0.0.0.0", 9100)
+    assert address_of("9100") == ("127.0.0.1", 9100) and address_of("0.0.0.0:9100") == (
+        "0.0.0.0",
+        9100,
+    )
     assert load(None, {}).metrics == ""
     for wrong in ("on", "70000", ":9100", "a:b"):
         with pytest.raises(UserError, match="METRICS must be PORT or HOST:PORT"):

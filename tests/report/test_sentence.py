@@ -1,4 +1,6 @@
-"""The report of a run on sentences: the partition's picture, the target, the message size, from its files."""
+"""The report of a run on sentences: the partition's picture, the target, the message size, from its
+files.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ def test_partition_is_drawn_from_recorded_counts(task: str) -> None:
     kept = json.loads((folder / "partition.json").read_text("utf-8"))
     labels = study.task.partition_keys()["label"]
     for row, indices in zip(kept["label_counts"], study.partition.indices, strict=True):
-        assert row == [sum(int(labels[i]) == c for i in indices) for c in range(len(study.task.labels))]
+        assert row == [
+            sum(int(labels[i]) == c for i in indices) for c in range(len(study.task.labels))
+        ]
     assert f"{min(kept['sizes'])} to {max(kept['sizes'])} examples" in text
-    drawn = re.search(r'<table class="heat".*?</table>', (folder / "report.html").read_text("utf-8"))
+    drawn = re.search(
+        r'<table class="heat".*?</table>', (folder / "report.html").read_text("utf-8")
+    )
     assert drawn is not None
     rows = re.findall(r"<tr>(.*?)</tr>", drawn.group())
     assert re.findall(r"<span>(.*?)</span>", rows[0]) == list(study.task.labels)
@@ -50,7 +56,9 @@ def test_partition_is_drawn_from_recorded_counts(task: str) -> None:
 
 
 def test_a_real_coordinators_report_has_no_partition() -> None:
-    """Only the launcher of a simulation writes partition.json; without it there is nothing to draw."""
+    """Only the launcher of a simulation writes partition.json; without it there is nothing to
+    draw.
+    """
     folder, text, _ = reported(tiny_study("fedavg", SILOS), simulation=False)
     assert "artition" not in text
     assert 'class="heat"' not in (folder / "report.html").read_text("utf-8")
@@ -60,7 +68,9 @@ def test_target_is_in_summary_and_report_also_when_it_is_not_reached() -> None:
     _, text, summary = reported(tiny_study("fedavg", SILOS, rounds=2, target=1e-9 + 1.0))
     assert summary["rounds_to_target"] is None
     assert "not reached in 2 rounds" in text
-    folder, text, summary = reported(tiny_study("fedavg", SILOS, rounds=2, options={"metric": "micro_f1"}))
+    folder, text, summary = reported(
+        tiny_study("fedavg", SILOS, rounds=2, options={"metric": "micro_f1"})
+    )
     assert summary["target"] is None
     assert "first round with" not in text
     dev = [json.loads(x)["dev"] for x in (folder / "rounds.jsonl").read_text("utf-8").splitlines()]
@@ -69,7 +79,9 @@ def test_target_is_in_summary_and_report_also_when_it_is_not_reached() -> None:
 
 
 def test_message_size_is_that_of_the_coded_arrays() -> None:
-    """FedED: one byte per public sentence and class up, a float32 model down. FedAvg: a 32-bit lane a parameter."""
+    """FedED: one byte per public sentence and class up, a float32 model down. FedAvg: a 32-bit lane
+    a parameter.
+    """
     task = tiny_task("feded")
     _, text, s = reported(tiny_study("feded", SILOS, task))
     parameters = sum(p.numel() for p in task.new_model(0).parameters())

@@ -1,4 +1,6 @@
-"""The report's words, each from the files it speaks of: what was sent in which rounds, whom to trust, who held what."""
+"""The report's words, each from the files it speaks of: what was sent in which rounds, whom to
+trust, who held what.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ def test_classes_that_silos_hold_are_counted_in_the_partition() -> None:
     same = {"labels": labels, "label_counts": [[5, 0, 1], [0, 2, 7]]}
     assert held_classes(same) == "Every silo holds 2 of the 3 classes."
     counts = [[5, 0, 1], [0, 2, 7], [4, 0, 0], [1, 1, 1], [0, 0, 0]]
-    assert held_classes({"labels": labels, "label_counts": counts}) == "Of 3 classes a silo holds 0 to 3, mostly 2."
+    assert (
+        held_classes({"labels": labels, "label_counts": counts})
+        == "Of 3 classes a silo holds 0 to 3, mostly 2."
+    )
 
 
 @pytest.mark.parametrize("asked", [3, 2])
@@ -61,22 +66,30 @@ def test_silos_that_were_never_asked_are_named(asked: int) -> None:
     }
     line = {"round": 0, "participants": names, "survivors": names}
     page = silos(files(rounds=[line], partition=partition))
-    assert (f"each of the {asked} silos that were asked (1 others never were)" in page) is (asked == 2)
+    assert (f"each of the {asked} silos that were asked (1 others never were)" in page) is (
+        asked == 2
+    )
     assert ("each of the 3 silos" in page) is (asked == 3)
     assert page.count("1 of 1") == asked
 
 
 def test_rounds_in_which_something_was_sent_are_said_as_they_were() -> None:
     sent = [0, 0, 7, 7, 0, 7]
-    rounds = [{"round": t, "numbers_sent": {"names": n, "update": 9, "never": 0}} for t, n in enumerate(sent)]
+    rounds = [
+        {"round": t, "numbers_sent": {"names": n, "update": 9, "never": 0}}
+        for t, n in enumerate(sent)
+    ]
     of = files(rounds=rounds)
     assert rounds_with(of, "names") == "rounds 3 to 4, 6"
     assert rounds_with(of, "update") == "all" and rounds_with(of, "never") == "none"
-    assert rounds_with(files(rounds=[{"round": 0}]), "names") == "–"  # a run of before this was counted
+    # a run of before this was counted
+    assert rounds_with(files(rounds=[{"round": 0}]), "names") == "–"
 
 
 def test_a_warm_start_is_not_said_to_have_sent_scores() -> None:
-    """Lazy MIL's first round of three scores nothing; the baseline and the model's size are in both reports."""
+    """Lazy MIL's first round of three scores nothing; the baseline and the model's size are in both
+    reports.
+    """
     study = tiny_study("lazymil", [range(5), range(5, 8), range(8, 12)], twelve(), rounds=3)
     _, folder = run(study)
     (folder / "config.toml").write_text(dump(study.settings, {}), "utf-8")
@@ -89,19 +102,32 @@ def test_a_warm_start_is_not_said_to_have_sent_scores() -> None:
     test = study.task.corpus.split("test")
     pairs = {(int(h), int(t)) for h, t in zip(test.head, test.tail)}
     facts = {tuple(f) for f in study.task.corpus.gold["test"].tolist()}
-    assert s["test_size"] == {"sentences": len(test), "entity pairs": len(pairs), "facts to find": len(facts)}
+    assert s["test_size"] == {
+        "sentences": len(test),
+        "entity pairs": len(pairs),
+        "facts to find": len(facts),
+    }
     text = (folder / "report.md").read_text("utf-8")
     for words in (html.unescape(page), text):
         assert "16 bytes per bag of the silo; in rounds 2 to 3 only" in words
         assert f"Before the first round the same model scored {s['before_value']:.4f}" in words
-        assert f"as long as {json.loads((folder / 'disclosures.json').read_text())['masks_hold_if']}." in words
-        assert "One exception: of update, a silo's own part can be read if the coordinator lies" in words
+        assert (
+            f"as long as {json.loads((folder / 'disclosures.json').read_text())['masks_hold_if']}."
+            in words
+        )
+        assert (
+            "One exception: of update, a silo's own part can be read if the coordinator lies"
+            in words
+        )
         assert words.count("collude") == 1
 
 
 def test_a_ring_promises_less_than_a_complete_graph_and_says_so() -> None:
     few = Settings(silos=10)
-    assert sum_assumption(few) == "the coordinator colludes with fewer than a third of all silos of the study"
+    assert (
+        sum_assumption(few)
+        == "the coordinator colludes with fewer than a third of all silos of the study"
+    )
     assert "colludes with at most 20% of all silos" in sum_assumption(Settings(silos=100))
     assert "fewer than a third of the participants of any one round" in sum_assumption(
         Settings(silos=100, fraction=0.1)
@@ -109,6 +135,8 @@ def test_a_ring_promises_less_than_a_complete_graph_and_says_so() -> None:
 
 
 def test_glossary_has_the_words_of_the_page_and_no_others() -> None:
-    page = glossary(Html("<p>PGR has bags; p@100</p><script>epsilon</script><p class='silo'>one baggage</p>"))
+    page = glossary(
+        Html("<p>PGR has bags; p@100</p><script>epsilon</script><p class='silo'>one baggage</p>")
+    )
     terms = [part.partition("</dt>")[0] for part in page.split("<dt>")[1:]]
     assert terms == ["bag", "p@100, p@mean", "PGR"]

@@ -1,4 +1,6 @@
-"""The ledger: written before it is answered, whole after any kill, carried over, and a budget that stops."""
+"""The ledger: written before it is answered, whole after any kill, carried over, and a budget that
+stops.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ import pytest
 from config.errors import UserError
 from config.settings import Settings
 from crypto.errors import Refusal
-from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
+from methods.base import (
+    Answer,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
 from privacy.accountant import total
 from privacy.events import DpSgd, Free, Gaussian, NonPrivate, RingNoise
 from silo.gate import Desk, MemoryFile
@@ -63,7 +75,9 @@ def test_a_budget_stops_and_stays_stopped(tmp_path: Path) -> None:
         _charge(Ledger(tmp_path / "l", Budget(epsilon=1.05 * one)), STEP)
 
 
-def test_without_noise_the_total_is_infinite_for_good_and_a_budget_refuses_it(tmp_path: Path) -> None:
+def test_without_noise_the_total_is_infinite_for_good_and_a_budget_refuses_it(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(tmp_path / "l", Budget())
     _charge(ledger, NonPrivate())
     assert math.isinf(ledger.total().epsilon)
@@ -82,7 +96,8 @@ def test_a_line_cut_short_is_dropped_and_any_other_damage_stops(tmp_path: Path) 
     ledger.close()
     whole = path.read_bytes()
     end = whole.index(b"\n")
-    for cut in [*range(0, len(whole), 23), len(whole) - 1, end, end + 1]:  # wherever a crash cut it, whole lines count
+    # wherever a crash cut it, whole lines count
+    for cut in [*range(0, len(whole), 23), len(whole) - 1, end, end + 1]:
         path.write_bytes(whole[:cut])
         torn = Ledger(path, Budget())
         assert len(torn.events) == whole[:cut].count(b"\n")
@@ -114,7 +129,9 @@ def test_a_shared_folder_refuses_other_records(tmp_path: Path) -> None:
 
 
 def test_kill_9_at_any_point_never_under_counts(tmp_path: Path) -> None:
-    """A process says a number after each charge and is killed in the middle of it; the file has at least that many."""
+    """A process says a number after each charge and is killed in the middle of it; the file has at
+    least that many.
+    """
     path, rng, said = tmp_path / "ledger.jsonl", np.random.default_rng(0), 0
     for _ in range(12):
         reader, writer = os.pipe()
@@ -142,13 +159,20 @@ def _method(name: str = "fedavg") -> Method:
 
     said = Disclosure("update", "masked", "two numbers", "them", "none")
     exchange = Exchange(
-        "train", (said,), lambda s, r, c: Broadcast({}), answer, lambda s, f: s, masked={"update/w": ArraySpec((2,))}
+        "train",
+        (said,),
+        lambda s, r, c: Broadcast({}),
+        answer,
+        lambda s, f: s,
+        masked={"update/w": ArraySpec((2,))},
     )
     return Method(name, "nobody", (exchange,), lambda seed: State({}))
 
 
 def _desk(ledger: Ledger, dp: str = "off", name: str = "fedavg") -> Desk:
-    return Desk(SiloView(0, None, None, Settings(dp=dp), b""), _method(name), MemoryFile(None), ledger)
+    return Desk(
+        SiloView(0, None, None, Settings(dp=dp), b""), _method(name), MemoryFile(None), ledger
+    )
 
 
 def _hear(desk: Desk, round: int) -> Answer:
@@ -166,14 +190,19 @@ def test_every_disclosure_is_charged_before_the_desk_gives_it_out(tmp_path: Path
     _hear(desk, 0)
     assert [e for e in ledger.events if not isinstance(e, Free)] == [STEP]
     assert [x["disclosure"] for x in desk.charged()] == ["training", "update"]
-    _hear(desk, 0)  # the same payload again, after a sum that failed: the same answer, not a second release
+    # the same payload again, after a sum that failed: the same answer, not a second release
+    _hear(desk, 0)
     assert len(ledger.events) == 2
     assert len(desk.charged()) == 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1001.0])
-def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at(tmp_path: Path, value: float) -> None:
-    """A model near float32's end overflowed where other records had their padding: 4.7 clips hung on one document."""
+def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at(
+    tmp_path: Path, value: float
+) -> None:
+    """A model near float32's end overflowed where other records had their padding: 4.7 clips hung
+    on one document.
+    """
     ledger = Ledger(tmp_path / "record", Budget(epsilon=1e3))
     desk = _desk(ledger, "record")
     sent = {"w": np.array([1.0, 999.0], np.float32), "winners": np.array([5000])}
@@ -187,12 +216,14 @@ def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at
             desk.answer(0, heard, b"1")
         assert refused.value.attack == "range-widening"
     assert len(ledger.events) == before
-    _desk(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")  # without a budget nothing hangs on it
+    # without a budget nothing hangs on it
+    _desk(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")
 
 
 def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
-    """In a process of its own: three rounds, each answer told to `sent`; kill -9 at the ledger's at-th call of the
-    system, before or after it is made. A line may also be cut in two there, as a full disk or a crash would.
+    """In a process of its own: three rounds, each answer told to `sent`; kill -9 at the ledger's
+    at-th call of the system, before or after it is made. A line may also be cut in two there, as a
+    full disk or a crash would.
     """
     calls, write, sync = itertools.count(), os.write, os.fsync
 
@@ -220,7 +251,9 @@ def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(tmp_path: Path, after: bool) -> None:
+def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(
+    tmp_path: Path, after: bool
+) -> None:
     for at in itertools.count():
         path = tmp_path / f"{at}.jsonl"
         reader, writer = os.pipe()
@@ -240,7 +273,8 @@ def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(tmp_p
             assert charged == ["training", "update"], (at, round)
         assert len(_events(path)) == len(held)  # and the next process can go on with it
         if not os.WIFSIGNALED(status):
-            assert at == 12 and sent == [0, 1, 2] and os.WEXITSTATUS(status) == 0  # two lines a round
+            # two lines a round
+            assert at == 12 and sent == [0, 1, 2] and os.WEXITSTATUS(status) == 0
             return
 
 
@@ -254,10 +288,13 @@ def test_costs_of_sentences_and_of_bags_are_not_added(tmp_path: Path) -> None:
     noisy = Ledger(tmp_path / "s", Budget(unit="silo"), records="silo")
     _charge(noisy, RingNoise(3.0, 0.0))
     noisy.close()
-    Ledger(tmp_path / "s", Budget(), records="bag").close()  # a whole silo was protected, and so every bag in it
+    # a whole silo was protected, and so every bag in it
+    Ledger(tmp_path / "s", Budget(), records="bag").close()
 
 
-def test_a_disclosure_that_nobody_has_shown_to_be_covered_is_refused_under_a_budget(tmp_path: Path) -> None:
+def test_a_disclosure_that_nobody_has_shown_to_be_covered_is_refused_under_a_budget(
+    tmp_path: Path,
+) -> None:
     desk = _desk(Ledger(tmp_path / "l", Budget(epsilon=1e3)), "record", name="homemade")
     with pytest.raises(BudgetSpent, match="update would leave without noise"):
         _hear(desk, 0)

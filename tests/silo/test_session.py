@@ -1,4 +1,6 @@
-"""The silo's conversation: every state against every message, and the gate that only declared arrays pass."""
+"""The silo's conversation: every state against every message, and the gate that only declared
+arrays pass.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,17 @@ from crypto.sum.coordinator import OpenSum
 from crypto.sum.records import UnmaskRequest
 from crypto.sum.silo_kept import KeptAnswer, begun
 from crypto.sum.silo_limits import MemoryJournal
-from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
+from methods.base import (
+    Answer,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
 from silo.gate import Desk, MemoryFile
 from silo.journal import FileJournal
 from silo.kept_shares import Releases
@@ -48,11 +60,15 @@ def _method(answer: Callable[[SiloView, Heard], Answer], **changes: Any) -> Meth
 
 def _good(silo: SiloView, heard: Heard) -> Answer:
     return Answer(
-        {"number": np.zeros(2, np.float32)}, {"note": np.zeros(3, np.uint8)}, carry={"seen": heard.round}
+        {"number": np.zeros(2, np.float32)},
+        {"note": np.zeros(3, np.uint8)},
+        carry={"seen": heard.round},
     )
 
 
-def _desk(answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None = None, **changes: Any) -> Desk:
+def _desk(
+    answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None = None, **changes: Any
+) -> Desk:
     view = SiloView(0, None, None, Settings(), b"")
     return Desk(view, _method(answer, **changes), MemoryFile(path))
 
@@ -66,12 +82,27 @@ def test_memory_is_of_one_study(tmp_path: Path) -> None:
 
 
 def _session(desk: Desk | None = None) -> Session:
-    return Session("silo-000", desk or _desk(), None, lambda r, e: b"", 1 << 20, m.Hello("0", b""), ("silo-000",))
+    return Session(
+        "silo-000",
+        desk or _desk(),
+        None,
+        lambda r, e: b"",
+        1 << 20,
+        m.Hello("0", b""),
+        ("silo-000",),
+    )
 
 
 def _told(number: int, **changes: Any) -> m.Broadcast:
     bundle = pack({"model": np.arange(3, dtype=np.float32)})
-    encoding = {"lane_bits": 32, "parties": 1, "sizes": [2], "ranges": [1.0], "rounding": "nearest", "rotate": False}
+    encoding = {
+        "lane_bits": 32,
+        "parties": 1,
+        "sizes": [2],
+        "ranges": [1.0],
+        "rounding": "nearest",
+        "rotate": False,
+    }
     fields: dict[str, Any] = {
         "number": number,
         "round": 0,
@@ -127,7 +158,8 @@ MESSAGES: dict[str, tuple[m.Message, Any]] = {
 }
 
 
-#: Written out here and not taken from the session's own table, which a mistake would change on both sides.
+#: Written out here and not taken from the session's own table, which a mistake would change on both
+#: sides.
 ANYTIME = {S.GREETED, S.IDLE, S.HEARING, S.TOLD, S.READY, S.SENT, S.STOPPED}
 IN_A_RUN = {S.IDLE, S.HEARING, S.TOLD, S.READY, S.SENT}
 MAY_BE_HEARD: dict[str, set[S]] = {
@@ -159,7 +191,9 @@ def test_every_message_in_every_state(state: S, kind: str) -> None:
     refused = [x for x in said if isinstance(x, m.Refused)]
     if state in MAY_BE_HEARD.get(kind, set()):
         # The secure sum's messages are legal here, but this silo agreed to a run without one.
-        assert [x.attack for x in refused] == (["channel-downgrade"] if kind.startswith("sum:") else [])
+        assert [x.attack for x in refused] == (
+            ["channel-downgrade"] if kind.startswith("sum:") else []
+        )
     else:
         assert [x.attack for x in refused] == ["replay"] and session.state is state
 
@@ -185,7 +219,9 @@ def test_a_whole_exchange_says_what_it_should() -> None:
     ],
     ids=["object", "huge", "no such exchange", "stream", "order", "size", "empty", "number"],
 )
-def test_bad_announcements_and_pieces_are_refused_and_life_goes_on(message: m.Message, payload: Any) -> None:
+def test_bad_announcements_and_pieces_are_refused_and_life_goes_on(
+    message: m.Message, payload: Any
+) -> None:
     session = _session()
     for step in PATHS[S.HEARING]:
         _say(session, *step)
@@ -243,7 +279,9 @@ def test_an_array_that_no_disclosure_covers_does_not_leave() -> None:
         _desk(disclosures=(SEALED,)).answer(0, Heard(0, (0,), {}), b"")
 
 
-def test_the_desk_keeps_carry_for_the_round_memory_for_good_and_its_answer_for_a_second_try(tmp_path: Path) -> None:
+def test_the_desk_keeps_carry_for_the_round_memory_for_good_and_its_answer_for_a_second_try(
+    tmp_path: Path,
+) -> None:
     calls: list[tuple[dict, dict]] = []
 
     def remember(silo: SiloView, heard: Heard) -> Answer:
@@ -269,7 +307,8 @@ def test_the_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
     journal.put("b", "2")
     journal.put("a", "3")
     journal.close()
-    for cut in (b'["a', b'["c", "9"]', b"\xff\xfe"):  # what a crash may leave: no end of line, or no sense
+    # what a crash may leave: no end of line, or no sense
+    for cut in (b'["a', b'["c", "9"]', b"\xff\xfe"):
         path.write_bytes(path.read_bytes() + cut)
         journal = FileJournal(path)
         assert (journal.get("a"), journal.get("b"), journal.get("c")) == ("3", "2", None)
@@ -281,7 +320,9 @@ def test_the_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
 # The silo's own rules
 
 
-def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     from silo.rules import Hours, Rules
 
     clock = [12]
@@ -289,7 +330,14 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytes
         Settings(rounds=3), lambda: time.struct_time((2026, 1, 1, clock[0], 0, 0, 0, 1, 0))
     )
     session = Session(
-        "silo-000", _desk(), None, lambda r, e: b"", 1 << 20, m.Hello("0", b""), ("silo-000",), rules=rules
+        "silo-000",
+        _desk(),
+        None,
+        lambda r, e: b"",
+        1 << 20,
+        m.Hello("0", b""),
+        ("silo-000",),
+        rules=rules,
     )
     _say(session, m.Welcome(b"r" * 32, 0))
     (said,) = _say(session, _told(1))
@@ -306,12 +354,17 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(caplog: pytes
 
 def test_only_the_end_of_the_run_is_the_end() -> None:
     for reason, finished in ((m.OVER, True), (m.INTERRUPTED, False), (m.FAILED, False)):
-        for welcomed in (True, False):  # also one that waits to be let in comes back to a coordinator that does
+        # also one that waits to be let in comes back to a coordinator that does
+        for welcomed in (True, False):
             session = _session()
             if welcomed:
                 _say(session, m.Welcome(b"r" * 32, 0))
             _say(session, m.Stop(reason))
-            assert session.state is S.STOPPED and session.finished is finished and not session.turned_away
+            assert (
+                session.state is S.STOPPED
+                and session.finished is finished
+                and not session.turned_away
+            )
     session = _session()
     _say(session, m.Stop("it has another roster"))
     assert session.turned_away == "it has another roster"
@@ -325,7 +378,9 @@ def _kept(opened: OpenSum, world: World) -> tuple[list[KeptAnswer], UnmaskReques
     return kept, opened.unmask_requests()["silo-000"]
 
 
-def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over(tmp_path: Path) -> None:
+def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over(
+    tmp_path: Path,
+) -> None:
     path, world, journal = tmp_path / "release.msgpack", World(4).enrol(), MemoryJournal()
     (mine, *_), request = _kept(run_to_proposal(world)[0], world)
 
@@ -390,10 +445,14 @@ def test_a_silo_that_was_cut_off_says_again_that_it_is_ready() -> None:
         _say(session, *step)
     session.cut()
     said = [x for x, _ in session.greet()]
-    assert [x.kind for x in said] == ["hello", "ready"] and said[0].life == next(session.greet())[0].life  # type: ignore[attr-defined]
+    assert [x.kind for x in said] == ["hello", "ready"] and said[0].life == next(session.greet())[
+        0
+    ].life  # type: ignore[attr-defined]
 
 
-def test_a_full_disk_leaves_no_half_line_and_the_silo_sits_the_exchange_out(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_full_disk_leaves_no_half_line_and_the_silo_sits_the_exchange_out(
+    tmp_path: Path, monkeypatch
+) -> None:  # type: ignore[no-untyped-def]
     journal, real = FileJournal(tmp_path / "journal"), os.write
     journal.put("a", "1")
     with monkeypatch.context() as patch:

@@ -1,6 +1,8 @@
-"""Which test plays which attack: `refuses` where it is refused, `gains` where its defence is gone and it succeeds.
+"""Which test plays which attack: `refuses` where it is refused, `gains` where its defence is gone
+and it succeeds.
 
-test_attacks_all.py reads the two lists, and compares them with the names in the code and with docs/secagg.md.
+test_attacks_all.py reads the two lists, and compares them with the names in the code and with
+docs/secagg.md.
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ def make(
 
 @pytest.fixture
 def perform(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, crashes: list[type[BaseException]]
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    crashes: list[type[BaseException]],
 ) -> Iterator[Callable[[], Play]]:
     """The real coordinator and five silos, of which one may lie."""
     stages: list[Stage] = []

@@ -79,7 +79,9 @@ class Liar:
         return tuple(name for name in self.names if name not in self.puppets)
 
     def pull(self, *puppets: Puppet) -> Liar:
-        """These take part too, and do as the liar says; where they bear the name of another, in its place."""
+        """These take part too, and do as the liar says; where they bear the name of another, in its
+        place.
+        """
         self.puppets |= {puppet.name: puppet for puppet in puppets}
         self.names = tuple(sorted({*self.names, *self.puppets}))
         return self
@@ -106,11 +108,15 @@ class Liar:
         return message, payload
 
     def settle(self, *silos: str) -> None:
-        """Until each has answered all it was told: it refuses a step that does not exist, and says so last."""
+        """Until each has answered all it was told: it refuses a step that does not exist, and says
+        so last.
+        """
         for name in silos or self.others:
             self._number += 1
             self.say(name, m.SumStep(f"mark-{self._number}", {}))
-            while f"mark-{self._number} " not in getattr(self.hear(name, m.Message)[0], "detail", ""):
+            while f"mark-{self._number} " not in getattr(
+                self.hear(name, m.Message)[0], "detail", ""
+            ):
                 pass
 
     def step(self, silo: str, step: str, record: Any) -> dict[str, Any]:
@@ -125,7 +131,10 @@ class Liar:
     def offers(self, run: bytes = RUN) -> CoordinatorSetup:
         """Everybody is welcomed and has offered a key."""
         connected = self.stage.router
-        wait_for(lambda: connected.receive(0.05) and False or set(self.others) <= connected.connected, PATIENCE)
+        wait_for(
+            lambda: connected.receive(0.05) and False or set(self.others) <= connected.connected,
+            PATIENCE,
+        )
         self.settle()
         setup = CoordinatorSetup(self.stage.roster, run, self.stage.policy)
         for name in self.others:
@@ -161,14 +170,18 @@ class Liar:
             "round": self.round,
             "exchange": "train",
             "number": self._number,
-            "broadcast": broadcast_digest({TRAIN: (changes.get("round", self.round), pack({"model": model}).digest)}),
+            "broadcast": broadcast_digest(
+                {TRAIN: (changes.get("round", self.round), pack({"model": model}).digest)}
+            ),
             "alive": alive,
             "encoding": Encoding(32, len(self.names), (SIZE,), (8.0,)),
             "weight_cap": 1.0,
         }
         return SumHeader(**(values | changes))
 
-    def tell(self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any) -> m.Broadcast:
+    def tell(
+        self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any
+    ) -> m.Broadcast:
         self._number += 1
         bundle = pack({"model": model})
         encoding = (asked or self.header()).encoding
@@ -189,7 +202,9 @@ class Liar:
                 self.say(silo, m.Chunk(told.number, "common", index), piece)
         return told
 
-    def ask(self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any) -> None:
+    def ask(
+        self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any
+    ) -> None:
         """Tell a silo of an exchange that it must refuse before anything is computed."""
         self.tell(silo, asked, model, **changes)
         try:
@@ -206,17 +221,29 @@ class Liar:
         return record, np.frombuffer(self.hear(silo, m.Chunk)[1], "<u8").copy()
 
     def held(self, header: SumHeader) -> Held:
-        graph = topology(self.setup.beacon, self.setup.members, header.alive, self.stage.policy, len(self.stage.roster))
+        graph = topology(
+            self.setup.beacon,
+            self.setup.members,
+            header.alive,
+            self.stage.policy,
+            len(self.stage.roster),
+        )
         return Held(header, graph)
 
     def gather(
-        self, header: SumHeader | None = None, models: dict[str, np.ndarray] | None = None, **changes: Any
+        self,
+        header: SumHeader | None = None,
+        models: dict[str, np.ndarray] | None = None,
+        **changes: Any,
     ) -> Held:
         """Everybody alive has uploaded; nothing is open. Puppets upload zeros."""
         header = header or self.header()
         held = self.held(header)
         asked = [name for name in header.alive if name not in self.puppets]
-        told = {name: self.tell(name, header, (models or {}).get(name, ONES), **changes) for name in asked}
+        told = {
+            name: self.tell(name, header, (models or {}).get(name, ONES), **changes)
+            for name in asked
+        }
         for name in header.alive:
             if name in self.puppets:
                 record, held.words[name] = self.puppets[name].upload(header)
@@ -228,11 +255,15 @@ class Liar:
     def proposal(self, held: Held, holder: str, survivors: Sequence[str]) -> Proposal:
         return Proposal(held.header.h, tuple(survivors), self._dealt(held, holder, survivors))
 
-    def _dealt(self, held: Held, holder: str, survivors: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+    def _dealt(
+        self, held: Held, holder: str, survivors: Sequence[str]
+    ) -> tuple[tuple[str, bytes], ...]:
         there = [d for d in survivors if d in held.records]
         return tuple((d, blob) for d in there for to, blob in held.records[d].blobs if to == holder)
 
-    def certify(self, held: Held, survivors: Sequence[str], signers: Sequence[str] = ()) -> tuple[Endorsement, ...]:
+    def certify(
+        self, held: Held, survivors: Sequence[str], signers: Sequence[str] = ()
+    ) -> tuple[Endorsement, ...]:
         asked = signers or [n for n in held.header.alive if n in survivors]  # nobody else signs
         given = (self.step(name, "propose", self.proposal(held, name, survivors)) for name in asked)
         return tuple(map(Endorsement.from_record, given))
@@ -240,10 +271,16 @@ class Liar:
     def request(
         self, held: Held, holder: str, survivors: Sequence[str], signed: tuple[Endorsement, ...]
     ) -> UnmaskRequest:
-        return UnmaskRequest(held.header.h, tuple(survivors), signed, self._dealt(held, holder, survivors))
+        return UnmaskRequest(
+            held.header.h, tuple(survivors), signed, self._dealt(held, holder, survivors)
+        )
 
     def open(
-        self, held: Held, survivors: Sequence[str], signed: tuple[Endorsement, ...], holders: Sequence[str] = ()
+        self,
+        held: Held,
+        survivors: Sequence[str],
+        signed: tuple[Endorsement, ...],
+        holders: Sequence[str] = (),
     ) -> Opening:
         """What the holders release for a certified set."""
         opening = Opening(held.header.h, held.topology, tuple(survivors), held.records)
@@ -252,14 +289,20 @@ class Liar:
             opening.receive(ShareRelease.from_record(released))
         return opening
 
-    def stripped(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
+    def stripped(
+        self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]
+    ) -> np.ndarray:
         """The sum of these uploads, without these masks, as words."""
         total = np.sum([held.words[name] for name in survivors], axis=0, dtype=np.uint64)
         add_masks(total, [Mask(seed, -sign) for seed, sign in seeds])
         return total
 
-    def unmasked(self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]) -> np.ndarray:
-        return held.header.encoding.decode(self.stripped(held, survivors, seeds), len(survivors))[-1]
+    def unmasked(
+        self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]
+    ) -> np.ndarray:
+        return held.header.encoding.decode(self.stripped(held, survivors, seeds), len(survivors))[
+            -1
+        ]
 
     def sum(self, held: Held, survivors: Sequence[str] = ()) -> np.ndarray:
         """From the uploads to the sum, the way it is meant."""
@@ -268,7 +311,9 @@ class Liar:
         return self.unmasked(held, survivors, opening.seeds())
 
     def all_is_well(self) -> None:
-        """Whatever was tried before, the silos live, and a legal sum over all of them comes out right."""
+        """Whatever was tried before, the silos live, and a legal sum over all of them comes out
+        right.
+        """
         self.settle()
         self.round += 1
         held = self.gather()
@@ -277,7 +322,9 @@ class Liar:
 
 
 def seed_of(opening: Opening, dealer: str, other: str | None = None) -> bytes:
-    """b of a survivor, or r of its edge to one that is said to have dropped, from the shares released."""
+    """b of a survivor, or r of its edge to one that is said to have dropped, from the shares
+    released.
+    """
     shares = dict(list(opening._shares[dealer, other].items())[: opening._threshold])
     (seed,) = rebuild({point: [share] for point, share in shares.items()})
     assert seed is not None

@@ -53,25 +53,42 @@ class Play:
         return self
 
     def perform(self, index: int = TRAIN, exact: bool = True) -> Folded:
-        """The next round's exchange; what comes out is exact, whoever is in it (unless a defence is missing)."""
+        """The next round's exchange; what comes out is exact, whoever is in it (unless a defence is
+        missing).
+        """
         self.round += 1
         exchange = METHOD.exchanges[index]
         self.chorus.begin_round(self.round)
         told = exchange.broadcast(State({"model": ONES}), self.round, ALL)
-        call = Call(self.round, index, exchange, told, self.chorus.present(), (8.0,) * len(exchange.masked), 32)
+        call = Call(
+            self.round,
+            index,
+            exchange,
+            told,
+            self.chorus.present(),
+            (8.0,) * len(exchange.masked),
+            32,
+        )
         folded = self.chorus.perform(call)
         if exchange.masked:
             names = [self.stage.names[i] for i in folded.survivors]
-            assert np.array_equal(folded.total["update"], self.stage.plain(call.encoding(), names)) is exact
+            assert (
+                np.array_equal(folded.total["update"], self.stage.plain(call.encoding(), names))
+                is exact
+            )
         if exchange.sealed:
-            assert {i: float(a["count"][0]) for i, a in folded.sealed.items()} == {i: i for i in folded.survivors}
+            assert {i: float(a["count"][0]) for i, a in folded.sealed.items()} == {
+                i: i for i in folded.survivors
+            }
         return folded
 
     def lie(self, lie: Lie) -> None:
         self.stage.lies[LIAR] = lie
 
     def wait_for_refusal(self, attack: str, kind: str, *silos: str) -> None:
-        """Honest silos whose messages of this kind wait until the lie was met: it cannot come too late."""
+        """Honest silos whose messages of this kind wait until the lie was met: it cannot come too
+        late.
+        """
 
         def patient(message: m.Message, payload: Any) -> Iterable[Outgoing]:
             if kind_of(message) == kind:
@@ -82,7 +99,9 @@ class Play:
 
     def refused(self, attack: str) -> None:
         assert f"refused ({attack}): {LIAR}: " in self.log.text
-        events = [e for e in read_lines(self.runlog.path / "events.jsonl") if e["event"] == "refused"]
+        events = [
+            e for e in read_lines(self.runlog.path / "events.jsonl") if e["event"] == "refused"
+        ]
         assert {(e["silo"], e["attack"]) for e in events} == {(LIAR, attack)}
 
     def all_is_well(self, silos: tuple[int, ...] = ALL) -> None:

@@ -1,4 +1,6 @@
-"""Silos in a lying coordinator's own hands: corrupt ones, made-up ones, and its own in the place of another."""
+"""Silos in a lying coordinator's own hands: corrupt ones, made-up ones, and its own in the place of
+another.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ __all__ = ["Puppet"]
 class Puppet:
     """The silo's own state machine, without a socket and with nothing to hide. It uploads zeros."""
 
-    def __init__(self, name: str, identity: Identity, roster: Mapping[str, bytes], policy: Policy) -> None:
+    def __init__(
+        self, name: str, identity: Identity, roster: Mapping[str, bytes], policy: Policy
+    ) -> None:
         self.name, self.identity = name, identity
         self._roster, self._policy = dict(roster), policy
 
     def begin(self, run: bytes) -> KeyOffer:
         """A new session. It signs what the honest sign: their policy and their roster."""
         roster = self._roster | {self.name: self.identity.public}
-        self.sum = SiloSum(self.name, self.identity, roster, run, Limits(policy=self._policy), MemoryJournal())
+        self.sum = SiloSum(
+            self.name, self.identity, roster, run, Limits(policy=self._policy), MemoryJournal()
+        )
         self.sum._agreed = agreement(self._policy.digest, self._roster)
         return self.sum.offer()
 
@@ -43,8 +49,12 @@ class Puppet:
         return take(record).to_record()
 
     def upload(self, header: SumHeader) -> tuple[dict[str, Any], np.ndarray]:
-        self.sum.begin(header, header.broadcast, header.encoding.sizes, weight_cap=header.weight_cap)
-        record, frames = self.sum.upload([np.zeros(size, np.float32) for size in header.encoding.sizes])
+        self.sum.begin(
+            header, header.broadcast, header.encoding.sizes, weight_cap=header.weight_cap
+        )
+        record, frames = self.sum.upload(
+            [np.zeros(size, np.float32) for size in header.encoding.sizes]
+        )
         return record.to_record(), next(frames).copy()
 
     def edge(self, header: SumHeader, other: str) -> bytes:

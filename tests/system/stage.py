@@ -1,6 +1,8 @@
-"""A small federation on real sockets, for attacks: silos as `silo.process.serve` runs them, one thread each.
+"""A small federation on real sockets, for attacks: silos as `silo.process.serve` runs them, one
+thread each.
 
-Any of them can be made to lie: `lies` changes its messages on their way out. The lying coordinator is in liar.py.
+Any of them can be made to lie: `lies` changes its messages on their way out. The lying coordinator
+is in liar.py.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from crypto.identity.keys import Identity
 from crypto.numbers.encoding import Encoding
 from crypto.sum.params import Policy
 from crypto.sum.plain import PlainSum
-from methods.base import Answer, ArraySpec, Broadcast, Disclosure, Exchange, Heard, Method, SiloView, State
+from methods.base import (
+    Answer,
+    ArraySpec,
+    Broadcast,
+    Disclosure,
+    Exchange,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
 from methods.base import silo_name as name_of
 from wire import messages as m
 from wire.counter import ByteCounter
@@ -58,7 +70,8 @@ Outgoing = tuple[m.Message, Any]
 Lie = Callable[[m.Message, Any], Iterable[Outgoing]]
 
 
-# What is trained: a silo's update is its secret vector times the model, so that a model of zeros silences it.
+# What is trained: a silo's update is its secret vector times the model, so that a model of zeros
+# silences it.
 
 
 def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> Exchange:
@@ -81,7 +94,8 @@ def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> E
     )
 
 
-#: Examples of each silo, where they are weighed: the first is a hundred thousand times as large as the others.
+#: Examples of each silo, where they are weighed: the first is a hundred thousand times as large as
+#: the others.
 EXAMPLES = (1_000_000, *[10] * 11)
 AGREED_CAP = 10.0  #: whoever has ten or more has a weight of one
 
@@ -98,7 +112,9 @@ def _weighed(silo: SiloView, heard: Heard) -> Answer:
 
 _WEIGHED = Exchange(
     name="weighed",
-    disclosures=tuple(Disclosure(name, "masked", "numbers", "their sum", "none") for name in ("weight", "update")),
+    disclosures=tuple(
+        Disclosure(name, "masked", "numbers", "their sum", "none") for name in ("weight", "update")
+    ),
     broadcast=lambda state, round, cohort: Broadcast(state.model),
     answer=_weighed,
     fold=lambda state, folded: state,
@@ -158,7 +174,9 @@ class Stage:
         policy: Policy | None = None,
         revoked: int = 0,
     ) -> None:
-        """`revoked`: so many more silos were enrolled and taken out again; their folders are still there."""
+        """`revoked`: so many more silos were enrolled and taken out again; their folders are still
+        there.
+        """
         self.path, self.policy = path, policy or Policy()
         self.names = tuple(name_of(i) for i in range(silos))
         self.settings = Settings(method="toy", silos=roster or silos, deadline=PATIENCE)
@@ -201,7 +219,9 @@ class Stage:
     def _serve(self, name: str) -> None:
         home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
         try:
-            silo.process.serve(home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD)
+            silo.process.serve(
+                home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD
+            )
         except BaseException as e:  # whoever put up the stage looks at these at the end
             if _OVER not in str(e):  # a silo that was never let in says so
                 self.crashes.append(e)
@@ -221,7 +241,9 @@ class Stage:
         self.router.close()
         assert not any(thread.is_alive() for thread in self._threads.values())
 
-    def plain(self, encoding: Encoding, names: Iterable[str], model: np.ndarray = ONES) -> np.ndarray:
+    def plain(
+        self, encoding: Encoding, names: Iterable[str], model: np.ndarray = ONES
+    ) -> np.ndarray:
         """The sum over these silos, coded and added as a secure sum does it, without one."""
         total = PlainSum(encoding)
         for name in names:

@@ -1,4 +1,6 @@
-"""No attack is forgotten: the names in the code, the tests that play them and the table in docs/secagg.md agree."""
+"""No attack is forgotten: the names in the code, the tests that play them and the table in
+docs/secagg.md agree.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ for _path in sorted(Path(__file__).parent.glob("test_attacks_on_*.py")):
 def _named() -> Iterator[tuple[str, str]]:
     """(file, name) wherever the code refuses something by name."""
     for package in ("crypto", "wire", "silo", "coordinator"):
-        for path in sorted((ROOT / package).glob("*.py")):
+        for path in sorted((ROOT / package).rglob("*.py")):
             if path.name == "errors.py":
                 continue  # the list itself
             tree = ast.parse(path.read_text("utf-8"))
@@ -47,7 +49,11 @@ def test_every_attack_is_played_and_seen_to_succeed_without_its_defence() -> Non
 def _rows() -> dict[str, str]:
     text = (ROOT / "docs" / "secagg.md").read_text("utf-8")
     table = text[text.index("| attack | with its defence gone") :].split("\n\n")[0]
-    return {match[1]: match[0] for line in table.splitlines() if (match := re.match(r"\| `([a-z-]+)` \|.*", line))}
+    return {
+        match[1]: match[0]
+        for line in table.splitlines()
+        if (match := re.match(r"\| `([a-z-]+)` \|.*", line))
+    }
 
 
 def _tests(tests: set[str]) -> str:

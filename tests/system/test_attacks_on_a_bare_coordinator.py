@@ -1,4 +1,5 @@
-"""A silo that lies to the real coordinator, over a real socket, once a defence is gone: what it gains.
+"""A silo that lies to the real coordinator, over a real socket, once a defence is gone: what it
+gains.
 
 The same lies, refused by name, are in test_attacks_on_coordinator.py.
 """
@@ -35,7 +36,9 @@ Patch = pytest.MonkeyPatch
 
 @gains("wrong-shape")
 def test_a_short_frame(perform: Perform, monkeypatch: Patch) -> None:
-    """Where nobody counts its words, the rest of the buffer is whatever was there before, and the sum is wrong."""
+    """Where nobody counts its words, the rest of the buffer is whatever was there before, and the
+    sum is wrong.
+    """
     without(monkeypatch, OpenSum, "_check_frame", "wrong-shape")
     play = perform().enrol()
     play.lie(on("chunk", lambda x, p: [(x, p[:-8])]))
@@ -44,12 +47,17 @@ def test_a_short_frame(perform: Perform, monkeypatch: Patch) -> None:
 
 def _false_share(message: m.SumStep, payload: Any) -> Iterable[Outgoing]:
     """One bit of its share of silo-000's seed."""
-    shares = [[d, bytes([s[0] ^ 1]) + s[1:] if d == "silo-000" else s] for d, s in message.record["self_shares"]]
+    shares = [
+        [d, bytes([s[0] ^ 1]) + s[1:] if d == "silo-000" else s]
+        for d, s in message.record["self_shares"]
+    ]
     return record(self_shares=shares)(message, payload)
 
 
 def _first(play: Play, patch: Patch) -> None:
-    """The liar's shares are taken before those of silo-000 and silo-001, without which there are too few."""
+    """The liar's shares are taken before those of silo-000 and silo-001, without which there are
+    too few.
+    """
     taken = threading.Event()
     receive = OpenSum.receive_release
 
@@ -70,8 +78,8 @@ def _first(play: Play, patch: Patch) -> None:
 
 @gains("bad-share")
 def test_a_bad_share_without_tags(perform: Perform, monkeypatch: Patch) -> None:
-    """The commitment still shows that the seed is false, but no longer whose fault it is: an honest silo is thrown out
-    in the liar's place, and the round is lost.
+    """The commitment still shows that the seed is false, but no longer whose fault it is: an honest
+    silo is thrown out in the liar's place, and the round is lost.
     """
     monkeypatch.setattr(Opening, "_check_tags", lambda *_: None)
     play = perform().enrol()
@@ -83,7 +91,9 @@ def test_a_bad_share_without_tags(perform: Perform, monkeypatch: Patch) -> None:
 
 @gains("bad-share")
 def test_a_bad_share_without_tags_and_commitments(perform: Perform, monkeypatch: Patch) -> None:
-    """With the second defence gone too, one bit of one share makes every number of the sum wrong."""
+    """With the second defence gone too, one bit of one share makes every number of the sum
+    wrong.
+    """
     monkeypatch.setattr(Opening, "_check_tags", lambda *_: None)
     without_commitments(monkeypatch)
     play = perform().enrol()
@@ -105,7 +115,9 @@ def without_commitments(patch: Patch) -> None:
 def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
     """Where shares may come while uploads still do, one message of a silo ends the coordinator."""
     monkeypatch.setattr(
-        crypto.sum.coordinator, "ALLOWED", dict(ALLOWED) | {"receive_release": (tuple(SumState), "late-share")}
+        crypto.sum.coordinator,
+        "ALLOWED",
+        dict(ALLOWED) | {"receive_release": (tuple(SumState), "late-share")},
     )
     play = perform().enrol()
     kept: list[bytes] = []
@@ -127,14 +139,16 @@ def test_a_petabyte_announced(perform: Perform, monkeypatch: Patch) -> None:
     """Where nobody asks how large an array may be, thirty bytes of a silo's end the coordinator."""
     monkeypatch.setattr(coordinator.intake, "_SEALED_LIMIT", 1 << 62)
     play = perform().enrol()
-    play.lie(on("sealed", lambda x, p: [(m.SealedStart(x.number, [["count", "|u1", [1 << 50]]]), p)]))
+    play.lie(
+        on("sealed", lambda x, p: [(m.SealedStart(x.number, [["count", "|u1", [1 << 50]]]), p)])
+    )
     with pytest.raises(MemoryError):
         play.perform(REPORT)
 
 
 def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch) -> None:
-    """It is taken for silo-004, in whose place it is welcomed. Then it would have to sign with that silo's identity:
-    the second defence, which costs it, and silo-004, the session.
+    """It is taken for silo-004, in whose place it is welcomed. Then it would have to sign with that
+    silo's identity: the second defence, which costs it, and silo-004, the session.
     """
     play = perform()
     known = _Zap.curve_user_id
@@ -151,12 +165,19 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
             if (said := stranger.receive(0.1)) is not None:
                 heard.append(said[0])
                 if isinstance(said[0], m.Welcome):
-                    public = X25519PrivateKey.generate().public_key().public_bytes(Raw.Raw, PublicFormat.Raw)
-                    stranger.send(m.SumStep("offer", KeyOffer(LIAR, public, bytes(32), bytes(64)).to_record()))
+                    public = (
+                        X25519PrivateKey.generate()
+                        .public_key()
+                        .public_bytes(Raw.Raw, PublicFormat.Raw)
+                    )
+                    stranger.send(
+                        m.SumStep("offer", KeyOffer(LIAR, public, bytes(32), bytes(64)).to_record())
+                    )
 
     thread = threading.Thread(target=pose, daemon=True)
     try:
-        for _ in play.stage.names:  # after all five greetings, so as to be the last who says to be silo-004
+        # after all five greetings, so as to be the last who says to be silo-004
+        for _ in play.stage.names:
             play.stage.router.receive(PATIENCE)
         play.chorus.members._newcomers.update(dict.fromkeys(play.stage.names, b""))
         stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))

@@ -1,5 +1,6 @@
-"""A silo that lies, over a real socket, to the real coordinator, among honest silos: it is refused by name, and the sum
-over the others is exact. The liar is a real silo whose messages are changed on their way out.
+"""A silo that lies, over a real socket, to the real coordinator, among honest silos: it is refused
+by name, and the sum over the others is exact. The liar is a real silo whose messages are changed on
+their way out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ UPLOADS: list[tuple[str, str, Change]] = [
     ("key-substitution", "upload", record(signature=bytes(64))),
     ("second-sum", "upload", lambda x, p: [(x, p), (x, p)]),
     ("replay", "upload", record(h=bytes(32))),
-    ("undeclared-upload", "upload", lambda x, p: [(m.SealedStart(x.number, [["sentences", "<f4", [2]]]), p)]),
+    (
+        "undeclared-upload",
+        "upload",
+        lambda x, p: [(m.SealedStart(x.number, [["sentences", "<f4", [2]]]), p)],
+    ),
     ("undeclared-upload", "upload", lambda x, p: []),  # its words come all the same
     ("wrong-shape", "upload", record(commitments=[])),
     ("wrong-shape", "upload", record(blobs=[["silo-000", b"x"]])),
@@ -53,7 +58,15 @@ UPLOADS: list[tuple[str, str, Change]] = [
 SAVED: dict[str, dict[str, Any]] = {}
 
 
-@refuses("key-substitution", "second-sum", "replay", "undeclared-upload", "wrong-shape", "oversize", "late-share")
+@refuses(
+    "key-substitution",
+    "second-sum",
+    "replay",
+    "undeclared-upload",
+    "wrong-shape",
+    "oversize",
+    "late-share",
+)
 @pytest.mark.parametrize(("attack", "kind", "change"), UPLOADS)
 def test_false_uploads(perform: Perform, attack: str, kind: str, change: Any) -> None:
     play = perform().enrol()
@@ -91,7 +104,13 @@ def test_second_sum_by_a_second_upload(perform: Perform) -> None:
     def twice(message: m.Message, payload: Any) -> Iterable[Outgoing]:
         if message.kind in ("upload", "chunk"):
             kept.append((message, bytes(payload) if payload is not None else None))
-        return [*kept, *kept] if message.kind == "chunk" else [] if message.kind == "upload" else [(message, payload)]
+        return (
+            [*kept, *kept]
+            if message.kind == "chunk"
+            else []
+            if message.kind == "upload"
+            else [(message, payload)]
+        )
 
     play.wait_for_refusal("second-sum", "upload", "silo-000")
     play.lie(twice)
@@ -104,8 +123,16 @@ def test_second_sum_by_a_second_upload(perform: Perform) -> None:
 @pytest.mark.parametrize(
     ("attack", "index", "change"),
     [
-        ("undeclared-upload", REPORT, lambda x, p: [(replace(x, arrays=[["sentences", "<f4", [1]]]), p)]),
-        ("undeclared-upload", REPORT, lambda x, p: [(replace(x, arrays=[*x.arrays, ["more", "<f4", [1]]]), p)]),
+        (
+            "undeclared-upload",
+            REPORT,
+            lambda x, p: [(replace(x, arrays=[["sentences", "<f4", [1]]]), p)],
+        ),
+        (
+            "undeclared-upload",
+            REPORT,
+            lambda x, p: [(replace(x, arrays=[*x.arrays, ["more", "<f4", [1]]]), p)],
+        ),
         ("undeclared-upload", REPORT, lambda x, p: [(m.SumStart(x.number, {}), p)]),
         ("wrong-shape", REPORT, lambda x, p: [(replace(x, arrays=[["count", "<f4", [2]]]), p)]),
         ("wrong-shape", REPORT, lambda x, p: [(replace(x, arrays=[["count", "object", [1]]]), p)]),
@@ -123,9 +150,15 @@ def test_false_sealed_arrays(perform: Perform, attack: str, index: int, change: 
 
 
 def test_sealed_arrays_that_never_come_are_not_made_up(perform: Perform) -> None:
-    """Words first, so as to be in the sum, and no sealed arrays: it would be a survivor whose numbers nobody sent."""
+    """Words first, so as to be in the sum, and no sealed arrays: it would be a survivor whose
+    numbers nobody sent.
+    """
     play = perform().enrol()
-    play.lie(lambda x, p: [] if x.kind == "sealed" or (x.kind == "chunk" and x.stream == "sealed") else [(x, p)])  # type: ignore[attr-defined]
+    play.lie(
+        lambda x, p: (
+            [] if x.kind == "sealed" or (x.kind == "chunk" and x.stream == "sealed") else [(x, p)]
+        )
+    )  # type: ignore[attr-defined]
     assert play.perform(BOTH).survivors == HONEST
     play.refused("wrong-shape")
     play.all_is_well()
@@ -141,13 +174,19 @@ def test_oversize_frames(perform: Perform) -> None:
 
 
 def test_far_too_large_frames_cost_the_connection(perform: Perform) -> None:
-    """Above twice what any message may hold, libzmq hangs up before a byte of it is kept, and does not say why."""
+    """Above twice what any message may hold, libzmq hangs up before a byte of it is kept, and does
+    not say why.
+    """
     play = perform().enrol()
     play.lie(on("chunk", payload_of(5 << 20)))
     assert play.perform().survivors == HONEST
-    assert f"lost {LIAR}: it hung up, or the network did, or it sent over 4194304 bytes (oversize)" in play.log.text
+    assert (
+        f"lost {LIAR}: it hung up, or the network did, or it sent over 4194304 bytes (oversize)"
+        in play.log.text
+    )
     play.stage.lies.clear()
-    play.chorus.members.wait(PATIENCE, lambda: LIAR in play.chorus.members.present)  # it dials again, and is let in
+    # it dials again, and is let in
+    play.chorus.members.wait(PATIENCE, lambda: LIAR in play.chorus.members.present)
     play.all_is_well()
 
 
@@ -173,14 +212,20 @@ def _flip(share: bytes) -> bytes:
 
 
 def _false_share(message: m.SumStep, payload: Any) -> Iterable[Outgoing]:
-    shares = [[d, share if d == LIAR else _flip(share)] for d, share in message.record["self_shares"]]
+    shares = [
+        [d, share if d == LIAR else _flip(share)] for d, share in message.record["self_shares"]
+    ]
     return record(self_shares=shares)(message, payload)
 
 
 def _signed_otherwise(play: Play) -> Change:
     def other(message: m.SumStep, payload: Any) -> Iterable[Outgoing]:
-        parts = Endorsement.signed_parts(message.record["h"], LIAR, survivors_digest(play.stage.names[:4]))
-        return record(signature=play.stage.identity(LIAR).sign(Label.ENDORSE, *parts))(message, payload)
+        parts = Endorsement.signed_parts(
+            message.record["h"], LIAR, survivors_digest(play.stage.names[:4])
+        )
+        return record(signature=play.stage.identity(LIAR).sign(Label.ENDORSE, *parts))(
+            message, payload
+        )
 
     return other
 
@@ -200,8 +245,12 @@ def _signed_otherwise(play: Play) -> Change:
         ("wrong-shape", "release", lambda play: record(self_shares=7)),
     ],
 )
-def test_false_answers_while_the_sum_is_opened(perform: Perform, attack: str, kind: str, change: Any) -> None:
-    """The liar is blamed by its commitment or its signature; its upload stays in, and the sum is right."""
+def test_false_answers_while_the_sum_is_opened(
+    perform: Perform, attack: str, kind: str, change: Any
+) -> None:
+    """The liar is blamed by its commitment or its signature; its upload stays in, and the sum is
+    right.
+    """
     play = perform().enrol()
     play.wait_for_refusal(attack, kind, "silo-000", "silo-001")
     play.lie(on(kind, change(play)))
@@ -216,7 +265,9 @@ def _empty(message: m.SumStep) -> dict[str, Any]:
 
 @refuses("late-share")
 def test_late_share(perform: Perform) -> None:
-    """Shares that come when the sum is long open: nobody reads them, and nobody is blamed for being slow."""
+    """Shares that come when the sum is long open: nobody reads them, and nobody is blamed for being
+    slow.
+    """
     play, kept = perform().enrol(), []
 
     def slow(message: m.Message, payload: Any) -> Iterable[Outgoing]:
@@ -234,12 +285,16 @@ def test_late_share(perform: Perform) -> None:
 
 @refuses("bad-share")
 def test_bad_share_of_a_dealer(perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It committed to another seed than it dealt: the round is lost, no wrong sum comes out, and it is out for good."""
+    """It committed to another seed than it dealt: the round is lost, no wrong sum comes out, and it
+    is out for good.
+    """
     real = crypto.sum.dealing.seed_commitment
     play = perform().enrol()
     with monkeypatch.context() as patch:
         patch.setattr(
-            crypto.sum.dealing, "seed_commitment", lambda h, s, i, seed: real(h, s, i, bytes(16) if s == LIAR else seed)
+            crypto.sum.dealing,
+            "seed_commitment",
+            lambda h, s, i, seed: real(h, s, i, bytes(16) if s == LIAR else seed),
         )
         with pytest.raises(RoundSpent, match="committed"):
             play.perform()
@@ -263,7 +318,9 @@ def test_bad_share_of_a_dealer(perform: Perform, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_false_keys(perform: Perform, attack: str, kind: str, change: Any) -> None:
-    """The liar is out of the session; the others agree on keys anew, and none of them is lost over it."""
+    """The liar is out of the session; the others agree on keys anew, and none of them is lost over
+    it.
+    """
     play = perform()
     play.lie(on(kind, change))
     play.enrol()
@@ -277,7 +334,9 @@ def test_unknown_silo(perform: Perform) -> None:
     stranger = Dealer(play.stage.address, CurveKeys.generate(), play.stage.coordinator.public)
     try:
         stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))
-        wait_for(lambda: "refused (unknown-silo): a connection with a key" in play.log.text, PATIENCE)
+        wait_for(
+            lambda: "refused (unknown-silo): a connection with a key" in play.log.text, PATIENCE
+        )
         play.enrol().all_is_well()
     finally:
         stranger.close()

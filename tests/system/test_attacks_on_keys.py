@@ -1,5 +1,6 @@
-"""A coordinator that lies about who is there, over real sockets: keys, names, numbers and the graph. Each attack by
-name is refused, said to be refused and logged, and the silo lives on. Then its defence is taken away, and it succeeds.
+"""A coordinator that lies about who is there, over real sockets: keys, names, numbers and the
+graph. Each attack by name is refused, said to be refused and logged, and the silo lives on. Then
+its defence is taken away, and it succeeds.
 """
 
 from __future__ import annotations
@@ -53,13 +54,16 @@ def test_key_substitution(make: Make, caplog: Log) -> None:
 
 @gains("key-substitution")
 def test_key_substitution_without_signatures(make: Make, monkeypatch: Patch) -> None:
-    """The coordinator is everybody else in the victim's session, and the sum is the victim's vector."""
+    """The coordinator is everybody else in the victim's session, and the sum is the victim's
+    vector.
+    """
     liar = make()
     victim, others = liar.names[0], liar.names[1:]
-    for module in ("silo_sum", "kept_answer", "coordinator_setup"):
-        monkeypatch.setattr(f"crypto.{module}.verify", lambda *_: True)
+    for module in ("silo", "silo_kept", "coordinator_setup"):
+        monkeypatch.setattr(f"crypto.sum.{module}.verify", lambda *_: True)
     roster, policy = liar.stage.roster, liar.stage.policy
-    liar.pull(*(Puppet(name, Identity.generate(), roster, policy) for name in others))  # the honest are not even asked
+    # the honest are not even asked
+    liar.pull(*(Puppet(name, Identity.generate(), roster, policy) for name in others))
     held = liar.enrol().gather()
     signed = liar.certify(held, liar.names, others)
     opening = liar.open(held, liar.names, signed, holders=others)  # three of four are enough
@@ -108,10 +112,14 @@ def test_unknown_silos_without_a_pinned_roster(make: Make, monkeypatch: Patch) -
     monkeypatch.setattr(SiloSum, "__init__", trusting)
     liar = make()
     victim, roster = liar.names[0], dict(liar.stage.roster)
-    liar.pull(*(Puppet(name, identity, roster, liar.stage.policy) for name, identity in strangers.items()))
+    liar.pull(
+        *(Puppet(name, identity, roster, liar.stage.policy) for name, identity in strangers.items())
+    )
     monkeypatch.setattr("crypto.sum.coordinator_setup.verify", lambda *_: True)
     liar.stage.roster.update({name: identity.public for name, identity in strangers.items()})
-    monkeypatch.setattr("crypto.sum.coordinator_setup.agreement", lambda policy, _: agreement(policy, roster))
+    monkeypatch.setattr(
+        "crypto.sum.coordinator_setup.agreement", lambda policy, _: agreement(policy, roster)
+    )
     liar.enrol()
     liar.stage.roster = roster
     held = liar.gather(liar.header(alive=tuple(sorted((victim, *strangers)))))
@@ -153,9 +161,13 @@ def test_sybil_majority_in_a_sum(make: Make, caplog: Log) -> None:
 
 @gains("sybil-majority")
 def test_sybil_majority_without_counting_the_roster(make: Make, monkeypatch: Patch) -> None:
-    """As if fewer than a third of *those alive* were corrupt: what is left of the sum is the victim's vector."""
+    """As if fewer than a third of *those alive* were corrupt: what is left of the sum is the
+    victim's vector.
+    """
 
-    def counted(source: bytes, members: Any, alive: tuple[str, ...], policy: Policy, roster: int) -> Topology:
+    def counted(
+        source: bytes, members: Any, alive: tuple[str, ...], policy: Policy, roster: int
+    ) -> Topology:
         return topology(source, members, alive, policy, len(alive))
 
     monkeypatch.setattr("crypto.sum.silo.topology", counted)
@@ -163,7 +175,8 @@ def test_sybil_majority_without_counting_the_roster(make: Make, monkeypatch: Pat
     liar = make(7).enrol()
     victim = liar.names[0]
     total = liar.sum(liar.gather(_two_friends_and(liar, victim)))
-    friends = sum(liar.stage.data[friend] for friend in FRIENDS)  # they tell the coordinator what they sent
+    # they tell the coordinator what they sent
+    friends = sum(liar.stage.data[friend] for friend in FRIENDS)
     assert same(total - friends, liar.stage.data[victim])
 
 
@@ -185,7 +198,9 @@ def _around(source: bytes, liar: Liar, victim: str) -> tuple[str, ...]:
 
 
 def _read(liar: Liar, victim: str) -> np.ndarray:
-    """A victim with three corrupt neighbours: they know three of its edges; the fourth neighbour "drops"."""
+    """A victim with three corrupt neighbours: they know three of its edges; the fourth neighbour
+    "drops".
+    """
     held = liar.gather()
     around = held.topology.neighbours(victim)
     assert len(around) == 4 and set(CORRUPT) < set(around)
@@ -213,14 +228,18 @@ def _late(liar: Liar, victim: str) -> NonceList:
         raise AssertionError("one graph in 21 would do")
     chosen = nonces[corrupt.name]
     parts = NonceReveal.signed_parts(setup.sid, corrupt.name, chosen)
-    shown[corrupt.name] = NonceReveal(corrupt.name, chosen, corrupt.identity.sign(Label.REVEAL, *parts))
+    shown[corrupt.name] = NonceReveal(
+        corrupt.name, chosen, corrupt.identity.sign(Label.REVEAL, *parts)
+    )
     setup._beacon = beacon(setup.sid, nonces)
     return NonceList(tuple(shown[name] for name in liar.names))
 
 
 @refuses("graph-steering")
 def test_graph_steering(make: Make, caplog: Log) -> None:
-    """A corrupt silo that lets the coordinator choose its nonce after all the others are known, or that has none."""
+    """A corrupt silo that lets the coordinator choose its nonce after all the others are known, or
+    that has none.
+    """
     liar = _ring(make)
     victim = liar.names[0]
     with refused("graph-steering", caplog):
@@ -235,7 +254,9 @@ def test_graph_steering_without_commitments(make: Make, monkeypatch: Patch) -> N
     real = SiloSum.receive_nonces
 
     def believing(self: SiloSum, nonces: NonceList) -> None:
-        self._commitments = {r.silo: digest(Label.NONCE, r.silo.encode(), r.nonce) for r in nonces.reveals}
+        self._commitments = {
+            r.silo: digest(Label.NONCE, r.silo.encode(), r.nonce) for r in nonces.reveals
+        }
         real(self, nonces)
 
     monkeypatch.setattr(SiloSum, "receive_nonces", believing)
@@ -258,7 +279,9 @@ def test_graph_steering_by_many_setups(make: Make, monkeypatch: Patch, caplog: L
 
 @gains("graph-steering")
 def test_graph_steering_by_as_many_setups_as_one_likes(make: Make) -> None:
-    """The limit is a thousand by default, which costs a real ring ten of its forty bits, and this one all it has."""
+    """The limit is a thousand by default, which costs a real ring ten of its forty bits, and this
+    one all it has.
+    """
     liar = _ring(make)
     victim = liar.names[0]
     for _ in range(600):  # one in 21 will do
@@ -270,15 +293,19 @@ def test_graph_steering_by_as_many_setups_as_one_likes(make: Make) -> None:
 @refuses("graph-steering")
 @gains("graph-steering")
 def test_graph_steering_by_a_chosen_cohort(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """Where a round's silos are drawn and not chosen: three friends and a victim are not the ones that were drawn.
+    """Where a round's silos are drawn and not chosen: three friends and a victim are not the ones
+    that were drawn.
 
     Under a policy that counts the corrupt in each cohort, nothing but the draw stands in the way.
     """
     policy, drawn = Policy(corrupt_among="cohort"), [True]
-    monkeypatch.setattr(silo.process, "Limits", lambda **named: Limits(drawn_cohorts=drawn[0], **named))
+    monkeypatch.setattr(
+        silo.process, "Limits", lambda **named: Limits(drawn_cohorts=drawn[0], **named)
+    )
     liar = make(8, policy=policy).enrol()
     order = [draw_cohort(liar.setup.beacon, liar.names, 0, size) for size in (5, 8)]
-    victim, *friends = sorted(set(order[1]) - set(order[0])) + [order[0][0]]  # three who were not drawn, one who was
+    # three who were not drawn, one who was
+    victim, *friends = sorted(set(order[1]) - set(order[0])) + [order[0][0]]
     alive = tuple(sorted((victim, *friends)))
     with refused("graph-steering", caplog):
         liar.ask(victim, liar.header(alive=alive))

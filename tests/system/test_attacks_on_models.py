@@ -1,5 +1,5 @@
-"""A coordinator that shows different silos different things, or asks for another channel, over real sockets: refused by
-name, and seen to succeed once the defence is gone.
+"""A coordinator that shows different silos different things, or asks for another channel, over real
+sockets: refused by name, and seen to succeed once the defence is gone.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ def test_model_inconsistency(make: Make, caplog: Log) -> None:
         liar.ask(rest[0], liar.header(ONES), ZEROS)
     with refused("model-inconsistency", caplog):  # one header, two cohorts
         liar.ask(rest[0], liar.header(), cohort=[0, 1, 2])
-    # A header for each: every silo uploads, but the victim's masks belong to another sum and its signature too.
+    # A header for each: every silo uploads, but the victim's masks belong to another sum and its
+    # signature too.
     common = liar.header(ZEROS)
     special = replace(common, broadcast=liar.header(ONES).broadcast)
-    told = {n: liar.tell(n, special if n == victim else common, ONES if n == victim else ZEROS) for n in liar.names}
+    told = {
+        n: liar.tell(n, special if n == victim else common, ONES if n == victim else ZEROS)
+        for n in liar.names
+    }
     for name in liar.names:
         liar.collect(name, told[name])
     with refused("replay", caplog):
@@ -55,14 +59,19 @@ def test_model_inconsistency_without_the_broadcast_in_h(make: Make, monkeypatch:
 
 
 def _carried(liar: Liar, models: dict[str, np.ndarray], common: np.ndarray, off: int = 0) -> Held:
-    """Models shown in an exchange without a sum, and then a sum over what the silos made of them."""
+    """Models shown in an exchange without a sum, and then a sum over what the silos made of
+    them.
+    """
     liar.settle()
     for name in liar.names:
         told = liar.tell(name, None, models[name], exchange=REPORT)
         liar.say(name, m.Go(told.number))
         liar.hear(name, m.Ready)
     nothing = pack({})
-    said = {REPORT: (liar.round + off, pack({"model": common}).digest), CARRIED: (liar.round, nothing.digest)}
+    said = {
+        REPORT: (liar.round + off, pack({"model": common}).digest),
+        CARRIED: (liar.round, nothing.digest),
+    }
     held = liar.held(liar.header(exchange="carried", broadcast=broadcast_digest(said)))
     for name in liar.names:
         told = liar.tell(name, held.header, exchange=CARRIED, common=nothing.layout)
@@ -107,13 +116,17 @@ def test_model_inconsistency_in_an_earlier_exchange(make: Make, caplog: Log) -> 
 
 
 @gains("model-inconsistency")
-def test_model_inconsistency_with_only_the_sums_own_broadcast_in_h(make: Make, monkeypatch: Patch) -> None:
+def test_model_inconsistency_with_only_the_sums_own_broadcast_in_h(
+    make: Make, monkeypatch: Patch
+) -> None:
     liar = make().enrol()
     victim = liar.names[0]
     own = broadcast_digest
     monkeypatch.setattr("silo.session.broadcast_digest", lambda said: own({3: said[3]}))
     split = {name: ONES if name == victim else ZEROS for name in liar.names}
-    monkeypatch.setattr("tests.system.test_attacks_on_models.broadcast_digest", lambda said: own({3: said[3]}))
+    monkeypatch.setattr(
+        "tests.system.test_attacks_on_models.broadcast_digest", lambda said: own({3: said[3]})
+    )
     assert same(liar.sum(_carried(liar, split, ZEROS)), liar.stage.data[victim])
 
 

@@ -1,5 +1,5 @@
-"""A coordinator that asks silos for the same thing again, over real sockets: a header, a round, a payload, a sum that
-is over. Refused by name, and seen to succeed once the defence is gone.
+"""A coordinator that asks silos for the same thing again, over real sockets: a header, a round, a
+payload, a sum that is over. Refused by name, and seen to succeed once the defence is gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ def _forget_releases(patch: Patch) -> None:
 def test_replay(make: Make, caplog: Log) -> None:
     liar = make().enrol()
     held = liar.gather()
-    for header in (held.header, replace(held.header, number=1), replace(held.header, sid=bytes(32), number=2**62)):
+    for header in (
+        held.header,
+        replace(held.header, number=1),
+        replace(held.header, sid=bytes(32), number=2**62),
+    ):
         with refused("replay", caplog):
             liar.ask("silo-000", header)
     with refused("replay", caplog):  # an exchange's number again
@@ -52,9 +56,11 @@ def test_replay(make: Make, caplog: Log) -> None:
 
 @gains("replay")
 def test_replay_without_a_note_of_the_last_sum(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """Two uploads under the same pairwise masks: the first sum opens the victim's own mask, the second its edges.
+    """Two uploads under the same pairwise masks: the first sum opens the victim's own mask, the
+    second its edges.
 
-    With only the note of the last sum's number gone, the note of what was released still stands in the way.
+    With only the note of the last sum's number gone, the note of what was released still stands in
+    the way.
     """
     liar = make().enrol()
     victim, rest = liar.names[0], liar.names[1:]
@@ -69,7 +75,8 @@ def test_replay_without_a_note_of_the_last_sum(make: Make, monkeypatch: Patch, c
     all_in = liar.open(first, liar.names, liar.certify(first, liar.names))
     second = liar.gather(first.header)
     for name in liar.names:
-        assert first.records[name].commitments[1:] == second.records[name].commitments[1:]  # the same seeds of edges
+        # the same seeds of edges
+        assert first.records[name].commitments[1:] == second.records[name].commitments[1:]
     gone = liar.open(second, rest, liar.certify(second, rest))
     edges = {other: seed_of(gone, other, victim) for other in rest}
     assert same(bare(liar, first, victim, seed_of(all_in, victim), edges), liar.stage.data[victim])
@@ -105,9 +112,12 @@ def _disguised(liar: Liar, alive: tuple[str, ...], round: int) -> SumHeader:
 
 @refuses("round-regression")
 @gains("round-regression")
-def test_round_regression_under_a_later_rounds_header(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """Round 0 once more, in a sum that calls itself round 1: the note of what was released for round 0 says nothing
-    about it. With the check gone, the difference of the two sums is the victim's vector.
+def test_round_regression_under_a_later_rounds_header(
+    make: Make, monkeypatch: Patch, caplog: Log
+) -> None:
+    """Round 0 once more, in a sum that calls itself round 1: the note of what was released for
+    round 0 says nothing about it. With the check gone, the difference of the two sums is the
+    victim's vector.
     """
     liar = make().enrol()
     victim, rest = liar.names[0], liar.names[1:]
@@ -121,8 +131,12 @@ def test_round_regression_under_a_later_rounds_header(make: Make, monkeypatch: P
 
 
 @gains("round-regression")
-def test_round_regression_without_a_note_of_the_last_round(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """An earlier round again, as such: the note of what was released catches it too, so both have to go."""
+def test_round_regression_without_a_note_of_the_last_round(
+    make: Make, monkeypatch: Patch, caplog: Log
+) -> None:
+    """An earlier round again, as such: the note of what was released catches it too, so both have
+    to go.
+    """
     liar = make().enrol()
     victim, rest = liar.names[0], liar.names[1:]
     everybody = liar.sum(liar.gather())
@@ -174,7 +188,9 @@ def test_second_sum_under_the_name_of_another_run(make: Make, caplog: Log) -> No
 
 @gains("second-sum")
 @pytest.mark.parametrize("how", ["memory", "restart", "another run"])
-def test_second_sum_without_a_note_of_what_was_released(make: Make, monkeypatch: Patch, how: str) -> None:
+def test_second_sum_without_a_note_of_what_was_released(
+    make: Make, monkeypatch: Patch, how: str
+) -> None:
     """The same payload over all, and over all but one: the difference is that one's vector."""
     liar = make().enrol()
     victim, rest = liar.names[0], liar.names[1:]
@@ -215,8 +231,8 @@ def test_late_share(make: Make, caplog: Log) -> None:
 
 @gains("late-share")
 def test_late_share_without_an_end_of_the_round(make: Make, monkeypatch: Patch) -> None:
-    """A sum that silos were told had been given up, in a round that is over: the coordinator kept the uploads, and
-    reads what everybody believes was never opened.
+    """A sum that silos were told had been given up, in a round that is over: the coordinator kept
+    the uploads, and reads what everybody believes was never opened.
     """
     liar = make().enrol()
     monkeypatch.setattr(SiloSum, "end_round", lambda self, round=None: None)

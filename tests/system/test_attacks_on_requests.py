@@ -1,5 +1,5 @@
-"""A coordinator that asks for something else, or for more, than was declared, and a method that answers so, over real
-sockets: refused by name, and seen to succeed once the defence is gone.
+"""A coordinator that asks for something else, or for more, than was declared, and a method that
+answers so, over real sockets: refused by name, and seen to succeed once the defence is gone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ HUGE = [["model", "<f4", [1 << 20, 1 << 12]]]
         ("oversize", {"round": 10**6}, {}),
     ],
 )
-def test_exchanges_that_ask_too_much(make: Make, caplog: Log, attack: str, header: dict, told: dict) -> None:
+def test_exchanges_that_ask_too_much(
+    make: Make, caplog: Log, attack: str, header: dict, told: dict
+) -> None:
     liar = make().enrol()
     with refused(attack, caplog):
         made = liar.header(**header)
@@ -96,7 +98,8 @@ def _answering(said: Answer, exchange: int = TRAIN) -> Iterator[None]:
     [
         ("undeclared-upload", Answer({"update": ONES, "sentences": ONES})),
         ("undeclared-upload", Answer({"update": ONES}, {"update": ONES})),
-        ("undeclared-upload", Answer({}, {"update": ONES})),  # masked by declaration, sealed by what the code does
+        # masked by declaration, sealed by what the code does
+        ("undeclared-upload", Answer({}, {"update": ONES})),
         ("wrong-shape", Answer({"update": np.ones(SIZE + 1, np.float32)})),
         ("wrong-shape", Answer({"update": np.full(SIZE, np.nan, np.float32)})),
     ],
@@ -141,8 +144,12 @@ def _ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
 
 
 @gains("wrong-shape")
-def test_wrong_shape_without_the_declared_sizes(make: Make, monkeypatch: Patch, crashes: Crashes) -> None:
-    """A sum over one number more than the method makes: the encoder will not have it, and that ends the silo."""
+def test_wrong_shape_without_the_declared_sizes(
+    make: Make, monkeypatch: Patch, crashes: Crashes
+) -> None:
+    """A sum over one number more than the method makes: the encoder will not have it, and that ends
+    the silo.
+    """
     without(monkeypatch, Limits, "check_header", "wrong-shape")
     liar = make().enrol()
     told = liar.tell("silo-000", liar.header(encoding=replace(E, sizes=(SIZE + 1,))))
@@ -153,8 +160,12 @@ def test_wrong_shape_without_the_declared_sizes(make: Make, monkeypatch: Patch, 
 
 
 @gains("wrong-shape")
-def test_wrong_shape_of_an_answer_without_the_gate(make: Make, monkeypatch: Patch, crashes: Crashes) -> None:
-    """NaN: refused a second time where numbers become words, which ends the silo; no word of it is sent."""
+def test_wrong_shape_of_an_answer_without_the_gate(
+    make: Make, monkeypatch: Patch, crashes: Crashes
+) -> None:
+    """NaN: refused a second time where numbers become words, which ends the silo; no word of it is
+    sent.
+    """
     without(monkeypatch, silo.gate, "_check", "wrong-shape")
     liar = make().enrol()
     with _answering(Answer({"update": np.full(SIZE, np.nan, np.float32)})):
@@ -166,11 +177,14 @@ def test_wrong_shape_of_an_answer_without_the_gate(make: Make, monkeypatch: Patc
     assert not liar._heard["silo-000"]
 
 
-LARGE = 300.0  #: what the victim's first number becomes under the model of the next test; the declared cap is 8
+#: what the victim's first number becomes under the model of the next test; the declared cap is 8
+LARGE = 300.0
 
 
 def _outlier(liar: Liar, reach: float) -> float:
-    """The sum's first number, where the victim's is far beyond the cap and everybody else's is small."""
+    """The sum's first number, where the victim's is far beyond the cap and everybody else's is
+    small.
+    """
     model = np.full(SIZE, LARGE / liar.stage.data["silo-000"][0], np.float32)
     header = liar.header(model, encoding=replace(E, ranges=(reach,)))
     for name in liar.names[1:]:
@@ -181,7 +195,9 @@ def _outlier(liar: Liar, reach: float) -> float:
 
 @gains("range-widening")
 def test_range_widening_without_the_methods_caps(make: Make, monkeypatch: Patch) -> None:
-    """A number that only one silo has is clipped to the cap, whatever it is. Without caps it is read off the sum."""
+    """A number that only one silo has is clipped to the cap, whatever it is. Without caps it is
+    read off the sum.
+    """
     liar = make().enrol()
     assert 7.9 < _outlier(liar, 8.0) < 3 * 8.1
     without(monkeypatch, Limits, "check_header", "range-widening")
@@ -191,16 +207,21 @@ def test_range_widening_without_the_methods_caps(make: Make, monkeypatch: Patch)
 
 @gains("range-widening")
 def test_range_widening_without_headroom(make: Make, monkeypatch: Patch) -> None:
-    """An encoding with room for two, in a sum over four: it overflows from lane to lane, and the sum is wrong."""
+    """An encoding with room for two, in a sum over four: it overflows from lane to lane, and the
+    sum is wrong.
+    """
     without(monkeypatch, Limits, "check_header", "range-widening")
     liar = make().enrol()
     for vector in liar.stage.data.values():
         np.abs(vector, out=vector)
-    narrow = replace(E, parties=2, ranges=(0.001,))  # everybody's numbers are above the range, and clipped to it
+    # everybody's numbers are above the range, and clipped to it
+    narrow = replace(E, parties=2, ranges=(0.001,))
     held = liar.gather(liar.header(encoding=narrow))
     opening = liar.open(held, liar.names, liar.certify(held, liar.names))
     total = liar.stripped(held, liar.names, opening.seeds())
-    lanes = np.concatenate([total & np.uint64(2**32 - 1), total >> np.uint64(32)]).astype(np.float64)
+    lanes = np.concatenate([total & np.uint64(2**32 - 1), total >> np.uint64(32)]).astype(
+        np.float64
+    )
     read = (lanes - 4 * narrow.steps) * 0.001 / narrow.steps
     assert (np.abs(read - 4 * 0.001) > 0.001).all()
 
@@ -212,7 +233,9 @@ def _weighed(liar: Liar, cap: float) -> np.ndarray:
     """The sum of everybody's vector times its weight."""
     said = {WEIGHED: (liar.round, pack({"model": ONES}).digest)}
     encoding = Encoding(32, 4, (1, SIZE), (1.0, 8.0))
-    header = liar.header(exchange="weighed", encoding=encoding, weight_cap=cap, broadcast=broadcast_digest(said))
+    header = liar.header(
+        exchange="weighed", encoding=encoding, weight_cap=cap, broadcast=broadcast_digest(said)
+    )
     held = liar.gather(header, exchange=WEIGHED)
     opening = liar.open(held, liar.names, liar.certify(held, liar.names))
     return liar.unmasked(held, liar.names, opening.seeds())
@@ -223,8 +246,8 @@ def _weighed(liar: Liar, cap: float) -> np.ndarray:
 def test_weight_hog_by_another_cap(make: Make, monkeypatch: Patch, caplog: Log) -> None:
     """A cap so high that all but the largest silo vanish: the sum would be that one's vector.
 
-    The silo refuses, and would not use the coordinator's cap if it did not: its own is in the study it agreed to. With
-    both gone, the coordinator reads the large silo's vector off a sum over four.
+    The silo refuses, and would not use the coordinator's cap if it did not: its own is in the study
+    it agreed to. With both gone, the coordinator reads the large silo's vector off a sum over four.
     """
     liar = make().enrol()
     assert same(_weighed(liar, AGREED_CAP), sum(liar.stage.data.values()))
@@ -243,16 +266,20 @@ def test_weight_hog_by_another_cap(make: Make, monkeypatch: Patch, caplog: Log) 
         begin(self, header, *rest)
 
     monkeypatch.setattr(SiloSum, "begin", obedient)
-    monkeypatch.setattr(stage, "weight_of", lambda silo: min(stage.EXAMPLES[silo.index], caps[-1]) / caps[-1])
+    monkeypatch.setattr(
+        stage, "weight_of", lambda silo: min(stage.EXAMPLES[silo.index], caps[-1]) / caps[-1]
+    )
     liar.round += 1
     assert np.abs(_weighed(liar, 1e6) - liar.stage.data["silo-000"]).max() < 1e-4
 
 
 @refuses("weight-hog")
 @gains("weight-hog")
-def test_weight_hog_that_does_not_stop_at_the_cap(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """A large silo whose method weighs it with all of its examples: its own gate refuses. With the gate gone, its
-    vector outweighs the others' by far more than the agreed weight of one.
+def test_weight_hog_that_does_not_stop_at_the_cap(
+    make: Make, monkeypatch: Patch, caplog: Log
+) -> None:
+    """A large silo whose method weighs it with all of its examples: its own gate refuses. With the
+    gate gone, its vector outweighs the others' by far more than the agreed weight of one.
     """
     liar = make().enrol()
     liar.stage.data["silo-000"][:] = 1e-4  # times its weight: far above what anybody else may say
@@ -262,14 +289,17 @@ def test_weight_hog_that_does_not_stop_at_the_cap(make: Make, monkeypatch: Patch
     liar.settle()
     without(monkeypatch, silo.gate, "_check", "weight-hog")
     fair = sum(liar.stage.data.values())
-    assert (_weighed(liar, AGREED_CAP) - fair > 7.9).all()  # its clip range, not the 1e-4 that a weight of one gives
+    # its clip range, not the 1e-4 that a weight of one gives
+    assert (_weighed(liar, AGREED_CAP) - fair > 7.9).all()
 
 
 # Sizes
 
 
 @gains("oversize")
-def test_oversize_without_a_limit_on_broadcasts(make: Make, monkeypatch: Patch, crashes: Crashes) -> None:
+def test_oversize_without_a_limit_on_broadcasts(
+    make: Make, monkeypatch: Patch, crashes: Crashes
+) -> None:
     """One small message that announces a petabyte ends the silo before a byte of it has come."""
     monkeypatch.setattr("silo.process._BROADCAST_LIMIT", 1 << 62)
     liar = make().enrol()

@@ -1,4 +1,6 @@
-"""A coordinator that lies about who survived, over real sockets: refused by name, and seen to succeed undefended."""
+"""A coordinator that lies about who survived, over real sockets: refused by name, and seen to
+succeed undefended.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def _allow(patch: Patch, *more: tuple[SiloState, Call, SiloState]) -> None:
 
 
 def _both(liar: Liar, held: Held, victim: str, all_in: Opening, without_it: Opening) -> np.ndarray:
-    """b_u because u survived, and every r_uv because u dropped: together they lay u's vector bare."""
+    """b_u because u survived, and every r_uv because u dropped: together they lay u's vector
+    bare.
+    """
     edges = {other: seed_of(without_it, other, victim) for other in liar.names if other != victim}
     return bare(liar, held, victim, seed_of(all_in, victim), edges)
 
@@ -69,7 +73,9 @@ def test_both_shares(make: Make, caplog: Log) -> None:
     liar.round += 1
     held = liar.gather()
     signed = liar.certify(held, rest)
-    blobs = tuple((d, dict(held.records[d].blobs)["silo-001"]) for d in liar.names if d != "silo-001")
+    blobs = tuple(
+        (d, dict(held.records[d].blobs)["silo-001"]) for d in liar.names if d != "silo-001"
+    )
     with refused("both-shares", caplog):  # with a share of the one that is said to have dropped
         liar.step("silo-001", "unmask", UnmaskRequest(held.header.h, rest, signed, blobs))
     liar.all_is_well()
@@ -92,7 +98,8 @@ def test_the_same_question_has_the_same_answer_and_no_other(make: Make, caplog: 
     assert liar.step("silo-001", "unmask", request) == first
     with refused("replay", caplog):
         liar.step("silo-001", "unmask", other)
-    with refused("split-view", caplog):  # it has forgotten the sum, and not what makes a certificate
+    # it has forgotten the sum, and not what makes a certificate
+    with refused("split-view", caplog):
         liar.step("silo-001", "unmask", replace(request, endorsements=request.endorsements[:2]))
     liar.enrol()
     liar.all_is_well()
@@ -134,12 +141,16 @@ def test_a_silo_that_was_restarted_after_it_signed_releases_once_and_not_what_wa
 def _restart(liar: Liar, name: str) -> None:
     liar.stage.stop(name)
     liar.stage.start(name)
-    wait_for(lambda: liar.stage.router.receive(0.05) is None and name in liar.stage.router.connected, 20)
+    wait_for(
+        lambda: liar.stage.router.receive(0.05) is None and name in liar.stage.router.connected, 20
+    )
 
 
 @refuses("second-sum")
 def test_a_silo_opens_only_sums_that_it_is_in(make: Make, caplog: Log) -> None:
-    """Else bystanders could open one sum, and its members, free of any note, a second over all of them but one."""
+    """Else bystanders could open one sum, and its members, free of any note, a second over all of
+    them but one.
+    """
     liar = make().enrol()
     held = liar.gather()
     aside, rest = liar.names[0], liar.names[1:]
@@ -149,18 +160,28 @@ def test_a_silo_opens_only_sums_that_it_is_in(make: Make, caplog: Log) -> None:
     with refused("second-sum", caplog):
         liar.step(aside, "unmask", liar.request(held, aside, rest, signed))
     opening = liar.open(held, rest, signed)
-    assert same(liar.unmasked(held, rest, opening.seeds()), liar.stage.plain(held.header.encoding, rest))
+    assert same(
+        liar.unmasked(held, rest, opening.seeds()), liar.stage.plain(held.header.encoding, rest)
+    )
     liar.all_is_well()
 
 
 @gains("split-view", "both-shares")
-def test_split_view_and_both_shares_without_one_answer_per_sum(make: Make, monkeypatch: Patch) -> None:
+def test_split_view_and_both_shares_without_one_answer_per_sum(
+    make: Make, monkeypatch: Patch
+) -> None:
     liar = make().enrol()
     held, victim = liar.gather(), liar.names[0]
-    again = [(state, Call.ENDORSE, SiloState.ENDORSED) for state in (SiloState.ENDORSED, SiloState.RELEASED)]
+    again = [
+        (state, Call.ENDORSE, SiloState.ENDORSED)
+        for state in (SiloState.ENDORSED, SiloState.RELEASED)
+    ]
     _allow(monkeypatch, *again)
-    noted = FileJournal.get  # the other thing that stands in the way: the note that shares were released
-    monkeypatch.setattr(FileJournal, "get", lambda j, key: None if key.startswith("released/") else noted(j, key))
+    # the other thing that stands in the way: the note that shares were released
+    noted = FileJournal.get
+    monkeypatch.setattr(
+        FileJournal, "get", lambda j, key: None if key.startswith("released/") else noted(j, key)
+    )
     first = liar.open(held, liar.names, liar.certify(held, liar.names))
     second = liar.open(held, liar.names[1:], liar.certify(held, liar.names[1:]))
     assert same(_both(liar, held, victim, first, second), liar.stage.data[victim])
@@ -168,17 +189,22 @@ def test_split_view_and_both_shares_without_one_answer_per_sum(make: Make, monke
 
 @gains("split-view")
 def test_split_view_without_certificates(make: Make, monkeypatch: Patch) -> None:
-    """Half of the holders hear that the victim survived, and half that it dropped; nobody signs anything.
+    """Half of the holders hear that the victim survived, and half that it dropped; nobody signs
+    anything.
 
-    Each still answers only once, and 2t > n + m: with nothing but certificates gone, too few shares of either kind come
-    together. So the threshold is lowered as well, to what half of the holders can meet.
+    Each still answers only once, and 2t > n + m: with nothing but certificates gone, too few shares
+    of either kind come together. So the threshold is lowered as well, to what half of the holders
+    can meet.
     """
     monkeypatch.setattr("crypto.sum.silo.check_certificate", lambda *_: None)
     liar = make(6).enrol()
     victim, rest = liar.names[0], liar.names[1:]
     for threshold, read in ((4, False), (3, True)):
         with monkeypatch.context() as patch:
-            patch.setattr("crypto.sum.graph.parameters", lambda *a, t=threshold: replace(parameters(*a), threshold=t))
+            patch.setattr(
+                "crypto.sum.graph.parameters",
+                lambda *a, t=threshold: replace(parameters(*a), threshold=t),
+            )
             held = liar.gather()
             there = liar.open(held, liar.names, (), liar.names[::2])
             gone = liar.open(held, rest, (), liar.names[1::2])
@@ -213,12 +239,15 @@ def test_tiny_sum_without_a_floor(make: Make, monkeypatch: Patch) -> None:
     monkeypatch.setattr("crypto.sum.silo.check_certificate", lambda *_: None)
     signed = liar.certify(held, (victim,), liar.names)
     opening = liar.open(held, (victim,), signed, liar.names)
-    assert same(liar.unmasked(held, (victim,), opening.seeds()), liar.stage.data[victim])  # a "sum" over one
+    # a "sum" over one
+    assert same(liar.unmasked(held, (victim,), opening.seeds()), liar.stage.data[victim])
 
 
 @refuses("ring-gap")
 def test_ring_gap(make: Make, caplog: Log) -> None:
-    """Two neighbours of a ring of eight, each joined to two on either side, dropped: enough are left, but not there."""
+    """Two neighbours of a ring of eight, each joined to two on either side, dropped: enough are
+    left, but not there.
+    """
     policy = Policy(complete_up_to=5, security=2, correctness=2, ring_corrupt=0.1, dropout=0.1)
     liar = make(8, policy=policy).enrol()
     held = liar.gather()
@@ -239,7 +268,9 @@ RING = Policy(complete_up_to=5, security=1, correctness=1, ring_corrupt=0.05, dr
 @refuses("ring-gap")
 @gains("ring-gap")
 def test_ring_gap_around_one_silo(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """All four neighbours of the victim "dropped": every mask of its is opened although it survives."""
+    """All four neighbours of the victim "dropped": every mask of its is opened although it
+    survives.
+    """
     liar = make(12, policy=RING).enrol()
     held, victim = liar.gather(), liar.names[0]
     around = held.topology.neighbours(victim)

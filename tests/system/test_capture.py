@@ -1,4 +1,6 @@
-"""What a wiretap sees of a run between separate programs: nothing readable, and as many bytes as we counted."""
+"""What a wiretap sees of a run between separate programs: nothing readable, and as many bytes as we
+counted.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from tests.consortium import Consortium
 from wire.bundle import pack
 from wire.keyring import Keyring
 
-WORDS = ("METHOD=lazymil", "SILOS=3", "ROUNDS=2", "EPOCHS=1", "CORPUS=distant:sentences=600", "SEED=8")
+WORDS = (
+    "METHOD=lazymil",
+    "SILOS=3",
+    "ROUNDS=2",
+    "EPOCHS=1",
+    "CORPUS=distant:sentences=600",
+    "SEED=8",
+)
 #: Words of the corpus that the protocol's own log lines use too.
 OURS = {"after", "cohort", "control", "hands", "level", "record", "study", "trial"}
 
@@ -66,10 +75,15 @@ class Wiretap:
 
 
 def _windows(arrays: dict[str, np.ndarray]) -> list[bytes]:
-    """Sixteen bytes in a row out of each array: four parameters, found in a capture only if they were sent plainly."""
+    """Sixteen bytes in a row out of each array: four parameters, found in a capture only if they
+    were sent plainly.
+    """
     flat = [np.ascontiguousarray(a).reshape(-1).view(np.uint8).tobytes() for a in arrays.values()]
     return [
-        f[k : k + 16] for f in flat for k in range(0, max(1, len(f) - 16), max(16, len(f) // 50)) if any(f[k : k + 16])
+        f[k : k + 16]
+        for f in flat
+        for k in range(0, max(1, len(f) - 16), max(16, len(f) // 50))
+        if any(f[k : k + 16])
     ]
 
 
@@ -89,9 +103,13 @@ def _check_figures(figures: dict[str, str], traffic: list[dict]) -> None:
 
     assert value("hub", "silos_enrolled") == 3 and value("hub", "rounds_done") >= 1
     assert 0 < value("hub", 'bytes_total{direction="up"}') <= sum(t["wire_bytes"] for t in traffic)
-    sent = sum(t["wire_bytes"] for t in traffic if t["silo"] == "silo-000" and t["direction"] == "up")
+    sent = sum(
+        t["wire_bytes"] for t in traffic if t["silo"] == "silo-000" and t["direction"] == "up"
+    )
     assert 0 < value("north", 'silo_bytes_total{direction="up"}') <= sent
-    assert value("north", "silo_epsilon") == float("inf") and value("north", "silo_answers_total") >= 1
+    assert (
+        value("north", "silo_epsilon") == float("inf") and value("north", "silo_answers_total") >= 1
+    )
 
 
 def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium) -> None:
@@ -132,11 +150,13 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     words = [str(w).encode() for w in prepared.task.corpus.words if len(str(w)) > 5]
     assert len(words) > 100 and not any(w in seen for w in words)
     assert not any(w in seen for w in (b"broadcast", b"update", b"masked", b"sealed", b"silo-00"))
-    # The same search does find them in what is sent before it is encrypted, so it would have found them here.
+    # The same search does find them in what is sent before it is encrypted, so it would have found
+    # them here.
     plain = pack(first).buffer.tobytes()
     assert sum(n in plain for n in _windows(dict(first))) > 100
 
-    # Separate programs, other keys, another secret among the silos: the same model as in one process.
+    # Separate programs, other keys, another secret among the silos: the same model as in one
+    # process.
     from bench.simulation.inprocess import run_inprocess
 
     plain = consortium.path / "plain"
@@ -148,8 +168,12 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     secrets = _secrets([consortium.path / name for name in ("hub", *consortium.names)])
     assert len(secrets) == 4 + 4 + 1
     corpus = prepared.task.corpus
-    strings = {str(s) for s in (*corpus.words, *corpus.entities, *prepared.task.labels) if len(str(s)) > 4} - OURS
-    sentences = [row.split() for split in ("train", "dev", "test") for row in corpus.table(split)["sentence"]]
+    strings = {
+        str(s) for s in (*corpus.words, *corpus.entities, *prepared.task.labels) if len(str(s)) > 4
+    } - OURS
+    sentences = [
+        row.split() for split in ("train", "dev", "test") for row in corpus.table(split)["sentence"]
+    ]
     strings |= {" ".join(words[i : i + 3]) for words in sentences for i in range(len(words) - 2)}
     assert len(strings) > 5000
     logs = [consortium.log(name) for name in ("hub", *consortium.names)]
@@ -164,11 +188,15 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
 
 
 def _secrets(homes: list[Path]) -> list[bytes]:
-    """Every secret of these parties: seeds of identities, transport keys, and what the silos share."""
+    """Every secret of these parties: seeds of identities, transport keys, and what the silos
+    share.
+    """
     rings = [Keyring.load(home) for home in homes]
     kept = [ring.curve.secret for ring in rings]
     kept += [bytes.fromhex((home / "keys" / "identity").read_text().split()[-2]) for home in homes]
-    return kept + list({r.pinned().secret(r.card.name, r.identity) for r in rings if r.card.role == "silo"})
+    return kept + list(
+        {r.pinned().secret(r.card.name, r.identity) for r in rings if r.card.role == "silo"}
+    )
 
 
 def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]

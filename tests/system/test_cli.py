@@ -1,4 +1,6 @@
-"""Bad input fails well: one sentence that names the key and what to do, exit status 2, and nothing started."""
+"""Bad input fails well: one sentence that names the key and what to do, exit status 2, and nothing
+started.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ from tests.conftest import ROOT, SMALL, command, lines, sottovoce, summary, wait
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_a_mistake_is_one_sentence_and_status_2(tmp_path: Path, capsys, words: list[str], sentence: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_mistake_is_one_sentence_and_status_2(
+    tmp_path: Path, capsys, words: list[str], sentence: str
+) -> None:  # type: ignore[no-untyped-def]
     out = [] if words[0] == "--resume" else [f"OUT={tmp_path / 'runs'}"]
     with pytest.raises(SystemExit) as ended:
         main(["simulate", *out, *words])
@@ -54,7 +58,9 @@ def test_a_mistake_is_one_sentence_and_status_2(tmp_path: Path, capsys, words: l
 
 @pytest.mark.parametrize("runner", ["inprocess", "processes"])
 def test_training_that_diverges_says_so(tmp_path: Path, runner: str) -> None:
-    done = sottovoce("simulate", *SMALL, "METHOD=fedavg", "LR=1e8", f"RUNNER={runner}", f"OUT={tmp_path}")
+    done = sottovoce(
+        "simulate", *SMALL, "METHOD=fedavg", "LR=1e8", f"RUNNER={runner}", f"OUT={tmp_path}"
+    )
     assert done.returncode == 3
     said = " ".join((done.stdout + done.stderr).split())
     assert "training diverged, lower LR" in said and "--resume" in said and "Traceback" not in said
@@ -76,7 +82,9 @@ def test_the_real_command_ends_with_status_2_and_no_stack_trace(word: str) -> No
         ("silos = \n", "cannot be read"),
     ],
 )
-def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, capsys, content: str, sentence: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_mistake_in_a_file_names_the_file(
+    tmp_path: Path, capsys, content: str, sentence: str
+) -> None:  # type: ignore[no-untyped-def]
     file = tmp_path / "study.toml"
     file.write_text(content)
     with pytest.raises(SystemExit) as ended:
@@ -86,22 +94,43 @@ def test_a_mistake_in_a_file_names_the_file(tmp_path: Path, capsys, content: str
     assert len(stderr.strip().splitlines()) == 1
 
 
-def test_flags_win_over_words_over_the_file_and_the_run_keeps_what_was_resolved(tmp_path: Path) -> None:
+def test_flags_win_over_words_over_the_file_and_the_run_keeps_what_was_resolved(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "study.toml"
-    file.write_text('method = "fedavg"\nsilos = 5\nrounds = 9\nepochs = 1\ncorpus = "distant:sentences=600"\n')
-    words = [f"CONFIG={file}", f"OUT={tmp_path}", "RUNNER=inprocess", "ROUNDS=2", "SILOS=4", "--rounds", "1"]
+    file.write_text(
+        'method = "fedavg"\nsilos = 5\nrounds = 9\nepochs = 1\ncorpus = "distant:sentences=600"\n'
+    )
+    words = [
+        f"CONFIG={file}",
+        f"OUT={tmp_path}",
+        "RUNNER=inprocess",
+        "ROUNDS=2",
+        "SILOS=4",
+        "--rounds",
+        "1",
+    ]
     assert sottovoce("simulate", *words).returncode == 0
     figures = summary(tmp_path / "latest")
     assert (figures["method"], figures["silos"], figures["rounds"]) == ("fedavg", 4, 1)
     # The resolved configuration runs it again, to the same model.
-    again = sottovoce("simulate", "--config", str(tmp_path / "latest" / "config.toml"), f"OUT={tmp_path / 'again'}")
+    again = sottovoce(
+        "simulate",
+        "--config",
+        str(tmp_path / "latest" / "config.toml"),
+        f"OUT={tmp_path / 'again'}",
+    )
     assert again.returncode == 0, again.stderr
     assert summary(tmp_path / "again" / "latest")["model_sha256"] == figures["model_sha256"]
 
 
 def test_make_passes_its_variables_and_says_which_it_does_not_know() -> None:
     make = subprocess.run(
-        ["make", "simulate", "SILOSS=4"], cwd=ROOT, capture_output=True, text=True, env=os.environ | {"MAKEFLAGS": ""}
+        ["make", "simulate", "SILOSS=4"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MAKEFLAGS": ""},
     )
     assert make.returncode == 2 and 'Unknown setting "SILOSS". Did you mean "silos"?' in make.stderr
 
@@ -114,7 +143,11 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         done = sottovoce("simulate", f"OUT={tmp_path}", *SMALL, "SILOS=3", f"PORT={port}")
     text = done.stdout + done.stderr
     assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in text and "give another PORT" in text and "Traceback" not in text
+    assert (
+        f"cannot listen on 127.0.0.1:{port}" in text
+        and "give another PORT" in text
+        and "Traceback" not in text
+    )
 
 
 def test_an_out_that_cannot_be_written(tmp_path: Path) -> None:
@@ -127,11 +160,16 @@ def test_an_out_that_cannot_be_written(tmp_path: Path) -> None:
 def _mounted(path: Path, options: str) -> bool:
     path.mkdir()
     return (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(path)], capture_output=True).returncode == 0
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "none", str(path)], capture_output=True
+        ).returncode
+        == 0
     )
 
 
-@pytest.mark.parametrize("options", ["size=8k", "ro", "size=900k"], ids=["full", "read-only", "full-later"])
+@pytest.mark.parametrize(
+    "options", ["size=8k", "ro", "size=900k"], ids=["full", "read-only", "full-later"]
+)
 def test_a_full_or_read_only_disk(tmp_path: Path, options: str) -> None:
     disk = tmp_path / "disk"
     if not _mounted(disk, options):
@@ -164,7 +202,9 @@ def test_random_bytes_on_the_port_during_a_run(tmp_path: Path, start) -> None:  
             pass
     status, text = running.finish()
     assert status == 0 and sent > 5, text
-    assert summary(running.run)["model_sha256"] == summary(tmp_path / "q" / "latest")["model_sha256"]
+    assert (
+        summary(running.run)["model_sha256"] == summary(tmp_path / "q" / "latest")["model_sha256"]
+    )
     assert not lines(running.run / "rounds.jsonl")[1]["missed"]
 
 
@@ -175,7 +215,9 @@ def test_help_and_methods_read_well() -> None:
     listed = sottovoce("methods", env=os.environ | {"COLUMNS": "200"}).stdout
     assert "lazymil" in listed and "Sui" in listed and "fedavg" in listed
     for program in ("coordinator", "silo"):
-        done = subprocess.run([command()[0], "-m", program, "--help"], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [command()[0], "-m", program, "--help"], cwd=ROOT, capture_output=True, text=True
+        )
         assert done.returncode == 0 and "coordinator" in done.stdout
 
 
@@ -193,7 +235,13 @@ def test_a_table_runs_what_is_missing_and_keeps_the_papers_numbers_apart(tmp_pat
         sizes={"tiny": tiny},
         published=papers.PAPERS["lazymil"].published,
     )
-    words = {"PAPER": "lazymil", "SIZE": "tiny", "CORPUS": "", "SEEDS": "1", "TABLES": str(tmp_path)}
+    words = {
+        "PAPER": "lazymil",
+        "SIZE": "tiny",
+        "CORPUS": "",
+        "SEEDS": "1",
+        "TABLES": str(tmp_path),
+    }
     page = table.run_table(comparison, words, (), Console(quiet=True))
     runs = lines(page.parent / "runs.jsonl")
     assert len(runs) == 2

@@ -1,4 +1,6 @@
-"""`sottovoce doctor` says what is wrong with a machine and what to do, and its status says whether anything is."""
+"""`sottovoce doctor` says what is wrong with a machine and what to do, and its status says whether
+anything is.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ from wire.keys import CurveKeys
 from wire.router import Router
 
 
-def _examine(config: Path, machine: Machine | None = None, listen: str = "127.0.0.1:0") -> tuple[int, dict[str, str]]:
+def _examine(
+    config: Path, machine: Machine | None = None, listen: str = "127.0.0.1:0"
+) -> tuple[int, dict[str, str]]:
     """The status, and the lines by check: "ok …", "warn …" or "fail …"."""
     out = io.StringIO()
-    status = doctor.examine(config, machine or Machine(Path("nowhere")), listen, Console(file=out, width=400))
+    status = doctor.examine(
+        config, machine or Machine(Path("nowhere")), listen, Console(file=out, width=400)
+    )
     found: dict[str, str] = {}
     for line in out.getvalue().splitlines():
         said, check, text = re.split(r"\s+", line, maxsplit=2)
@@ -53,11 +59,24 @@ def listening(consortium: Consortium) -> Iterator[int]:
     router.close()
 
 
-def test_a_silos_machine(consortium: Consortium, listening: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silos_machine(
+    consortium: Consortium, listening: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     consortium.study(method="fedavg", corpus="distant:sentences=600", rounds=1)
     status, found = _examine(consortium.site("north", listening))
     assert status == 0, found
-    well = {"version", "keys", "permissions", "roster", "study", "corpus", "checkpoint", "memory", "disk", "reach"}
+    well = {
+        "version",
+        "keys",
+        "permissions",
+        "roster",
+        "study",
+        "corpus",
+        "checkpoint",
+        "memory",
+        "disk",
+        "reach",
+    }
     assert {c for c, line in found.items() if line.startswith("ok ")} == well | {"clock"}
     assert "--accept" in found["consent"]
     assert consortium.rings["north"].card.fingerprint in found["keys"]
@@ -74,28 +93,44 @@ def test_a_silos_machine(consortium: Consortium, listening: int, monkeypatch: py
 
     # Somebody else's door, and nobody's; a study that its rules forbid; keys that others can read.
     stranger = Router(CurveKeys.generate(), {}, ByteCounter())
-    status, found = _examine(consortium.site("north", stranger.bind("127.0.0.1", 0), "[limits]\nmethods = ['att']\n"))
+    status, found = _examine(
+        consortium.site("north", stranger.bind("127.0.0.1", 0), "[limits]\nmethods = ['att']\n")
+    )
     stranger.close()
     assert found["reach"].startswith("fail who listens") and "allows only att" in found["study"]
     (consortium.path / "north" / "keys" / "identity").chmod(0o644)
     status, found = _examine(consortium.site("north", 1))
-    assert status == 1 and found["reach"].startswith("fail nobody answers") and "chmod 600" in found["keys"]
+    assert (
+        status == 1
+        and found["reach"].startswith("fail nobody answers")
+        and "chmod 600" in found["keys"]
+    )
 
 
 def test_a_coordinators_machine(consortium: Consortium, listening: int) -> None:
     study = consortium.study(method="fedavg", corpus="distant:sentences=600", rounds=1)
     hub = Machine(consortium.path / "hub", out=str(consortium.path / "runs"))
     status, found = _examine(study, hub)
-    assert status == 0 and found["port"].startswith("ok") and found["roster"].startswith("ok version 1")
+    assert (
+        status == 0
+        and found["port"].startswith("ok")
+        and found["roster"].startswith("ok version 1")
+    )
     status, found = _examine(study, hub, f"127.0.0.1:{listening}")
     assert status == 1 and found["port"].startswith("fail cannot listen")
     with study.open("a") as file:
         file.write(f'[hashes]\nmodel = "{"0" * 64}"\n')
     status, found = _examine(study, Machine(consortium.path / "north", out="."))
-    assert status == 1 and "has the keys of a silo" in found["keys"] and "is not the one that" in found["study"]
+    assert (
+        status == 1
+        and "has the keys of a silo" in found["keys"]
+        and "is not the one that" in found["study"]
+    )
 
 
-def test_a_silo_does_not_start_with_an_old_or_changed_roster(consortium: Consortium, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_silo_does_not_start_with_an_old_or_changed_roster(
+    consortium: Consortium, capsys
+) -> None:  # type: ignore[no-untyped-def]
     consortium.study(method="fedavg", corpus="distant:sentences=600", rounds=1)
     site, first = consortium.site("north", 1), consortium.roster
     second = consortium.enact(first.rotate(consortium.rings["east"].rotate().card))
@@ -105,9 +140,16 @@ def test_a_silo_does_not_start_with_an_old_or_changed_roster(consortium: Consort
         with pytest.raises(SystemExit) as ended:
             main(["silo", "--config", str(site), "--accept", "0" * 64])
         said = capsys.readouterr().err
-        assert ended.value.code == 2 and f"refused ({attack}): " in said and len(said.strip().splitlines()) == 1, said
+        assert (
+            ended.value.code == 2
+            and f"refused ({attack}): " in said
+            and len(said.strip().splitlines()) == 1
+        ), said
 
     refused(first.to_text(), "old-roster")
-    refused(second.to_text().replace(second.silos[0].curve, CurveKeys.generate().public.decode()), "key-substitution")
+    refused(
+        second.to_text().replace(second.silos[0].curve, CurveKeys.generate().public.decode()),
+        "key-substitution",
+    )
     refused(second.to_text().replace("a test", "another test"), "tampered-roster")
     refused("", "tampered-roster")

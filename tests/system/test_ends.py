@@ -32,11 +32,14 @@ def _port_closed(running: Running) -> bool:
     return not any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in table)
 
 
-def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(
+    tmp_path: Path, start
+) -> None:  # type: ignore[no-untyped-def]
     running = start(*WORDS)
     everybody = _everybody(running)
     wait_for(lambda: running.computing("silo-002", round=1))
-    os.killpg(running.process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C: the whole group hears it
+    # what a terminal does on Ctrl-C: the whole group hears it
+    os.killpg(running.process.pid, signal.SIGINT)
     status, text = running.finish(timeout=5)
     assert status == 130 and "--resume" in text and "Traceback" not in text
     assert not any(map(alive, everybody)) and _port_closed(running)
@@ -69,13 +72,18 @@ def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-
     wait_for(lambda: running.computing("silo-001", round=0))
     running.process.kill()
     running.process.wait()
-    # A process's main thread may be gone a moment before the thread that holds its socket: both are waited for.
+    # A process's main thread may be gone a moment before the thread that holds its socket: both are
+    # waited for.
     wait_for(lambda: not any(map(alive, everybody)) and _port_closed(running), seconds=5)
 
 
 def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
-    """The coordinator dies after silos released shares and before it kept the sum: played by putting its disk back."""
-    running = start("METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=5")
+    """The coordinator dies after silos released shares and before it kept the sum: played by
+    putting its disk back.
+    """
+    running = start(
+        "METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=5"
+    )
     wait_for(lambda: running.computing("silo-001", round=1))
     kept = (running.run / "checkpoint" / "state.safetensors").read_bytes()
     assert running.finish()[0] == 0

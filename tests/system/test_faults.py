@@ -1,4 +1,6 @@
-"""Crashes where they hurt most, and a few random schedules of faults. `make soak` plays every step and two hundred."""
+"""Crashes where they hurt most, and a few random schedules of faults. `make soak` plays every step
+and two hundred.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,14 @@ from tests.conftest import ROOT
 
 
 def _soak(*words: str) -> None:
-    # In a process of its own, which forks: the federation's processes must not inherit what a test runner has open.
+    # In a process of its own, which forks: the federation's processes must not inherit what a test
+    # runner has open.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.soak", *words], cwd=ROOT, capture_output=True, text=True, timeout=280
+        [sys.executable, "-m", "tests.faults.soak", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 refused, 0 wrong" in done.stdout, done.stdout

@@ -1,4 +1,6 @@
-"""Silos of a simulation on other machines: by a real sshd of this one, and on a Ray cluster of two. Same model."""
+"""Silos of a simulation on other machines: by a real sshd of this one, and on a Ray cluster of two.
+Same model.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from config.load import load
 from study.prepare import prepare
 from tests.conftest import ROOT, sottovoce, summary, wait_for
 
-WORDS = ("METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=1", "EPOCHS=1", "SEED=3")
+WORDS = (
+    "METHOD=fedavg",
+    "SILOS=3",
+    "CORPUS=distant:sentences=600",
+    "ROUNDS=1",
+    "EPOCHS=1",
+    "SEED=3",
+)
 
 
 def _plain(run: Path) -> str:
@@ -31,17 +40,28 @@ def _plain(run: Path) -> str:
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An sshd of this machine that lets in one key made for this test; the environment to reach it."""
+    """An sshd of this machine that lets in one key made for this test; the environment to reach
+    it.
+    """
     daemon = shutil.which("sshd") or "/usr/sbin/sshd"
     if not Path(daemon).exists() or shutil.which("ssh") is None or os.geteuid() != 0:
-        pytest.skip("LAUNCHER=ssh is tested against an sshd of this machine: needs openssh-server and root")
+        pytest.skip(
+            "LAUNCHER=ssh is tested against an sshd of this machine: needs openssh-server and root"
+        )
     for name in ("host", "id"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True
+        )
     Path("/run/sshd").mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     words = [daemon, "-D", "-e", "-f", "/dev/null", "-p", str(port), "-h", str(tmp_path / "host")]
-    for option in (f"AuthorizedKeysFile={tmp_path / 'id.pub'}", "StrictModes=no", "PidFile=none", "UsePAM=no"):
+    for option in (
+        f"AuthorizedKeysFile={tmp_path / 'id.pub'}",
+        "StrictModes=no",
+        "PidFile=none",
+        "UsePAM=no",
+    ):
         words += ["-o", option]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
@@ -51,21 +71,43 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, str]]:
 
     try:
         wait_for(listens, 20)
-        client = ["ssh", "-p", str(port), "-i", str(tmp_path / "id"), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"]
+        client = [
+            "ssh",
+            "-p",
+            str(port),
+            "-i",
+            str(tmp_path / "id"),
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "LogLevel=ERROR",
+        ]
         client += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         remote = ["env", f"PYTHONPATH={ROOT}", "OMP_NUM_THREADS=1", sys.executable]
-        yield {**os.environ, "SOTTOVOCE_SSH": shlex.join(client), "SOTTOVOCE_REMOTE": shlex.join(remote)}
+        yield {
+            **os.environ,
+            "SOTTOVOCE_SSH": shlex.join(client),
+            "SOTTOVOCE_REMOTE": shlex.join(remote),
+        }
     finally:
         process.kill()
         process.wait()
 
 
-def test_silos_started_by_ssh_give_the_same_model_and_bring_their_folders_back(tmp_path: Path, ssh) -> None:  # type: ignore[no-untyped-def]
-    done = sottovoce("simulate", f"OUT={tmp_path / 'runs'}", *WORDS, "LAUNCHER=ssh", "HOSTS=127.0.0.1", env=ssh)
+def test_silos_started_by_ssh_give_the_same_model_and_bring_their_folders_back(
+    tmp_path: Path, ssh
+) -> None:  # type: ignore[no-untyped-def]
+    done = sottovoce(
+        "simulate", f"OUT={tmp_path / 'runs'}", *WORDS, "LAUNCHER=ssh", "HOSTS=127.0.0.1", env=ssh
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     run = tmp_path / "runs" / "latest"
     assert summary(run)["model_sha256"] == _plain(tmp_path / "plain")
-    assert len(list(run.glob("silos/*/journal.jsonl"))) == len(list(run.glob("silos/*/ledger.jsonl"))) == 3
+    assert (
+        len(list(run.glob("silos/*/journal.jsonl")))
+        == len(list(run.glob("silos/*/ledger.jsonl")))
+        == 3
+    )
 
 
 def test_silos_on_a_ray_cluster_give_the_same_model(tmp_path: Path) -> None:
@@ -76,7 +118,9 @@ def test_silos_on_a_ray_cluster_give_the_same_model(tmp_path: Path) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         cluster.add_node(num_cpus=1)
-        done = sottovoce("simulate", f"OUT={tmp_path}", *WORDS, "LAUNCHER=ray", f"HOSTS={cluster.address}")
+        done = sottovoce(
+            "simulate", f"OUT={tmp_path}", *WORDS, "LAUNCHER=ray", f"HOSTS={cluster.address}"
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert summary(tmp_path / "latest")["model_sha256"] == _plain(tmp_path / "plain")
     finally:

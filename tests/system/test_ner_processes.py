@@ -1,4 +1,6 @@
-"""Real processes: the plain loop's model bit for bit, a language model that never travels, a silo with another one."""
+"""Real processes: the plain loop's model bit for bit, a language model that never travels, a silo
+with another one.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,18 @@ from tests.conftest import ROOT, lines, sottovoce
 from tests.consortium import Consortium
 from tests.methods.small_ner import tiny_bart, tiny_folder
 
-GIVEN = {"method": "fedner", "rounds": "2", "batch": "8", "corpus": "ner:sentences=30,dev=12,test=12"}
+GIVEN = {
+    "method": "fedner",
+    "rounds": "2",
+    "batch": "8",
+    "corpus": "ner:sentences=30,dev=12,test=12",
+}
 KNOBS = {"max_length": "64", "prompts": "3", "hidden": "8"}
 
 
-def test_processes_give_the_model_of_the_plain_loop_and_the_language_model_stays_home(tmp_path: Path) -> None:
+def test_processes_give_the_model_of_the_plain_loop_and_the_language_model_stays_home(
+    tmp_path: Path,
+) -> None:
     given = {**GIVEN, "seq2seq": str(tiny_folder()), "out": str(tmp_path)}
     knobs = [w for k, v in KNOBS.items() for w in ("--set", f"{k}={v}")]
     done = sottovoce("simulate", *(f"{k.upper()}={v}" for k, v in given.items()), *knobs)
@@ -44,8 +53,9 @@ def test_processes_give_the_model_of_the_plain_loop_and_the_language_model_stays
     assert by_processes["model_sha256"] == by_loop["model_sha256"]
     assert by_processes["value"] == by_loop["value"]
 
-    # Whatever crossed the wire in a round, in either direction and to or from any silo, is far less than the language
-    # model, which is larger than the prompts; and the masked upload is the prompts, to the number.
+    # Whatever crossed the wire in a round, in either direction and to or from any silo, is far less
+    # than the language model, which is larger than the prompts; and the masked upload is the
+    # prompts, to the number.
     frozen = sum(p.numel() for p in tiny_bart().backbone.parameters()) * 4
     trained = int(by_processes["figures"]["parameters_trained"])
     assert trained * 4 < frozen / 3
@@ -71,7 +81,9 @@ def test_a_silo_with_another_language_model_is_not_let_in(consortium: Consortium
     weights["encoder.layers.0.fc1.bias"] = weights["encoder.layers.0.fc1.bias"] + 1
     save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
     settings = load(None, GIVEN)
-    consortium.study(**{k: getattr(settings, k) for k in GIVEN if k not in ("silos", "seq2seq", "out")})
+    consortium.study(
+        **{k: getattr(settings, k) for k in GIVEN if k not in ("silos", "seq2seq", "out")}
+    )
     with (consortium.path / "study.toml").open("a") as file:
         file.write("[options]\n" + "".join(f"{k} = {v}\n" for k, v in KNOBS.items()))
     port, study = consortium.hub("--seq2seq", str(same))
@@ -95,7 +107,12 @@ def test_pretraining_gives_the_same_bytes_in_another_process(tmp_path: Path) -> 
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     other = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     here = json.loads((tiny_folder() / "manifest.json").read_text("utf-8"))["sha256"]
     assert other.stdout.strip() == here

@@ -1,4 +1,6 @@
-"""A coordinator and five silos on machines of their own: 100 ms each way, 8 Mbit/s up, 1 % of packets lost."""
+"""A coordinator and five silos on machines of their own: 100 ms each way, 8 Mbit/s up, 1 % of
+packets lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from study.prepare import prepare
 from tests.conftest import ROOT, lines, summary
 from tests.network.lines import why_not
 
-WORDS = ("METHOD=lazymil", "SILOS=5", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=1", "SEED=2")
+WORDS = (
+    "METHOD=lazymil",
+    "SILOS=5",
+    "CORPUS=distant:sentences=600",
+    "ROUNDS=2",
+    "EPOCHS=1",
+    "SEED=2",
+)
 
 
 def test_slow_and_lossy_lines_give_the_model_of_loopback(tmp_path: Path) -> None:

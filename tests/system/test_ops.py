@@ -1,4 +1,6 @@
-"""Units, images, manifests and runbooks name only commands, options, files and variables that exist."""
+"""Units, images, manifests and runbooks name only commands, options, files and variables that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def _check(words: list[str]) -> None:
             at += 0 if equals or known[name].is_flag else 1
         at += 1
     if "--help" not in given and not hasattr(command, "commands"):
-        missing = [p.name for p in command.params if p.required and p.opts[0].startswith("-") and p.name not in seen]
+        missing = [
+            p.name
+            for p in command.params
+            if p.required and p.opts[0].startswith("-") and p.name not in seen
+        ]
         assert not missing, f"{' '.join(words)}: without {missing}"
 
 
@@ -66,7 +72,11 @@ def test_units(path: Path) -> None:
     assert program == "/opt/sottovoce/bin/sottovoce"
     _check(words)
     assert unit["StateDirectory"] == ["sottovoce"] and unit["WorkingDirectory"] == [STATE]
-    assert unit["ProtectSystem"] == ["strict"] and unit["NoNewPrivileges"] == ["yes"] and unit["User"] == ["sottovoce"]
+    assert (
+        unit["ProtectSystem"] == ["strict"]
+        and unit["NoNewPrivileges"] == ["yes"]
+        and unit["User"] == ["sottovoce"]
+    )
     for place in _paths(words):
         assert place.startswith((f"{STATE}/", f"{FILES}/")), place
     text = path.read_text()
@@ -79,7 +89,9 @@ def test_units(path: Path) -> None:
 def test_systemd_understands_the_units(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / path.name  # the program is not installed here, and verify looks for it
     copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", path.read_text()))
-    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60
+    )
     about = [line for line in done.stderr.splitlines() if path.name in line]
     assert not about, done.stderr
 
@@ -93,14 +105,19 @@ def test_examples_are_files_that_the_programs_take() -> None:
     loose = re.sub(r"(?m)^# (\w+ = )", r"\1", commented)  # what is commented out is understood too
     assert loose != commented
     table = tomllib.loads(loose)
-    assert set(table) - {"limits"} <= set(vars(site)) and set(table["limits"]) <= set(vars(site.limits))
+    assert set(table) - {"limits"} <= set(vars(site)) and set(table["limits"]) <= set(
+        vars(site.limits)
+    )
 
 
 def _hardened(container: dict[str, Any], pod: dict[str, Any]) -> None:
     own = container["securityContext"]
     assert own["readOnlyRootFilesystem"] is True and own["allowPrivilegeEscalation"] is False
     assert own["capabilities"] == {"drop": ["ALL"]}
-    assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] == 10001
+    assert (
+        pod["securityContext"]["runAsNonRoot"] is True
+        and pod["securityContext"]["runAsUser"] == 10001
+    )
     assert pod["automountServiceAccountToken"] is False
 
 
@@ -108,7 +125,9 @@ def _hardened(container: dict[str, Any], pod: dict[str, Any]) -> None:
 def test_manifests(role: str) -> None:
     parts = list(yaml.safe_load_all((OPS / "kubernetes" / f"{role}.yaml").read_text()))
     kinds = {p["kind"]: p for p in parts}
-    assert len(kinds) == len(parts) and all(p["apiVersion"] and p["metadata"]["name"] for p in parts)
+    assert len(kinds) == len(parts) and all(
+        p["apiVersion"] and p["metadata"]["name"] for p in parts
+    )
     job = kinds["Job"]["spec"]
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
@@ -119,14 +138,21 @@ def test_manifests(role: str) -> None:
     assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
     for place in _paths(container["args"]):
         assert any(place.startswith(f"{mount}/") for mount in mounts), place
-    claims = [v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v]
+    claims = [
+        v["persistentVolumeClaim"]["claimName"]
+        for v in pod["volumes"]
+        if "persistentVolumeClaim" in v
+    ]
     assert kinds["PersistentVolumeClaim"]["metadata"]["name"] in claims
     (rule,) = job["podFailurePolicy"]["rules"]
     assert rule["onExitCodes"]["values"] == [2] and rule["onExitCodes"]["containerName"] == role
     assert pod["restartPolicy"] == "Never"  # what a podFailurePolicy wants
     if role == "silo":
         policy = kinds["NetworkPolicy"]["spec"]
-        assert policy["ingress"] == [] and policy["podSelector"]["matchLabels"] == job["template"]["metadata"]["labels"]
+        assert (
+            policy["ingress"] == []
+            and policy["podSelector"]["matchLabels"] == job["template"]["metadata"]["labels"]
+        )
     else:
         service = kinds["Service"]["spec"]
         assert service["selector"] == job["template"]["metadata"]["labels"]
@@ -139,7 +165,11 @@ def test_compose() -> None:
     for role, service in table["services"].items():
         assert service["profiles"] == [role] and service["command"][0] == role
         _check([str(w) for w in service["command"]])
-        assert service["read_only"] is True and service["cap_drop"] == ["ALL"] and service["user"] == "10001:10001"
+        assert (
+            service["read_only"] is True
+            and service["cap_drop"] == ["ALL"]
+            and service["user"] == "10001:10001"
+        )
         assert service["security_opt"] == ["no-new-privileges:true"]
         inside = [v.split(":")[1] for v in service["volumes"]]
         for place in _paths(service["command"]):
@@ -150,19 +180,42 @@ def test_compose() -> None:
 
 def test_the_image_has_every_package_and_runs_without_root() -> None:
     text = (OPS / "container" / "Containerfile").read_text()
-    steps = [line.split(maxsplit=1) for line in text.replace("\\\n", " ").splitlines() if line and line[0] not in "# "]
-    assert {s[0] for s in steps} <= {"FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD"}
-    copied = {w for op, rest in steps if op == "COPY" and "--from" not in rest for w in rest.split()[:-1]}
+    steps = [
+        line.split(maxsplit=1)
+        for line in text.replace("\\\n", " ").splitlines()
+        if line and line[0] not in "# "
+    ]
+    assert {s[0] for s in steps} <= {
+        "FROM",
+        "RUN",
+        "COPY",
+        "WORKDIR",
+        "ENV",
+        "USER",
+        "VOLUME",
+        "ENTRYPOINT",
+        "CMD",
+    }
+    copied = {
+        w for op, rest in steps if op == "COPY" and "--from" not in rest for w in rest.split()[:-1]
+    }
     for name in copied:
         assert (ROOT / name).exists(), name
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {w.rstrip("*") for w in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert packages <= copied and {project["project"]["readme"], *project["project"]["license-files"]} <= copied
+    assert (
+        packages <= copied
+        and {project["project"]["readme"], *project["project"]["license-files"]} <= copied
+    )
     users = [rest for op, rest in steps if op == "USER"]
     assert users == ["10001:10001"]
     entry = next(rest for op, rest in steps if op == "ENTRYPOINT")
-    assert yaml.safe_load(entry) == ["/opt/sottovoce/bin/sottovoce"] and "sottovoce" in project["project"]["scripts"]
-    assert all("/" not in rest.split()[0] for op, rest in steps if op == "FROM")  # no registry's host
+    assert (
+        yaml.safe_load(entry) == ["/opt/sottovoce/bin/sottovoce"]
+        and "sottovoce" in project["project"]["scripts"]
+    )
+    # no registry's host
+    assert all("/" not in rest.split()[0] for op, rest in steps if op == "FROM")
 
 
 @pytest.mark.parametrize("page", ["docs/operations.md", "README.md"])
@@ -173,7 +226,10 @@ def test_the_runbooks_commands_exist(page: str) -> None:
     for line in "\n".join(blocks).splitlines():
         words = shlex.split(line.partition("  #")[0].replace("…", ""), comments=True)
         for at, word in enumerate(words):
-            if word in ("sottovoce", ".venv/bin/sottovoce", "/opt/sottovoce/bin/sottovoce") and len(words) > at + 1:
+            if (
+                word in ("sottovoce", ".venv/bin/sottovoce", "/opt/sottovoce/bin/sottovoce")
+                and len(words) > at + 1
+            ):
                 if at and words[at - 1] in ("-t", "-u"):  # an image's or a user's name
                     continue
                 _check([w for w in words[at + 1 :] if w not in ("|",)])

@@ -1,4 +1,6 @@
-"""A coordinator, or a former silo, against the roster that every silo pinned: real sockets, each refused by name."""
+"""A coordinator, or a former silo, against the roster that every silo pinned: real sockets, each
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ Log = pytest.LogCaptureFixture
 
 
 def test_a_coordinators_own_roster_convinces_no_silo(make: Make, caplog: Log) -> None:
-    """Its roster has a silo it made up, and its own key under a real one's name; it can sign neither for the others."""
+    """Its roster has a silo it made up, and its own key under a real one's name; it can sign
+    neither for the others.
+    """
     liar = make()
     victim, posed = liar.names[:2]
     pinned = read_roster(liar.stage.path / "silos" / victim / "roster.json")
@@ -59,7 +63,9 @@ def test_a_coordinators_own_roster_convinces_no_silo(make: Make, caplog: Log) ->
         parts = KeyOffer.signed_parts(RUN, agreed, name, public, commitment)
         false = KeyOffer(name, public, commitment, identity.sign(Label.OFFER, *parts))
         with refused(attack, caplog):
-            liar.step(victim, "keys", KeyList(tuple(sorted((*honest, false), key=lambda o: o.silo))))
+            liar.step(
+                victim, "keys", KeyList(tuple(sorted((*honest, false), key=lambda o: o.silo)))
+            )
     liar.enrol().all_is_well()
 
 
@@ -75,7 +81,9 @@ def test_a_coordinator_cannot_count_a_revoked_silo_in(make: Make, caplog: Log) -
         liar.step(liar.names[0], "keys", KeyList(offers))
     # Under the name of one that stayed it fares no better.
     puppet = Puppet("silo-001", gone.identity, liar.stage.roster, liar.stage.policy)
-    offers = tuple(puppet.begin(RUN) if o.silo == "silo-001" else o for o in liar.offers().key_list().offers)
+    offers = tuple(
+        puppet.begin(RUN) if o.silo == "silo-001" else o for o in liar.offers().key_list().offers
+    )
     with refused("key-substitution", caplog):
         liar.step(liar.names[0], "keys", KeyList(offers))
     liar.enrol().all_is_well()
@@ -88,7 +96,9 @@ def test_revoked_and_unknown_keys_do_not_get_through_the_door(tmp_path: Path, ca
     allowed, revoked = doors(hub.pinned())
     router = Router(hub.curve, allowed, ByteCounter(), revoked)
     address = f"tcp://127.0.0.1:{router.bind('127.0.0.1', 0)}"
-    dealers = [Dealer(address, consortium.rings[n].curve, hub.curve.public) for n in ("west", "south")]
+    dealers = [
+        Dealer(address, consortium.rings[n].curve, hub.curve.public) for n in ("west", "south")
+    ]
     dealers.append(Dealer(address, CurveKeys.generate(), hub.curve.public))
     try:
         with caplog.at_level(logging.WARNING, "wire"):
@@ -96,12 +106,16 @@ def test_revoked_and_unknown_keys_do_not_get_through_the_door(tmp_path: Path, ca
                 dealer.send(m.Hello("0", b""))
             event = wait_for(lambda: router.receive(0.1), 20)
             assert event.silo == "silo-002"  # its place in the roster, and not the fourth any more
-            wait_for(lambda: "refused (revoked-key): a connection with a key of west" in caplog.text, 20)
+            wait_for(
+                lambda: "refused (revoked-key): a connection with a key of west" in caplog.text, 20
+            )
             wait_for(lambda: "refused (unknown-silo)" in caplog.text, 20)
         assert router.receive(0.2) is None
         ends = [_end_of(dealer) for dealer in (dealers[0], dealers[2])]
-        assert all(end.refused for end in ends) and str(ends[0]) == str(ends[1])  # a stranger is told no more
-        # Who listens with another key than the pinned one refuses nobody: it cannot read what it is sent.
+        # a stranger is told no more
+        assert all(end.refused for end in ends) and str(ends[0]) == str(ends[1])
+        # Who listens with another key than the pinned one refuses nobody: it cannot read what it is
+        # sent.
         mistaken = Dealer(address, consortium.rings["south"].curve, CurveKeys.generate().public)
         dealers.append(mistaken)
         assert not _end_of(mistaken).refused
@@ -147,7 +161,9 @@ def test_a_silo_that_is_not_let_in_stops_after_an_hour_of_nothing_else() -> None
 
 
 def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
-    """Real programs: version 2 revokes west and has new keys of north. South has not pinned it yet, then has."""
+    """Real programs: version 2 revokes west and has new keys of north. South has not pinned it yet,
+    then has.
+    """
     consortium = Consortium(tmp_path, ("north", "east", "south", "west"))
     first = consortium.roster
     coming = consortium.rings["north"].rotate()
@@ -170,18 +186,30 @@ def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
         assert theirs("south") != study
         outdated = consortium.silo("south", port, theirs("south"))
         assert outdated.wait(120) == 2
-        assert "did not let silo-002 in: it has another roster and another common secret" in consortium.log("south")
-        # What a doctor says of a machine beside a running coordinator, with a program of the same silo running.
+        assert (
+            "did not let silo-002 in: it has another roster and another common secret"
+            in consortium.log("south")
+        )
+        # What a doctor says of a machine beside a running coordinator, with a program of the same
+        # silo running.
         checked = sottovoce("doctor", "--config", str(tmp_path / "east.toml"))
         assert checked.returncode == 0, checked.stdout + checked.stderr
-        assert "ok    reach" in checked.stdout and "ok    clock" in checked.stdout and "fail" not in checked.stdout
+        assert (
+            "ok    reach" in checked.stdout
+            and "ok    clock" in checked.stdout
+            and "fail" not in checked.stdout
+        )
         consortium.rings["south"].pin(second)
         consortium.silo("south", port, study)
         for name in ("hub", "north", "east", "south"):
             assert consortium.processes[name].wait(120) == 0, consortium.everything()
         assert "refused (revoked-key): a connection with a key of west" in consortium.log("hub")
         assert summary(consortium.run)["silos"] == 3
-        assert lines(consortium.run / "rounds.jsonl")[0]["survivors"] == ["silo-000", "silo-001", "silo-002"]
+        assert lines(consortium.run / "rounds.jsonl")[0]["survivors"] == [
+            "silo-000",
+            "silo-001",
+            "silo-002",
+        ]
         # Once more: the study is finished, and says so.
         again = consortium.start("again", "coordinator", "--config", str(tmp_path / "study.toml"), "--home",
                                  str(tmp_path / "hub"), "--out", str(tmp_path))  # fmt: skip
@@ -197,7 +225,9 @@ def test_rules_win_over_the_study(consortium: Consortium, capsys) -> None:  # ty
     from cli.main import main
 
     def refused_with(sentence: str, more: str = "", **study: object) -> None:
-        consortium.study(**({"method": "fedavg", "corpus": "distant:sentences=600", "rounds": 5} | study))
+        consortium.study(
+            **({"method": "fedavg", "corpus": "distant:sentences=600", "rounds": 5} | study)
+        )
         file = consortium.site("north", 9, more)
         with pytest.raises(SystemExit) as ended:
             main(["silo", "--config", str(file), "--accept", "0" * 64])
@@ -207,9 +237,14 @@ def test_rules_win_over_the_study(consortium: Consortium, capsys) -> None:  # ty
 
     refused_with("allows only lazymil, fedatt", '[limits]\nmethods = ["lazymil", "fedatt"]\n')
     refused_with("The study has 5 rounds, and this silo allows 4", "[limits]\nmaximum_rounds = 4\n")
-    refused_with("wants sums over at least 4 silos, and the roster has 3", "[limits]\nminimum_survivors = 4\n")
+    refused_with(
+        "wants sums over at least 4 silos, and the roster has 3",
+        "[limits]\nminimum_survivors = 4\n",
+    )
     refused_with("epsilon is infinite, and this silo allows 3", "[limits]\nmaximum_epsilon = 3\n")
-    refused_with('hours must be as in "18:00-06:00", not "evenings"', '[limits]\nhours = "evenings"\n')
+    refused_with(
+        'hours must be as in "18:00-06:00", not "evenings"', '[limits]\nhours = "evenings"\n'
+    )
     refused_with('unknown key "limits.method". Did you mean "methods"?', "[limits]\nmethod = 3\n")
     refused_with("limits.maximum_rounds must be a whole number", '[limits]\nmaximum_rounds = "4"\n')
     refused_with('"out" belongs to one machine', out="runs")
@@ -237,7 +272,12 @@ def test_hours_and_budgets() -> None:
         return time.struct_time((2026, 1, 1, hour, minute, 0, 0, 1, 0))
 
     night, day = Hours.parse("18:00-06:00"), Hours.parse("09:30-17:00")
-    assert night.holds(at(18)) and night.holds(at(2)) and not night.holds(at(6)) and not night.holds(at(17, 59))
+    assert (
+        night.holds(at(18))
+        and night.holds(at(2))
+        and not night.holds(at(6))
+        and not night.holds(at(17, 59))
+    )
     assert day.holds(at(9, 30)) and not day.holds(at(17)) and not day.holds(at(9, 29))
     assert night.seconds_until(at(17)) == 3600 and night.seconds_until(at(3)) == 0
     assert day.seconds_until(at(18)) == 15 * 3600 + 1800
@@ -258,9 +298,17 @@ def test_a_card_names_no_strange_party() -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "fedner"])
 def test_a_machine_with_its_own_corpus_holds_all_of_it(method: str) -> None:
-    corpus = {"fedavg": "distant:sentences=600", "fedner": "ner:sentences=30,dev=12,test=12"}[method]
+    corpus = {"fedavg": "distant:sentences=600", "fedner": "ner:sentences=30,dev=12,test=12"}[
+        method
+    ]
     settings = load(None, {"method": method, "corpus": corpus, "silos": "3"})
     mine, hub = prepare(settings, 1), prepare(settings, -1)
-    assert mine.partition.sizes == (0, mine.task.train_size(), 0) and hub.partition.sizes == (0, 0, 0)
-    assert study_hash(mine.settings, mine.task.agreement()) == study_hash(hub.settings, hub.task.agreement())
+    assert mine.partition.sizes == (0, mine.task.train_size(), 0) and hub.partition.sizes == (
+        0,
+        0,
+        0,
+    )
+    assert study_hash(mine.settings, mine.task.agreement()) == study_hash(
+        hub.settings, hub.task.agreement()
+    )
     assert mine.task.size(mine.task.subset(mine.partition.indices[1])) == mine.task.train_size()

@@ -1,6 +1,7 @@
 """Enrol, Rotate and Revoke of docs/operations.md, word for word, each party in a folder of its own.
 
-The commands are read from the page; only who runs them, and who carries which file where, is said here.
+The commands are read from the page; only who runs them, and who carries which file where, is said
+here.
 """
 
 from __future__ import annotations
@@ -34,11 +35,16 @@ class _Walk:
         return self.path / party / file
 
     def do(self, party: str, line: str) -> None:
-        """The coordinator reads `--home silo` as its own folder, and every silo its own name for north's."""
+        """The coordinator reads `--home silo` as its own folder, and every silo its own name for
+        north's.
+        """
         words = shlex.split(line)[1:]
         home = "coordinator" if party == "hub" else "silo"
         words = [home if words[k - 1] == "--home" else word for k, word in enumerate(words)]
-        words = [party if word == "north" and words[k - 1] == "--name" else word for k, word in enumerate(words)]
+        words = [
+            party if word == "north" and words[k - 1] == "--name" else word
+            for k, word in enumerate(words)
+        ]
         self._patch.chdir(self.path / party)
         with pytest.raises(SystemExit) as ended:
             main(words)
@@ -49,7 +55,9 @@ class _Walk:
             shutil.copyfile(source, target)
 
     def enact(self, silos: tuple[str, ...], lines: list[str]) -> int:
-        """Compare and sign copies, gather them at north's, verify and pin: steps 3 and 4. Returns the version."""
+        """Compare and sign copies, gather them at north's, verify and pin: steps 3 and 4. Returns
+        the version.
+        """
         parties = (*silos, "hub")
         roster = self.at("north", "roster.json")
         self.carry(roster, *(self.at(p, "roster.json") for p in parties if p != "north"))
@@ -59,7 +67,9 @@ class _Walk:
                 self.do(party, next(line for line in lines if step in line))
         for party in parties:
             if party != "north":
-                self.carry(self.at(party, "roster.json"), self.at("north", f"roster.from-{party}.json"))
+                self.carry(
+                    self.at(party, "roster.json"), self.at("north", f"roster.from-{party}.json")
+                )
         words = merge.split()
         gone = {f"roster.from-{name}.json" for name in SILOS if name not in silos}
         self.do("north", " ".join(w for w in words if w not in gone))
@@ -67,12 +77,17 @@ class _Walk:
         for step in ("roster verify", "roster pin"):
             for party in parties:
                 self.do(party, next(line for line in lines if step in line))
-        versions = {Keyring.load(self.at(p, "coordinator" if p == "hub" else "silo")).pinned().version for p in parties}
+        versions = {
+            Keyring.load(self.at(p, "coordinator" if p == "hub" else "silo")).pinned().version
+            for p in parties
+        }
         assert len(versions) == 1
         return versions.pop()
 
 
-def test_enrol_rotate_and_revoke_as_the_runbook_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enrol_rotate_and_revoke_as_the_runbook_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     walk = _Walk(tmp_path, monkeypatch)
     for party in ("hub", *SILOS):
         (tmp_path / party).mkdir(mode=0o700)

@@ -1,4 +1,6 @@
-"""One seed, one model: in both runners, in two runs of each, with every lane width, and with silos that die."""
+"""One seed, one model: in both runners, in two runs of each, with every lane width, and with silos
+that die.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,14 @@ DESIGN_FILES = [
 ]
 
 
-def _plain(run: Path, *words: str, absent: dict[tuple[int, int], frozenset[int]] | None = None) -> Path:
+def _plain(
+    run: Path, *words: str, absent: dict[tuple[int, int], frozenset[int]] | None = None
+) -> Path:
     """The in-process runner, in this process."""
     run.mkdir(parents=True)
-    overrides = {k.lower(): v for k, _, v in (w.partition("=") for w in words)} | {"runner": "inprocess"}
+    overrides = {k.lower(): v for k, _, v in (w.partition("=") for w in words)} | {
+        "runner": "inprocess"
+    }
     assert run_inprocess(run, prepare(load(None, overrides)), absent=absent) == 0
     return run
 
@@ -66,7 +72,9 @@ def _hash(out: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("method", ["lazymil", "fedavg"])
-def test_same_seed_same_model_in_both_runners_and_in_two_runs_of_each(tmp_path: Path, method: str) -> None:
+def test_same_seed_same_model_in_both_runners_and_in_two_runs_of_each(
+    tmp_path: Path, method: str
+) -> None:
     words = (f"METHOD={method}", "SILOS=4", "SEED=3")
     processes = [_hash(tmp_path / "p", *words, "RUNNER=processes") for _ in range(2)]
     inprocess = [_plain_hash(tmp_path / f"i{k}", *words) for k in range(2)]
@@ -82,10 +90,15 @@ def test_narrow_lanes_give_the_same_model_in_both_runners(tmp_path: Path, bits: 
 
 @pytest.mark.parametrize(
     "words",
-    [("METHOD=fedavg", "DP=silo", "EPSILON=8"), ("METHOD=lazymil", "DP=record", "NOISE=2", "SET=warmup=0.5")],
+    [
+        ("METHOD=fedavg", "DP=silo", "EPSILON=8"),
+        ("METHOD=lazymil", "DP=record", "NOISE=2", "SET=warmup=0.5"),
+    ],
 )
 def test_with_noise_too(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """A simulation's noise is its seed's: on the grid of the secure sum, or in every training step."""
+    """A simulation's noise is its seed's: on the grid of the secure sum, or in every training
+    step.
+    """
     out = tmp_path / "p"
     given = ("SILOS=4", "EPOCHS=1", *words)
     processes = _hash(out, *given)
@@ -93,14 +106,18 @@ def test_with_noise_too(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert processes == _plain_hash(tmp_path / "i", *knobs)
     s = summary(out / "latest")
     silo = "DP=silo" in words
-    assert 0 < s["epsilon"] <= (8 if silo else 1e3) and s["privacy_unit"] == ("silo" if silo else "bag")
+    assert 0 < s["epsilon"] <= (8 if silo else 1e3) and s["privacy_unit"] == (
+        "silo" if silo else "bag"
+    )
     report = (out / "latest" / "report.md").read_text()
     assert "What is not protected" in report and "who could read it" in report
 
 
 def test_without_masks_the_model_is_the_same_and_the_run_says_so_first(tmp_path: Path) -> None:
     masked = _plain_hash(tmp_path / "m", "METHOD=fedavg", "SILOS=3")
-    done = sottovoce("simulate", f"OUT={tmp_path / 'c'}", *SMALL, "METHOD=fedavg", "SILOS=3", "SECAGG=off")
+    done = sottovoce(
+        "simulate", f"OUT={tmp_path / 'c'}", *SMALL, "METHOD=fedavg", "SILOS=3", "SECAGG=off"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOTHING IS MASKED" in done.stdout.splitlines()[0]
     run = tmp_path / "c" / "latest"
@@ -116,8 +133,12 @@ def test_the_run_directory_is_as_the_design_names_it(tmp_path: Path) -> None:
     figures = summary(run)
     assert [k for k in DESIGN_KEYS if k not in figures or figures[k] is None] == []
     traffic, rounds = lines(run / "traffic.jsonl"), lines(run / "rounds.jsonl")
-    assert figures["bytes_up_total"] == sum(t["wire_bytes"] for t in traffic if t["direction"] == "up")
-    assert figures["bytes_down_total"] == sum(t["wire_bytes"] for t in traffic if t["direction"] == "down")
+    assert figures["bytes_up_total"] == sum(
+        t["wire_bytes"] for t in traffic if t["direction"] == "up"
+    )
+    assert figures["bytes_down_total"] == sum(
+        t["wire_bytes"] for t in traffic if t["direction"] == "down"
+    )
     assert [r["round"] for r in rounds] == [0, 1]
     assert {t["channel"] for t in traffic} == {"masked", "sealed", "broadcast", "control"}
     # Keys stay readable by their owner alone.
@@ -128,8 +149,17 @@ def test_the_run_directory_is_as_the_design_names_it(tmp_path: Path) -> None:
 
 
 def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
-    """The run ends well, names them, and that round's model is exactly the one of the eight survivors."""
-    words = ("METHOD=fedavg", "SILOS=10", "CORPUS=distant:sentences=600", "ROUNDS=3", "EPOCHS=25", "SEED=5")
+    """The run ends well, names them, and that round's model is exactly the one of the eight
+    survivors.
+    """
+    words = (
+        "METHOD=fedavg",
+        "SILOS=10",
+        "CORPUS=distant:sentences=600",
+        "ROUNDS=3",
+        "EPOCHS=25",
+        "SEED=5",
+    )
     running = start(*words)
     pids = running.pids()["silos"]
     for victim in ("silo-003", "silo-006"):
@@ -144,12 +174,16 @@ def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start) -> None:  # t
 
     # The same rounds without network or masks, those two absent: a plain sum over the survivors.
     plain = _plain(tmp_path / "plain", *words, absent={(1, 0): frozenset({3, 6})})
-    assert [r["model_sha256"] for r in lines(plain / "rounds.jsonl")] == [r["model_sha256"] for r in rounds]
+    assert [r["model_sha256"] for r in lines(plain / "rounds.jsonl")] == [
+        r["model_sha256"] for r in rounds
+    ]
     assert not any(alive(p) for p in pids.values())
 
 
 def test_too_few_survivors_fail_cleanly_and_the_run_can_be_resumed(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
-    """Three of four gone: nothing is opened, the run says so; resumed, it ends with the undisturbed model."""
+    """Three of four gone: nothing is opened, the run says so; resumed, it ends with the undisturbed
+    model.
+    """
     words = ("METHOD=fedavg", "SILOS=4", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=25")
     running = start(*words)
     pids = running.pids()["silos"]
@@ -161,5 +195,8 @@ def test_too_few_survivors_fail_cleanly_and_the_run_can_be_resumed(tmp_path: Pat
     assert "could not be completed" in text and "--resume" in text and "Traceback" not in text
     done = sottovoce("simulate", "--resume", str(running.run))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert summary(running.run)["model_sha256"] == summary(_plain(tmp_path / "u", *words))["model_sha256"]
+    assert (
+        summary(running.run)["model_sha256"]
+        == summary(_plain(tmp_path / "u", *words))["model_sha256"]
+    )
     assert [r["round"] for r in lines(running.run / "rounds.jsonl")] == [0, 1]

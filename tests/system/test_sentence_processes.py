@@ -1,4 +1,6 @@
-"""Real processes: the model of the plain loop, bit for bit, and who is let in with which encoder."""
+"""Real processes: the model of the plain loop, bit for bit, and who is let in with which
+encoder.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,22 @@ from tests.methods.small_sentence import tiny_checkpoint, tiny_folder
 
 @pytest.mark.parametrize("method", ["fedcmc", "fedatt", "public_only"])
 def test_processes_give_the_model_of_the_plain_loop(method: str, tmp_path: Path) -> None:
-    given = {"method": method, "encoder": str(tiny_folder()), "silos": "4", "rounds": "2", "epochs": "1"}
-    given |= {"batch": "16", "lr": "0.01", "corpus": "sentence:sentences=100,dev=20,test=20", "out": str(tmp_path)}
-    done = sottovoce("simulate", *(f"{k.upper()}={v}" for k, v in given.items()), "--set", "max_length=64")
+    given = {
+        "method": method,
+        "encoder": str(tiny_folder()),
+        "silos": "4",
+        "rounds": "2",
+        "epochs": "1",
+    }
+    given |= {
+        "batch": "16",
+        "lr": "0.01",
+        "corpus": "sentence:sentences=100,dev=20,test=20",
+        "out": str(tmp_path),
+    }
+    done = sottovoce(
+        "simulate", *(f"{k.upper()}={v}" for k, v in given.items()), "--set", "max_length=64"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = (p for p in tmp_path.iterdir() if p.is_dir() and not p.is_symlink())
     by_processes = json.loads((run / "summary.json").read_text("utf-8"))
@@ -54,7 +69,9 @@ def test_a_silo_with_another_encoder_is_refused_by_name(consortium: Consortium) 
     shutil.copytree(tiny_folder(), same)
     shutil.copytree(tiny_folder(), other)
     _with_another_weight(other)
-    consortium.study(method="fedatt", rounds=1, corpus="sentence:sentences=100,dev=20,test=20", batch=16)
+    consortium.study(
+        method="fedatt", rounds=1, corpus="sentence:sentences=100,dev=20,test=20", batch=16
+    )
     with (consortium.path / "study.toml").open("a") as file:
         file.write("[options]\nmax_length = 64\n")
     port, study = consortium.hub("--encoder", str(tiny_folder()))
@@ -69,12 +86,15 @@ def test_a_silo_with_another_encoder_is_refused_by_name(consortium: Consortium) 
     consortium.silo("north", port, study, encoder=same)
     assert refused.wait(180) == 2
     said = " ".join(consortium.log("east").split())
-    assert "did not let silo-001 in: it has another encoder and another model than this study" in said
+    assert (
+        "did not let silo-001 in: it has another encoder and another model than this study" in said
+    )
     assert f"encoder {mine}" in said and "Traceback" not in said
     events = consortium.run / "events.jsonl"
     wait_for(lambda: "silo-000" in [e.get("silo") for e in lines(events) if e["event"] == "hello"])
     assert [e["silo"] for e in lines(events) if e["event"] == "refused"] == ["silo-001"]
-    assert consortium.processes["north"].poll() is None  # the same weights in another folder: it is in, and waits
+    # the same weights in another folder: it is in, and waits
+    assert consortium.processes["north"].poll() is None
     # A study file that names the hash refuses it here, before anybody else hears of it.
     with (consortium.path / "study.toml").open("a") as file:
         file.write(f'[hashes]\nencoder = "{tiny_checkpoint().sha256}"\n')
@@ -93,15 +113,22 @@ def test_the_encoders_hash_is_of_weights_and_vocabulary(tmp_path: Path) -> None:
     table = json.loads(vocabulary.read_text("utf-8"))
     first, second = list(table["model"]["vocab"])[-2:]
     words = table["model"]["vocab"]
-    words[first], words[second] = words[second], words[first]  # same weights, but two pieces are swapped
+    # same weights, but two pieces are swapped
+    words[first], words[second] = words[second], words[first]
     vocabulary.write_text(json.dumps(table), "utf-8")
     assert hash_of(folder) != tiny_checkpoint().sha256
 
 
 @pytest.mark.parametrize("method", [m for m in METHODS if "sentence" in module(m).TASKS])
 def test_every_method_runs_from_its_name(method: str, tmp_path: Path) -> None:
-    """Settings as `make simulate METHOD=…` makes them, defaults and all, but for a small corpus and encoder."""
-    words = {"method": method, "corpus": "sentence:sentences=100,dev=20,test=20", "encoder": str(tiny_folder())}
+    """Settings as `make simulate METHOD=…` makes them, defaults and all, but for a small corpus and
+    encoder.
+    """
+    words = {
+        "method": method,
+        "corpus": "sentence:sentences=100,dev=20,test=20",
+        "encoder": str(tiny_folder()),
+    }
     words |= {"rounds": "1", "silos": "4", "out": str(tmp_path), "options.max_length": "64"}
     study = prepare(load(None, words))
     assert run_inprocess(tmp_path, study) == 0

@@ -56,7 +56,9 @@ def test_a_field_of_another_type_is_refused(message: m.Message, data: st.DataObj
         return
     at = data.draw(st.integers(1, len(body) - 1))
     other = data.draw(
-        st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.booleans(), st.lists(st.integers()))
+        st.one_of(
+            st.none(), st.integers(), st.text(), st.binary(), st.booleans(), st.lists(st.integers())
+        )
     )
     wrong = type(other) is not type(body[at]) or (type(other) is int and not 0 <= other < 1 << 63)
     body[at] = other
@@ -84,7 +86,8 @@ def test_too_many_fields_and_oversize_headers_are_refused() -> None:
     st.dictionaries(
         st.text(min_size=1, max_size=8),
         hnp.arrays(
-            st.sampled_from([np.float32, np.uint8, np.int64, np.uint16]), hnp.array_shapes(min_side=0, max_side=5)
+            st.sampled_from([np.float32, np.uint8, np.int64, np.uint16]),
+            hnp.array_shapes(min_side=0, max_side=5),
         ),
         max_size=4,
     )
@@ -106,7 +109,11 @@ def test_a_bundle_over_several_frames_and_pieces_out_of_order() -> None:
     big = np.arange(700_000, dtype=np.float32)  # 2.8 MB: three frames
     bundle = pack({"big": big})
     parts = list(pieces(bundle.buffer))
-    assert [len(p) for p in parts] == [m.FRAME_BYTES, m.FRAME_BYTES, len(bundle.buffer) - 2 * m.FRAME_BYTES]
+    assert [len(p) for p in parts] == [
+        m.FRAME_BYTES,
+        m.FRAME_BYTES,
+        len(bundle.buffer) - 2 * m.FRAME_BYTES,
+    ]
     inbox = Inbox(bundle.layout, limit=1 << 22)
     with pytest.raises(m.BadMessage):
         inbox.add(1, parts[1])
@@ -126,7 +133,14 @@ def test_the_digest_notices_names_shapes_and_values() -> None:
     a = np.arange(6, dtype=np.float32)
     digests = {
         pack(x).digest
-        for x in ({"a": a}, {"b": a}, {"a": a.reshape(2, 3)}, {"a": a + 1}, {"a": a.view(np.uint32)}, {"a": a, "b": a})
+        for x in (
+            {"a": a},
+            {"b": a},
+            {"a": a.reshape(2, 3)},
+            {"a": a + 1},
+            {"a": a.view(np.uint32)},
+            {"a": a, "b": a},
+        )
     }
     assert len(digests) == 6
 
@@ -157,7 +171,8 @@ def test_objects_do_not_travel() -> None:
 
 
 def test_wire_size_by_hand() -> None:
-    # CURVE MESSAGE: "\x07MESSAGE" 8 + nonce 8 + box 16 + flags 1 = 33; ZMTP length 1+1, or 1+8 above 255.
+    # CURVE MESSAGE: "\x07MESSAGE" 8 + nonce 8 + box 16 + flags 1 = 33; ZMTP length 1+1, or 1+8
+    # above 255.
     assert wire_size(0) == 35
     assert wire_size(222) == 222 + 33 + 2
     assert wire_size(223) == 223 + 33 + 9

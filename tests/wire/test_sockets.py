@@ -1,4 +1,6 @@
-"""Real sockets, real strangers: only enrolled keys get in, and nothing they send disturbs anybody."""
+"""Real sockets, real strangers: only enrolled keys get in, and nothing they send disturbs
+anybody.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,12 @@ def test_nobody_without_curve_gets_in(place) -> None:  # type: ignore[no-untyped
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + b"\0" * 8 + b"\x7f" + os.urandom(4096), os.urandom(100_000), b"\0" * 64],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" + b"\0" * 8 + b"\x7f" + os.urandom(4096),
+        os.urandom(100_000),
+        b"\0" * 64,
+    ],
     ids=["http", "zmtp-like", "random", "zeros"],
 )
 def test_random_bytes_on_the_port_disturb_nobody(place, garbage: bytes) -> None:  # type: ignore[no-untyped-def]
@@ -115,7 +122,9 @@ def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(place, caplog) 
         silo._socket.send(b"short")
         silo._socket.send(numbered(2, m.encode(m.Ready(1))))
         events = [wait_for(lambda: router.receive(0.1), seconds=10) for _ in range(4)]
-    assert [type(e) for e in events] == [Bad, Bad, Bad, Received] and events[3].message == m.Ready(1)
+    assert [type(e) for e in events] == [Bad, Bad, Bad, Received] and events[3].message == m.Ready(
+        1
+    )
     assert caplog.text.count("refused (wrong-shape)") == 3
 
 
@@ -133,7 +142,9 @@ def test_frames_that_are_too_large_are_refused_by_name(place, caplog) -> None:  
 
 
 def test_far_too_large_a_frame_costs_the_sender_its_connection(place, caplog) -> None:  # type: ignore[no-untyped-def]
-    """libzmq hangs up before it keeps a byte of it; that this may have been the reason is all that can be said."""
+    """libzmq hangs up before it keeps a byte of it; that this may have been the reason is all that
+    can be said.
+    """
     router, address, coordinator, a, b = place
     bad, good = dial(address, a, coordinator.public), dial(address, b, coordinator.public)
     _hello(router, bad)
@@ -174,7 +185,9 @@ def test_keys_never_show_their_secret_half() -> None:
 
 def test_each_message_once_and_in_order() -> None:
     row = InOrder[str]()
-    assert [row.take(n, x) for n, x in [(0, "a"), (2, "c"), (2, "c"), (0, "a"), (1, "b"), (1, "b")]] == [
+    assert [
+        row.take(n, x) for n, x in [(0, "a"), (2, "c"), (2, "c"), (0, "a"), (1, "b"), (1, "b")]
+    ] == [
         ["a"],
         [],
         [],
@@ -193,11 +206,17 @@ def test_repeated_and_swapped_messages_arrive_once_and_in_order(place) -> None: 
     for number in (2, 2, 1, 1, 3, 2):
         silo._transmit([numbered(number, m.encode(m.Ready(number)))])
     heard = [wait_for(lambda: router.receive(0.1), seconds=10) for _ in range(3)]
-    assert [e.message for e in heard] == [m.Ready(1), m.Ready(2), m.Ready(3)] and router.receive(0.1) is None
+    assert [e.message for e in heard] == [m.Ready(1), m.Ready(2), m.Ready(3)] and router.receive(
+        0.1
+    ) is None
     route = router._route["silo-000"]
     for number in (1, 0, 0, 1):
         router._transmit([route, numbered(number, m.encode(m.Go(number)))])
-    assert [silo.receive(5), silo.receive(5), silo.receive(0.1)] == [(m.Go(0), None), (m.Go(1), None), None]
+    assert [silo.receive(5), silo.receive(5), silo.receive(0.1)] == [
+        (m.Go(0), None),
+        (m.Go(1), None),
+        None,
+    ]
 
 
 def test_a_silo_notices_the_end_of_a_connection_and_dials_the_next_address(place) -> None:  # type: ignore[no-untyped-def]
