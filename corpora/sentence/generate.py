@@ -161,9 +161,11 @@ def _clauses(key: str) -> tuple[tuple[Clause, ...], np.ndarray]:
     """Every wording of a relation, or of "head type/tail type" mentioned, in a fixed random order
     of frequency.
     """
-    patterns = (
-        say.RELATIONS[key][3] if key in say.RELATIONS else say.MENTIONS[tuple(key.split("/"))]
-    )  # type: ignore[index]
+    if key in say.RELATIONS:
+        patterns = say.RELATIONS[key][3]
+    else:
+        head, tail = key.split("/")
+        patterns = say.MENTIONS[head, tail]
     spelled = [c for p in patterns for c in expand(p)]
     order = np.random.default_rng([_LEXICON_SEED, len(spelled)]).permutation(len(spelled))
     return tuple(spelled[i] for i in order), 1.0 / np.arange(1, len(spelled) + 1)
