@@ -1,6 +1,6 @@
 """What a round is made of, whoever carries it: an exchange to perform, who takes part, how answers
 are coded, how it can end. The rounds themselves are in coordinator.loop; real processes and the
-in-process runner differ in the `Chorus`.
+in-process runner differ in the `Carrier`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from config.settings import Settings
 from crypto.numbers.encoding import Encoding, default_rounding, steps_of
 from crypto.sum.params import assumption, least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
-from methods.dp.sum_noise import ranges_of, ring_of
+from methods.dp.sum_noise import ranges_of, sum_noise_of
 from wire.counter import ByteCounter
 
 __all__ = [
     "BudgetsSpent",
     "Call",
-    "Chorus",
+    "Carrier",
     "Interrupted",
     "Phases",
     "RoundFailed",
@@ -110,7 +110,7 @@ class Phases:
         return {name: {k: round(v, 4) for k, v in table.items()} for name, table in taken.items()}
 
 
-class Chorus(Protocol):
+class Carrier(Protocol):
     """Carries exchanges. `present` are the silos that can be asked; `perform` returns what the
     survivors gave.
     """
@@ -173,7 +173,7 @@ def call_ranges(
 ) -> tuple[float, ...]:
     """The first round's; with DP=silo every round's: the grid on which the silos' noise is made."""
     if settings.dp == "silo" and exchange.masked:
-        return _ring_ranges(settings, method, exchange, parties)
+        return _noise_ranges(settings, method, exchange, parties)
     return first_ranges(settings, exchange)
 
 
@@ -185,7 +185,7 @@ def first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
     return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
 
 
-def _ring_ranges(
+def _noise_ranges(
     settings: Settings, method: Method, exchange: Exchange, parties: int
 ) -> tuple[float, ...]:
     """DP=silo: the grid on which the silos' noise is made; they check it."""
@@ -194,7 +194,7 @@ def _ring_ranges(
     except ValueError as e:
         raise RoundFailed(f"A sum over {parties} silos is not possible: {e}.") from None
     steps = steps_of(settings.bits, parties)
-    return ranges_of(ring_of(settings, method, honest, steps), exchange, steps)
+    return ranges_of(sum_noise_of(settings, method, honest, steps), exchange, steps)
 
 
 def next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float, ...]:

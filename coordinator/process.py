@@ -16,7 +16,7 @@ from config.settings import Settings
 from coordinator import checkpoint, reopen
 from coordinator.exchange import Interrupted, RoundFailed, sum_assumption
 from coordinator.loop import run_study
-from coordinator.network import NetworkChorus
+from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
@@ -108,7 +108,7 @@ def serve(
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
         content = {**task.agreement(), **agreed}
-        chorus = NetworkChorus(
+        carrier = NetworkCarrier(
             router,
             settings,
             identities,
@@ -123,25 +123,27 @@ def serve(
         )
         try:
             if opened is not None and opened.round == finished:
-                chorus.reopen(enrol_seconds, opened)
+                carrier.reopen(enrol_seconds, opened)
             if finished < settings.rounds:
-                chorus.enrol(
+                carrier.enrol(
                     enrol_seconds, finished, resume.figures.get("members", ()) if resume else ()
                 )
             else:  # a crash at the very end: whoever comes is only told that the run is over
-                chorus.members.wait(
-                    min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names)
+                carrier.members.wait(
+                    min(grace, 5.0), lambda: carrier.members.here >= set(carrier.members.names)
                 )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
-            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
+            run_study(
+                method, task, settings, carrier, runlog, resume, lambda: stop["asked"], midway
+            )
             runlog.event("finished")
             return 0
         except Interrupted:
-            chorus.stop(INTERRUPTED_RUN)
+            carrier.stop(INTERRUPTED_RUN)
             runlog.event("interrupted")
             return INTERRUPTED
         except RoundFailed as e:
-            chorus.stop(FAILED_RUN)
+            carrier.stop(FAILED_RUN)
             runlog.event("failed", why=str(e))
             raise
     finally:

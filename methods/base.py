@@ -144,7 +144,7 @@ class Folded:
 
 
 def _uncharged(what: str, event: Event) -> None:
-    """Outside a desk there is no ledger, and nothing leaves."""
+    """Outside a gate there is no ledger, and nothing leaves."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ import numpy as np
 
 from config.errors import UserError
 from privacy.discrete import CUT, slack_of
-from privacy.events import RingNoise
+from privacy.events import NoisySum
 from privacy.noise import SecretStream
 
-__all__ = ["PUBLIC", "Ring", "choose"]
+__all__ = ["PUBLIC", "SumNoise", "choose"]
 
 PUBLIC = "weight"  #: the one array that gets no noise: it is one for every silo
 #: grid steps of a silo's noise, the finest that fits first
@@ -34,7 +34,7 @@ _MOST = 1 << 22
 
 
 @dataclass(frozen=True)
-class Ring:
+class SumNoise:
     clip: float  #: the most that one silo's vector may weigh (L2)
     noise: float  #: what is promised of the sum, in clips
     honest: int  #: silos whose noise is counted on
@@ -53,8 +53,8 @@ class Ring:
         """The clip range of an encoding with that many steps whose own step is the grid."""
         return steps * self.grid
 
-    def event(self, coordinates: int, parties: int) -> RingNoise:
-        return RingNoise(self.noise, parties * slack_of(coordinates, self.deviation))
+    def event(self, coordinates: int, parties: int) -> NoisySum:
+        return NoisySum(self.noise, parties * slack_of(coordinates, self.deviation))
 
     def clipped(self, vector: np.ndarray) -> np.ndarray:
         """The vector in whole grid steps, its norm at most `radius`: rounding may not carry it
@@ -83,14 +83,14 @@ class Ring:
         return {k: v if k == PUBLIC else parts[k].reshape(v.shape) for k, v in arrays.items()}
 
 
-def choose(clip: float, noise: float, honest: int, steps: int) -> Ring:
+def choose(clip: float, noise: float, honest: int, steps: int) -> SumNoise:
     """The finest grid whose values, noise included, have room in an encoding with that many
     steps.
     """
     for deviation in _DEVIATIONS:
-        ring = Ring(clip, noise, honest, deviation)
-        if ring.radius >= 16 and ring.radius + CUT * deviation < min(steps, _MOST):
-            return ring
+        made = SumNoise(clip, noise, honest, deviation)
+        if made.radius >= 16 and made.radius + CUT * deviation < min(steps, _MOST):
+            return made
     raise UserError(
         f"DP=silo: noise of {noise:.4g} clips and a vector do not both fit the secure sum's numbers; use BITS=32, or "
         "another EPSILON."

@@ -25,13 +25,13 @@ from crypto.sum.params import policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView, derived_seed
 from methods.dp.coverage import unit_of
-from silo.gate import Desk, MemoryFile
+from silo.gate import Gate, MemoryFile
 from silo.home import Home
 from silo.journal import FileJournal
-from silo.kept_shares import Releases
+from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
 from silo.prometheus import SiloMetrics
-from silo.redial import SILENT, Patience
+from silo.redial import SILENT, Redial
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
 from wire.dealer import Cut, Dealer
@@ -149,12 +149,12 @@ def serve(
     simulated: bool = False,
     rules: Rules = NO_RULES,
     agreed: Mapping[str, str] = NOTHING,
-    patience: float = SILENT,
+    silent: float = SILENT,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
     `address` may name several, with commas between: where the coordinator is, or may be restarted.
-    A connection that ends is dialled again, for `patience` seconds without a word (silo.redial).
+    A connection that ends is dialled again, for `silent` seconds without a word (silo.redial).
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model.
     Everywhere else it comes from the operating system, and nobody can subtract it. `rules`: this
@@ -180,14 +180,14 @@ def serve(
     ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
     session = Session(
         name=name,
-        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
+        gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
         hello=Hello(VERSION, study, content),
         peers=tuple(identities),
         rules=rules.during(settings),
-        releases=Releases(home.path / "release.msgpack", journal, identities),
+        kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())
@@ -197,7 +197,7 @@ def serve(
     figures, server = (
         (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
     )
-    waiting = Patience(name, address, patience)
+    redial = Redial(name, address, silent)
     try:
         while session.state is not State.STOPPED:
             try:
@@ -206,7 +206,7 @@ def serve(
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
-                    waiting.heard()
+                    redial.heard()
                     began = time.monotonic()
                     if figures is not None:
                         figures.heard(*word)
@@ -218,7 +218,7 @@ def serve(
             except Cut as e:
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
-                waiting.cut(e)
+                redial.cut(e)
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")

@@ -21,13 +21,13 @@ from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
-from methods.dp.sum_noise import ring_of
+from methods.dp.sum_noise import sum_noise_of
 from methods.tasks import load_task, task_name
 from methods.tasks.base import Task
 from privacy.discrete import table
-from privacy.sum_noise import Ring
+from privacy.sum_noise import SumNoise
 
-__all__ = ["Study", "planned_ring", "prepare", "warm", "write_partition"]
+__all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
@@ -84,7 +84,7 @@ def warm(study: Study) -> None:
         for records in {records_in(study.settings, task, data) for data in held} - {0}:
             plan(study.settings, records)
     if study.settings.dp == "silo":
-        table(planned_ring(study).deviation)
+        table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
     optimizer = task.optimizer(model, 0.1)
@@ -93,12 +93,12 @@ def warm(study: Study) -> None:
         optimizer.step()
 
 
-def planned_ring(study: Study) -> Ring:
+def planned_sum_noise(study: Study) -> SumNoise:
     """DP=silo: the noise of every sum in which nobody is missing from the start."""
     s = study.settings
     cohort = max(int(s.fraction * s.silos), 1)
     honest = least_honest(cohort, policy_for(s.fraction), s.silos)
-    return ring_of(s, study.method, honest, steps_of(s.bits, cohort))
+    return sum_noise_of(s, study.method, honest, steps_of(s.bits, cohort))
 
 
 def write_partition(run: Path, study: Study) -> None:

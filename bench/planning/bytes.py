@@ -40,7 +40,7 @@ from crypto.sum.records import (
 from crypto.sum.setup_records import SIGNATURE_BYTES
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise
+from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
 from silo.process import VERSION
 from study.prepare import Study
 from wire import messages as m
@@ -133,7 +133,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
         [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
     )
     if dp == "silo" and exchange.masked:
-        events = [("noisy sum", RingNoise(1.234, 1e-16))]
+        events = [("noisy sum", NoisySum(1.234, 1e-16))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [

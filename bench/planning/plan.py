@@ -27,10 +27,10 @@ from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan as dpsgd_plan
 from methods.dp.releases import planned_releases
 from privacy.accountant import total
-from privacy.events import DpSgd, RingNoise
+from privacy.events import DpSgd, NoisySum
 from report.pages.elements import duration
 from report.progress import human_bytes
-from study.prepare import Study, planned_ring, prepare, warm
+from study.prepare import Study, planned_sum_noise, prepare, warm
 
 __all__ = ["make_plan", "run_plan", "worth_calibrating", "write_plan"]
 
@@ -91,11 +91,11 @@ def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
     if s.dp == "off":
         return {"epsilon": "inf", "delta": 0.0}
     if s.dp == "silo":
-        ring = planned_ring(study)
+        noise = planned_sum_noise(study)
         sums = sum(1 for e in study.method.exchanges if e.masked)
         most = max(Counter(i for cohort in r.cohorts for i in cohort).values(), default=0)
-        epsilon = total([RingNoise(ring.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
-        return {"epsilon": epsilon, "delta": s.delta, "noise": ring.noise}
+        epsilon = total([NoisySum(noise.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
+        return {"epsilon": epsilon, "delta": s.delta, "noise": noise.noise}
     asked = Counter(i for cohort in r.cohorts for i in cohort)
     events: set[DpSgd] = set()
     for i, times in asked.items():

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file
 
-from bench.simulation.inprocess import InProcessChorus
+from bench.simulation.inprocess import InProcessCarrier
 from config.errors import UserError
 from coordinator.exchange import Call, first_ranges, message_bytes
 from coordinator.loop import run_study
@@ -372,7 +372,7 @@ def test_odd_silos(method: str) -> None:
     assert any(not np.array_equal(got[k], start[k]) for k in start)
 
 
-class _LateSilo(InProcessChorus):
+class _LateSilo(InProcessCarrier):
     """Silo 3 is not there before round `first`."""
 
     first = 1
@@ -383,9 +383,9 @@ class _LateSilo(InProcessChorus):
 
 def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[dict[str, Any]]]:
     study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
-    chorus = _LateSilo(study, RunLog(folder))
-    chorus.first = first
-    run_study(study.method, study.task, study.settings, chorus, RunLog(folder))
+    carrier = _LateSilo(study, RunLog(folder))
+    carrier.first = first
+    run_study(study.method, study.task, study.settings, carrier, RunLog(folder))
     state = load_file(folder / "checkpoint" / "state.safetensors")
     return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(
         folder / "rounds.jsonl"

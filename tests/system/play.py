@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from coordinator.exchange import Call
-from coordinator.network import NetworkChorus
+from coordinator.network import NetworkCarrier
 from coordinator.runlog import RunLog, read_lines
 from methods.base import Folded, State
 from silo.process import study_hash
@@ -35,7 +35,7 @@ class Play:
         path = stage.path / "run"
         path.mkdir()
         self.runlog = RunLog(path)
-        self.chorus = NetworkChorus(
+        self.carrier = NetworkCarrier(
             stage.router,
             stage.settings,
             stage.roster,
@@ -49,7 +49,7 @@ class Play:
         self.round = -1
 
     def enrol(self) -> Play:
-        self.chorus.enrol(PATIENCE, 0)
+        self.carrier.enrol(PATIENCE, 0)
         return self
 
     def perform(self, index: int = TRAIN, exact: bool = True) -> Folded:
@@ -58,18 +58,18 @@ class Play:
         """
         self.round += 1
         exchange = METHOD.exchanges[index]
-        self.chorus.begin_round(self.round)
+        self.carrier.begin_round(self.round)
         told = exchange.broadcast(State({"model": ONES}), self.round, ALL)
         call = Call(
             self.round,
             index,
             exchange,
             told,
-            self.chorus.present(),
+            self.carrier.present(),
             (8.0,) * len(exchange.masked),
             32,
         )
-        folded = self.chorus.perform(call)
+        folded = self.carrier.perform(call)
         if exchange.masked:
             names = [self.stage.names[i] for i in folded.survivors]
             assert (

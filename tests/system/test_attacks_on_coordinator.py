@@ -186,7 +186,7 @@ def test_far_too_large_frames_cost_the_connection(perform: Perform) -> None:
     )
     play.stage.lies.clear()
     # it dials again, and is let in
-    play.chorus.members.wait(PATIENCE, lambda: LIAR in play.chorus.members.present)
+    play.carrier.members.wait(PATIENCE, lambda: LIAR in play.carrier.members.present)
     play.all_is_well()
 
 
