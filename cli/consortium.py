@@ -28,7 +28,7 @@ from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
 from methods.base import silo_name
-from methods.tasks import BUILT_IN
+from methods.tasks.load import BUILT_IN
 from report.write import write_report
 from silo import process as silo_process
 from silo.home import Home
@@ -180,7 +180,8 @@ def show_study(study: Path, machine: Machine, console: Console) -> None:
     _one_thread()
     of = coordinator_study(read_study(study), _pinned(open_keys(machine.home)), machine)
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
-    pins = {**of.prepared.task.agreement(), "model": of.content["model"]}
+    pins = {**of.prepared.task.agreement(), **of.prepared.method.agreement}
+    pins["model"] = of.content["model"]
     text = "\n".join(["", "[hashes]", *(f'"{name}" = "{value}"' for name, value in pins.items())])
     console.print(text, soft_wrap=True, highlight=False, markup=False)
 

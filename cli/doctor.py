@@ -165,7 +165,7 @@ def _study(read: Callable[[], Agreed]) -> tuple[Agreed | None, Line]:
     except UserError as e:
         return None, Line("fail", "study", str(e), "correct the file that it names")
     return of, Line(
-        "ok", "study", f"{of.study.title}: {of.prepared.settings.method}, hash {of.hash.hex()}"
+        "ok", "study", f"{of.study.title}: {of.prepared.settings.method_name}, hash {of.hash.hex()}"
     )
 
 
@@ -183,7 +183,11 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
     else:
         text = f"{study.task.corpus_name} has no training example"
         yield Line("warn", "corpus", text, "check corpus in the silo's file")
-    for name, value in {**study.task.agreement(), "model": of.content["model"]}.items():
+    for name, value in {
+        **study.task.agreement(),
+        **study.method.agreement,
+        "model": of.content["model"],
+    }.items():
         pinned = (
             "as the study file says" if name in of.study.hashes else "compared when the silo enrols"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 __all__ = ["RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
@@ -72,6 +73,11 @@ class Settings:
     seq2seq: str = ""  # a BART-type checkpoint, likewise
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs
+
+    @property
+    def method_name(self) -> str:
+        """The method in a word: a method from outside is called as its file is."""
+        return Path(self.method).stem if self.method.endswith(".py") else self.method
 
 
 #: What a task wants where the user said nothing.

@@ -92,5 +92,7 @@ def read_study(path: Path) -> StudyFile:
             f"{path}: secagg = false is for simulations; between machines every sum is masked."
         )
     said = {**values, "options": options, "title": title, "hashes": hashes}
+    if "method" in said:  # where a method's file is kept is a machine's own business
+        said["method"] = settings.method_name
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return StudyFile(path, title, settings, hashes, digest)

@@ -107,7 +107,7 @@ def serve(
         runlog.event("listening", port=port, round=finished)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
-        content = {**task.agreement(), **agreed}
+        content = {**task.agreement(), **method.agreement, **agreed}
         carrier = NetworkCarrier(
             router,
             settings,

@@ -37,7 +37,9 @@ def rounds_to(target: float, dev: Sequence[float]) -> int | None:
     return next((t for t, value in enumerate(dev, 1) if value >= target), None)
 
 
-def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _privacy(
+    settings: Settings, task: Task, method: Method, lines: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said
     counts as infinite.
     """
@@ -52,7 +54,7 @@ def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]])
     epsilon = worst(last)
     return {
         "dp": settings.dp,
-        "privacy_unit": unit_of(settings, task) if settings.dp != "off" else None,
+        "privacy_unit": unit_of(settings, task, method) if settings.dp != "off" else None,
         "epsilon": epsilon,
         "delta": 0.0 if epsilon == "inf" else settings.delta,
         "epsilon_rdp": worst(rdp),
@@ -82,7 +84,7 @@ def write_summary(
     in_rounds = [t for t in traffic if t["round"] >= 0]
     up_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "up")
     down_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "down")
-    about = describe(method.name)
+    about = describe(settings.method)
     summary: dict[str, Any] = {
         "method": method.name,
         "method_summary": about.summary,
@@ -124,7 +126,7 @@ def write_summary(
         # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte
         # pictures.
         "model_float32_bytes": 4 * trained,
-        **_privacy(settings, task, read_lines(runlog.path / "privacy.jsonl")),
+        **_privacy(settings, task, method, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
         "wall_seconds": round(progress["wall"], 2),
         # Of the whole process tree: only the launcher of a simulation can measure these.

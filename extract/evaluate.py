@@ -18,9 +18,9 @@ from config.load import load, with_task_defaults
 from extract.pairs import model_folder
 from methods import adjusted, build
 from methods.common.training import load as load_weights
-from methods.tasks import load_task
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.distant import DistantTask
+from methods.tasks.load import load_task
 
 __all__ = ["evaluate_model", "run_evaluate"]
 

@@ -62,7 +62,7 @@ class Gate:
     ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
-        self._view = replace(view, memory=dict(memory.read()))
+        self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -120,13 +120,15 @@ class Gate:
         }
         answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
         if settings.dp != "off":
-            answer = replace(answer, masked=_finite(answer.masked))
+            answer = replace(answer, masked=_finite(exchange, answer.masked))
         _check(exchange, answer)
         if noise is not None:
             secret = self._view.noise_key(heard.round, f"ring/{exchange.name}")
-            answer = replace(answer, masked=sum_noise.noised(noise, answer.masked, secret))
+            answer = replace(
+                answer, masked=sum_noise.noised(noise, exchange, answer.masked, secret)
+            )
         for disclosure in exchange.disclosures:
-            why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
+            why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
         memory = self._view.memory if answer.memory is None else answer.memory
         self._carried[index] = answer.carry
@@ -164,7 +166,7 @@ def _check_bounded(heard: Heard) -> None:
             )
 
 
-def _finite(arrays: Arrays) -> Arrays:
+def _finite(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Nothing in place of what is no number: to refuse then would tell of the data what no noise
     covers.
     """
@@ -173,7 +175,8 @@ def _finite(arrays: Arrays) -> Arrays:
     log.warning(
         "what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead"
     )
-    return {k: a if k == "weight" else np.zeros_like(a) for k, a in arrays.items()}
+    counts = {k for k, spec in exchange.masked.items() if spec.public_count}
+    return {k: a if k in counts else np.zeros_like(a) for k, a in arrays.items()}
 
 
 def _check(exchange: Exchange, answer: Answer) -> None:
@@ -203,7 +206,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
             if channel == "masked" and not np.isfinite(array).all():
                 what = "holds NaN or infinity: training diverged, lower LR"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
-            if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
+            if spec.public_count and not ((array >= 0) & (array <= 1)).all():
                 raise Refusal(
                     "weight-hog",
                     f"{exchange.name}: a weight that is not between nothing and the agreed cap",

@@ -17,7 +17,7 @@ from methods.base import Arrays, Exchange, Method
 from methods.dp.sum_noise import ranges_of, sum_noise_of
 from privacy.events import NoisySum
 from privacy.noise import SecretStream
-from privacy.sum_noise import PUBLIC, SumNoise
+from privacy.sum_noise import SumNoise
 
 __all__ = ["agreed_ranges", "charge_of", "check", "noised"]
 
@@ -69,9 +69,10 @@ def check(
 
 
 def charge_of(noise: SumNoise, exchange: Exchange, encoding: Encoding) -> NoisySum:
-    private = sum(spec.size for name, spec in exchange.masked.items() if name != PUBLIC)
+    private = sum(spec.size for spec in exchange.masked.values() if not spec.public_count)
     return noise.event(private, encoding.parties)
 
 
-def noised(noise: SumNoise, masked: Arrays, key: bytes) -> Arrays:
-    return noise.noised(masked, SecretStream(key))
+def noised(noise: SumNoise, exchange: Exchange, masked: Arrays, key: bytes) -> Arrays:
+    public = [name for name, spec in exchange.masked.items() if spec.public_count]
+    return noise.noised(masked, SecretStream(key), public)

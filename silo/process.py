@@ -74,7 +74,8 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private += ["epsilon", "noise"]
     agreed = {k: v for k, v in vars(settings).items() if k not in private} | {
-        "content": dict(content)
+        "method": settings.method_name,
+        "content": dict(content),
     }
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 
@@ -87,7 +88,7 @@ def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> 
 
 
 def open_ledger(
-    home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf
+    home: Path, name: str, view: SiloView, method: Method, most: float = math.inf
 ) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo
     there.
@@ -95,18 +96,15 @@ def open_ledger(
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be
     the same records. `most`: the silo's own bound on epsilon.
     """
-    held = hashlib.sha256(
-        task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes()
-    )
+    settings, corpus = view.settings, view.task.corpus_hash.encode()
+    held = hashlib.sha256(corpus + np.asarray(view.data.indices, np.int64).tobytes())
     path, shared = home / "ledger.jsonl", bool(settings.ledger)
     if shared:
-        path = (
-            Path(settings.ledger)
-            / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
-        )
+        path = Path(settings.ledger) / f"{hashlib.sha256(corpus).hexdigest()[:16]}-{name}.jsonl"
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
-    return Ledger(path, budget, held.hexdigest()[:32], shared, unit_of(settings, task))
+    unit = unit_of(settings, view.task, method)
+    return Ledger(path, budget, held.hexdigest()[:32], shared, unit)
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -163,7 +161,7 @@ def serve(
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     journal = FileJournal(home.path / "journal.jsonl")
-    content = {**task.agreement(), **agreed}
+    content = {**task.agreement(), **method.agreement, **agreed}
     study = study_hash(settings, content)
 
     def new_party(run: bytes) -> SiloSum:
@@ -177,7 +175,7 @@ def serve(
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
-    ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
+    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
     session = Session(
         name=name,
         gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),

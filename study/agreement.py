@@ -35,7 +35,11 @@ class Agreed:
 
     @property
     def everything(self) -> dict[str, str]:
-        return {**self.prepared.task.agreement(), **self.content}
+        return {
+            **self.prepared.task.agreement(),
+            **self.prepared.method.agreement,
+            **self.content,
+        }
 
     @property
     def hash(self) -> bytes:
@@ -45,7 +49,8 @@ class Agreed:
 def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
     settings = prepared.settings
     model = model_sha256(prepared.method.init(derived_seed(settings.seed, "init")).model)
-    study.compare({**prepared.task.agreement(), "model": model})
+    pinned = {**prepared.task.agreement(), **prepared.method.agreement, "model": model}
+    study.compare(pinned)
     content = {
         "study file": study.digest,
         "roster": roster.digest.hex(),
@@ -70,7 +75,7 @@ def _disclosures(method: Method) -> list[dict[str, str]]:
 
 def page(of: Agreed) -> str:
     """For whoever has to decide: who takes part, what leaves, who can read it, what it costs."""
-    s, about = of.prepared.settings, describe(of.prepared.method.name)
+    s, about = of.prepared.settings, describe(of.prepared.settings.method)
     budget = f"epsilon {s.epsilon:g} at delta {s.delta:g}" if s.epsilon else f"noise {s.noise:g}"
     privacy = (
         "no noise is added: epsilon is infinite, and whoever has the model can ask it what it remembers"
@@ -82,8 +87,13 @@ def page(of: Agreed) -> str:
         f"Consortium   {of.roster.consortium}, roster version {of.roster.version} ({of.roster.fingerprint})",
         f"Coordinator  {of.roster.coordinator.name}",
         f"Silos        {', '.join(c.name for c in of.roster.silos)}",
-        f"Method       {s.method}: {about.summary}",
+        f"Method       {s.method_name}: {about.summary}",
         f"             {about.citation}",
+        *(
+            [f"             from outside: its file has the SHA-256 {about.digest}"]
+            if about.digest
+            else []
+        ),
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",

@@ -21,9 +21,10 @@ from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
+from methods.dp.releases import record_privacy
 from methods.dp.sum_noise import sum_noise_of
-from methods.tasks import load_task, task_name
 from methods.tasks.base import Task
+from methods.tasks.load import load_task, task_name
 from privacy.discrete import table
 from privacy.sum_noise import SumNoise
 
@@ -69,7 +70,9 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     task.divided(partition.indices)
     method = build(settings.method, task, settings)
     if not settings.secagg and not any(e.masked for e in method.exchanges):
-        raise UserError(f"SECAGG=off means nothing for {settings.method}: it sends nothing masked.")
+        raise UserError(
+            f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
+        )
     return Study(settings, task, method, partition)
 
 
@@ -81,8 +84,9 @@ def warm(study: Study) -> None:
     # seconds, once here and not once in every silo: the noise that meets epsilon
     if study.settings.dp == "record":
         held = (task.subset(ix) for ix in study.partition.indices)
-        for records in {records_in(study.settings, task, data) for data in held} - {0}:
-            plan(study.settings, records)
+        declared = record_privacy(study.method.privacy)
+        for records in {records_in(study.method, task, data) for data in held} - {0}:
+            plan(study.settings, records, declared)
     if study.settings.dp == "silo":
         table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))

@@ -53,7 +53,9 @@ class InProcessCarrier:
         self.charged: list[dict[str, Any]] = []
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
-        which = study_hash(study.settings, study.task.agreement()).hex()
+        which = study_hash(
+            study.settings, {**study.task.agreement(), **study.method.agreement}
+        ).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ class InProcessCarrier:
                 study.settings,
                 shared_secret(study.settings),
             )
-            ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
+            ledger = open_ledger(home, silo_name(i), view, study.method)
             self._ledgers.append(ledger)
             self._gates.append(
                 Gate(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger)

@@ -42,14 +42,14 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         console.print(
             "[bold red]NOTHING IS MASKED: SECAGG=off lets the coordinator read every silo's update.[/bold red]"
         )
-    console.print(f"preparing {settings.method} …", highlight=False)
+    console.print(f"preparing {settings.method_name} …", highlight=False)
     study = prepare(settings)
     settings = study.settings
     if run is None:
         run = _new_run(study)
     note = f" ({study.partition.note})" if study.partition.note else ""
     console.print(
-        f"{settings.method} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
+        f"{settings.method_name} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
         f"partition {settings.partition}{note}, seed {settings.seed}, {settings.runner}: {run}",
         highlight=False,
         soft_wrap=True,

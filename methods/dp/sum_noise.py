@@ -10,7 +10,7 @@ from config.settings import Settings
 from methods.base import Exchange, Method
 from methods.dp.releases import planned_rounds
 from privacy.accountant import solve_noisy_sum
-from privacy.sum_noise import PUBLIC, SumNoise, choose
+from privacy.sum_noise import SumNoise, choose
 
 __all__ = ["ranges_of", "sum_noise_of"]
 
@@ -36,5 +36,5 @@ def ranges_of(noise: SumNoise, exchange: Exchange, steps: int) -> tuple[float, .
     noised.
     """
     return tuple(
-        spec.cap if name == PUBLIC else noise.range(steps) for name, spec in exchange.masked.items()
+        spec.cap if spec.public_count else noise.range(steps) for spec in exchange.masked.values()
     )

@@ -17,7 +17,7 @@ from config.load import load
 from config.settings import Settings
 from coordinator.summary import rounds_to
 from methods import METHODS, check_options, tasks_of
-from methods.tasks import load_task
+from methods.tasks.load import load_task
 
 TOY = Comparison(
     title="toy",

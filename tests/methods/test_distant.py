@@ -17,7 +17,7 @@ from methods.base import Folded, Heard, SiloView, State
 from methods.common.training import parameters
 from methods.fedavg import weighted_mean
 from methods.local import one_round_alone
-from methods.tasks import load_task, task_name
+from methods.tasks.load import load_task, task_name
 from tests.methods.plain import SECRET, resolved, run
 from tests.methods.small_distant import twelve
 

@@ -24,7 +24,7 @@ from methods.common.training import difference, parameters, train
 from methods.dp.clipping import Bookkeeper, _squares, one_by_one
 from methods.dp.dpsgd import Records, padding_rows, plan, rate_of, train_private
 from methods.fedlcc import bilinear_cosine
-from methods.tasks import load_task
+from methods.tasks.load import load_task
 from privacy.accountant import total
 from privacy.events import DpSgd, Event
 from privacy.noise import SecretStream

@@ -21,7 +21,7 @@ from extract.texts import NerExtractor, TaggerExtractor
 from methods.common.training import load as put
 from methods.common.training import parameters
 from methods.fedner import prompt_gradients
-from methods.tasks import load_task
+from methods.tasks.load import load_task
 from models import document_encoder
 from models import sentence_encoder as encoder
 from models.pcnn import PCNN
