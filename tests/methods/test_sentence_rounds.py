@@ -24,7 +24,7 @@ from coordinator.exchange import Call, first_ranges, message_bytes
 from coordinator.loop import run_study
 from coordinator.runlog import RunLog, read_lines
 from crypto.sum.plain import PlainSum
-from methods import METHODS, adjusted, build, feded, module
+from methods import METHODS, adjusted, build, describe, feded
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
 from methods.common.training import load, parameters, train
 from study.prepare import Study
@@ -341,7 +341,7 @@ def test_public_only_hears_nothing_from_the_silos() -> None:
 # Silos of every odd kind
 
 SENTENCE_METHODS = [
-    m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")
+    m for m in METHODS if "sentence" in describe(m).tasks and not describe(m).reference
 ]
 
 

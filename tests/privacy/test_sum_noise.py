@@ -22,7 +22,6 @@ from crypto.sum.params import Policy, least_honest, parameters
 from crypto.sum.silo_limits import Limits
 from methods import METHODS, tasks_of
 from methods.base import Heard, SiloView
-from methods.dp.coverage import REFUSED
 from privacy.accountant import total
 from privacy.discrete import table
 from privacy.events import Gaussian, NoisySum
@@ -32,7 +31,7 @@ from silo.gate import Gate, MemoryFile
 from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.crypto.world import World
-from tests.methods.test_coverage import CORPORA
+from tests.methods.test_coverage import CORPORA, REFERENCES
 
 STEPS = steps_of(32, 10)
 # they send something that the coordinator reads silo by silo
@@ -204,7 +203,7 @@ def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
         "runner": "inprocess",
     }
     words |= {"partition": "iid", "dp": "silo", "epsilon": "8"}
-    if method in REFUSED or method in SEALED:
+    if method in REFERENCES or method in SEALED:
         with pytest.raises(
             UserError, match=f'^The method "{method}" does not run with DP=silo: [^.]*\\.$'
         ):

@@ -26,6 +26,8 @@ from methods.base import (
     Exchange,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
 )
@@ -166,7 +168,9 @@ def _method(name: str = "fedavg") -> Method:
         lambda s, f: s,
         masked={"update/w": ArraySpec((2,))},
     )
-    return Method(name, "nobody", (exchange,), lambda seed: State({}))
+    # a method of the homemade kind says nothing of privacy
+    said_of_privacy = None if name == "homemade" else Privacy(RecordPrivacy({"update": "trained"}))
+    return Method(name, "nobody", (exchange,), lambda seed: State({}), privacy=said_of_privacy)
 
 
 def _gate(ledger: Ledger, dp: str = "off", name: str = "fedavg") -> Gate:
