@@ -161,7 +161,8 @@ def coordinator(
     """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the
     same run.
     """
-    from cli.consortium import Machine, run_coordinator
+    from coordinator.program import run_coordinator
+    from study.machine import Machine
 
     own = {"corpus": corpus, "encoder": encoder, "seq2seq": seq2seq, "vectors": vectors, "out": out}
     machine = Machine(Path(home), **own, metrics=metrics)
@@ -178,7 +179,7 @@ def silo(
     """Run one silo of a study: it shows what would leave, asks, then dials out to the coordinator;
     it opens no port.
     """
-    from cli.consortium import run_silo
+    from silo.program import run_silo
 
     raise typer.Exit(run_silo(Path(config), accept, console))
 
@@ -193,7 +194,8 @@ def study(
     vectors: Checkpoint = "",
 ) -> None:
     """Show what a study discloses, its hash, and the [hashes] that its file may name."""
-    from cli.consortium import Machine, show_study
+    from coordinator.program import show_study
+    from study.machine import Machine
 
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
     show_study(Path(config), machine, console)
@@ -219,8 +221,8 @@ def doctor(
     """Check this machine: version, keys, roster, clock, reachability, corpus, checkpoint, disk,
     memory.
     """
-    from cli.consortium import Machine
     from cli.doctor import examine
+    from study.machine import Machine
 
     machine = Machine(
         Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out

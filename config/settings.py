@@ -11,7 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+__all__ = ["MACHINE_SETTINGS", "RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+
+#: Settings that belong to one machine and to no study: a study file may not name them, and a
+#: study's hash leaves them out. (The corpus is not among them: a study file may name a built-in
+#: one, for a trial.)
+MACHINE_SETTINGS: frozenset[str] = frozenset(
+    {
+        "encoder",
+        "hosts",
+        "launcher",
+        "ledger",
+        "metrics",
+        "out",
+        "physical",
+        "port",
+        "runner",
+        "seq2seq",
+        "slots",
+        "target",
+        "vectors",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,11 @@ class Settings:
     seq2seq: str = ""  # a BART-type checkpoint, likewise
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs
+
+    @property
+    def cohort_size(self) -> int:
+        """m = max(floor(C K), 1): how many silos a round asks."""
+        return max(int(self.fraction * self.silos), 1)
 
 
 #: What a task wants where the user said nothing.

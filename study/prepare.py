@@ -96,7 +96,7 @@ def warm(study: Study) -> None:
 def planned_sum_noise(study: Study) -> SumNoise:
     """DP=silo: the noise of every sum in which nobody is missing from the start."""
     s = study.settings
-    cohort = max(int(s.fraction * s.silos), 1)
+    cohort = s.cohort_size
     honest = least_honest(cohort, policy_for(s.fraction), s.silos)
     return sum_noise_of(s, study.method, honest, steps_of(s.bits, cohort))
 

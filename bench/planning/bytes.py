@@ -41,11 +41,11 @@ from crypto.sum.setup_records import SIGNATURE_BYTES
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
 from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
-from silo.process import VERSION
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
+from wire.messages import VERSION
 from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]

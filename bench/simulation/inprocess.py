@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint
-from coordinator.exchange import Call, Interrupted, Phases, RoundFailed, sum_assumption
+from coordinator.exchange import Call, Interrupted, Phases, RoundFailed
 from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.rundir import shared_secret
@@ -25,7 +25,8 @@ from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
-from silo.process import open_ledger, rounding_seed, study_hash
+from silo.process import open_ledger
+from study.agreement import rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
 from wire.counter import ByteCounter
 
