@@ -73,7 +73,7 @@ def run_coordinator(
         )
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
-    run = rundir.create(settings, rundir.this_command(), name)
+    run = rundir.create(settings, rundir.this_command("coordinator"), name)
     members = {silo_name(i): card.name for i, card in enumerate(of.roster.silos)}
     (run / "members.json").write_text(json.dumps(members, indent=1) + "\n", "utf-8")
     try:
