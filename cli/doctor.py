@@ -17,19 +17,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.consortium import Machine, coordinator_study, rules_of, silo_study
 from config.errors import UserError
 from config.site import Site, is_site, read_site
 from config.study import read_study
+from coordinator.program import coordinator_study
 from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
 from silo.home import Home
-from silo.process import VERSION
+from silo.program import rules_of, silo_study
 from study.agreement import Agreed
+from study.machine import Machine
 from wire.dealer import Cut, Dealer
 from wire.keyring import Keyring
-from wire.messages import Probe, Probed
+from wire.messages import VERSION, Probe, Probed
 from wire.passphrase import open_keys
 
 __all__ = ["Line", "examine"]
@@ -93,7 +94,7 @@ def _coordinator(study: Path, machine: Machine, listen: str) -> Iterator[Line]:
         yield line
         if of is not None:
             yield from _content(of, None)
-    yield _disk(Path(machine.settings["out"]))
+    yield _disk(Path(machine.out))
     yield _port(listen)
     yield _clock_alone()
 
@@ -184,8 +185,7 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
         text = f"{study.task.corpus_name} has no training example"
         yield Line("warn", "corpus", text, "check corpus in the silo's file")
     for name, value in {
-        **study.task.agreement(),
-        **study.method.agreement,
+        **study.agreement,
         "model": of.content["model"],
     }.items():
         pinned = (

@@ -227,7 +227,7 @@ def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
 
 
 def _check_cohort(s: Settings) -> None:
-    cohort = max(int(s.fraction * s.silos), 1)
+    cohort = s.cohort_size
     if s.minimum > cohort:
         raise UserError(
             f"MINIMUM={s.minimum} silos in a sum cannot be had of {cohort} participants in a round."

@@ -12,7 +12,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+__all__ = ["MACHINE_SETTINGS", "RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+
+#: Settings that belong to one machine and to no study: a study file may not name them, and a
+#: study's hash leaves them out. (The corpus is not among them: a study file may name a built-in
+#: one, for a trial.)
+MACHINE_SETTINGS: frozenset[str] = frozenset(
+    {
+        "encoder",
+        "hosts",
+        "launcher",
+        "ledger",
+        "metrics",
+        "out",
+        "physical",
+        "port",
+        "runner",
+        "seq2seq",
+        "slots",
+        "target",
+        "vectors",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,11 @@ class Settings:
     def method_name(self) -> str:
         """The method in a word: a method from outside is called as its file is."""
         return Path(self.method).stem if self.method.endswith(".py") else self.method
+
+    @property
+    def cohort_size(self) -> int:
+        """m = max(floor(C K), 1): how many silos a round asks."""
+        return max(int(self.fraction * self.silos), 1)
 
 
 #: What a task wants where the user said nothing.

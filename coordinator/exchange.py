@@ -14,7 +14,7 @@ import numpy as np
 
 from config.settings import Settings
 from crypto.numbers.encoding import Encoding, default_rounding, steps_of
-from crypto.sum.params import assumption, least_honest, policy_for
+from crypto.sum.params import least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
 from methods.dp.sum_noise import ranges_of, sum_noise_of
 from wire.counter import ByteCounter
@@ -33,7 +33,6 @@ __all__ = [
     "next_ranges",
     "numbers_sent",
     "select",
-    "sum_assumption",
 ]
 
 
@@ -147,22 +146,11 @@ class Carrier(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
-def _cohort_size(settings: Settings) -> int:
-    return max(int(settings.fraction * settings.silos), 1)
-
-
-def sum_assumption(settings: Settings) -> str:
-    """What has to be true for this run's sums to hide their parts, in words: the one home of that
-    sentence.
-    """
-    return assumption(_cohort_size(settings), policy_for(settings.fraction), settings.silos)
-
-
 def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
     """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those
     that are gone.
     """
-    m = _cohort_size(settings)
+    m = settings.cohort_size
     rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
     order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
     return tuple(sorted(order[:m]))

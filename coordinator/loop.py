@@ -19,7 +19,7 @@ import torch
 
 from config.settings import Settings
 from coordinator import checkpoint
-from coordinator.checkpoint import Checkpoint, Midway, model_sha256
+from coordinator.checkpoint import Checkpoint, Midway
 from coordinator.exchange import (
     BudgetsSpent,
     Call,
@@ -36,6 +36,7 @@ from coordinator.exchange import (
 from coordinator.runlog import RunLog
 from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
+from methods.common.arrays import model_sha256
 from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
 from wire.messages import OVER

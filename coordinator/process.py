@@ -14,7 +14,7 @@ import zmq
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint, reopen
-from coordinator.exchange import Interrupted, RoundFailed, sum_assumption
+from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.loop import run_study
 from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
@@ -22,6 +22,7 @@ from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from study.agreement import sum_assumption
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
@@ -46,6 +47,7 @@ def doors(roster: Roster) -> tuple[dict[bytes, str], dict[bytes, str]]:
 def serve(
     run: Path,
     keys: Keyring,
+    *,
     settings: Settings,
     task: Task,
     method: Method,

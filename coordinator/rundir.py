@@ -103,5 +103,7 @@ def make_keys(coordinator: Path, homes: Path, silos: int, secret: bytes) -> None
         ring.adopt(roster, coordinator / "roster.json")
 
 
-def this_command() -> str:
-    return " ".join(["sottovoce", *sys.argv[1:]])
+def this_command(word: str = "") -> str:
+    """As it was typed. `word`: of the program that `python -m WORD` starts without saying it."""
+    said = sys.argv[1:]
+    return " ".join(["sottovoce", *([word] if word and said[:1] != [word] else []), *said])

@@ -11,15 +11,16 @@ from typing import Any
 from torch import nn
 
 from config.settings import Settings
-from coordinator.checkpoint import model_sha256
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from methods import describe
 from methods.base import Arrays, Method
+from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
+from report.files import read_lines, rounds_to
 
-__all__ = ["Scored", "rounds_to", "write_summary"]
+__all__ = ["Scored", "write_summary"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,6 @@ class Scored:
     test: Evaluation
     before: float  #: the test metric of the model before the first round
     network: nn.Module
-
-
-def rounds_to(target: float, dev: Sequence[float]) -> int | None:
-    """The first round, counted from one, whose dev metric reaches the target; None: none did."""
-    return next((t for t, value in enumerate(dev, 1) if value >= target), None)
 
 
 def _privacy(

@@ -5,7 +5,6 @@ log.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import os
@@ -23,7 +22,7 @@ from config.settings import Settings
 from crypto.errors import Refusal
 from crypto.sum.params import policy_for
 from crypto.sum.silo import Limits, SiloSum
-from methods.base import Method, SiloView, derived_seed
+from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
 from silo.gate import Gate, MemoryFile
 from silo.home import Home
@@ -34,11 +33,12 @@ from silo.prometheus import SiloMetrics
 from silo.redial import SILENT, Redial
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
+from study.agreement import rounding_seed, study_hash
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
 
-__all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
+__all__ = ["AGAIN", "open_ledger", "serve"]
 
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
@@ -49,42 +49,6 @@ _BROADCAST_LIMIT = 4 << 30
 NOTHING: Mapping[str, str] = {}
 
 log = logging.getLogger("silo")
-
-
-def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
-    """What silo and coordinator must agree on before the first round. Where a run is kept is
-    nobody's business.
-
-    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: the
-    encoder is compared by its weights, wherever its folder is.
-    """
-    private = [
-        "out",
-        "port",
-        "slots",
-        "runner",
-        "corpus",
-        "vectors",
-        "encoder",
-        "seq2seq",
-        "target",
-        "ledger",
-    ]
-    private += ["physical", "metrics", "launcher", "hosts"]
-    if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
-        private += ["epsilon", "noise"]
-    agreed = {k: v for k, v in vars(settings).items() if k not in private} | {
-        "method": settings.method_name,
-        "content": dict(content),
-    }
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
-
-
-def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
-    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks
-    never are.
-    """
-    return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
 
 
 def open_ledger(
@@ -137,8 +101,7 @@ def _last_number(journal: FileJournal, study: bytes) -> int:
 
 def serve(
     home: Home,
-    index: int,
-    name: str,
+    *,
     address: str,
     settings: Settings,
     task: Any,
@@ -160,6 +123,7 @@ def serve(
     same everywhere (the roster, the disclosures), by name.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
+    index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
     study = study_hash(settings, content)

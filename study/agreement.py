@@ -13,16 +13,46 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from config.settings import MACHINE_SETTINGS, Settings
 from config.study import StudyFile
-from coordinator.checkpoint import model_sha256
-from coordinator.exchange import sum_assumption
 from crypto.identity.roster import Roster
+from crypto.sum.params import assumption, policy_for
 from methods import describe
 from methods.base import Method, derived_seed
-from silo.process import study_hash
+from methods.common.arrays import model_sha256
 from study.prepare import Study
 
-__all__ = ["Agreed", "agreed", "page"]
+__all__ = ["Agreed", "agreed", "page", "rounding_seed", "study_hash", "sum_assumption"]
+
+
+def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
+    """What silo and coordinator must agree on before the first round. What belongs to one machine
+    is not in it.
+
+    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: corpus,
+    encoder and vectors are compared by what is in them, wherever their folders are.
+    """
+    private = MACHINE_SETTINGS | {"corpus"}
+    if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
+        private |= {"epsilon", "noise"}
+    agreed = {k: v for k, v in vars(settings).items() if k not in private}
+    agreed["method"] = settings.method_name  # where its file is, is a machine's own business
+    agreed["content"] = dict(content)
+    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
+
+
+def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
+    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks
+    never are.
+    """
+    return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
+
+
+def sum_assumption(settings: Settings) -> str:
+    """What has to be true for this run's sums to hide their parts, in words: the one home of that
+    sentence.
+    """
+    return assumption(settings.cohort_size, policy_for(settings.fraction), settings.silos)
 
 
 @dataclass(frozen=True)
@@ -35,11 +65,7 @@ class Agreed:
 
     @property
     def everything(self) -> dict[str, str]:
-        return {
-            **self.prepared.task.agreement(),
-            **self.prepared.method.agreement,
-            **self.content,
-        }
+        return {**self.prepared.agreement, **self.content}
 
     @property
     def hash(self) -> bytes:
@@ -49,7 +75,7 @@ class Agreed:
 def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
     settings = prepared.settings
     model = model_sha256(prepared.method.init(derived_seed(settings.seed, "init")).model)
-    pinned = {**prepared.task.agreement(), **prepared.method.agreement, "model": model}
+    pinned = {**prepared.agreement, "model": model}
     study.compare(pinned)
     content = {
         "study file": study.digest,

@@ -41,6 +41,11 @@ class Study:
     method: Method
     partition: Partition
 
+    @property
+    def agreement(self) -> dict[str, str]:
+        """What every party must have alike, by name: hashes of public content."""
+        return {**self.task.agreement(), **self.method.agreement}
+
 
 def prepare(settings: Settings, holder: int | None = None) -> Study:
     """`holder`: None where one corpus is cut among the silos; else the number of the silo that has
@@ -100,7 +105,7 @@ def warm(study: Study) -> None:
 def planned_sum_noise(study: Study) -> SumNoise:
     """DP=silo: the noise of every sum in which nobody is missing from the start."""
     s = study.settings
-    cohort = max(int(s.fraction * s.silos), 1)
+    cohort = s.cohort_size
     honest = least_honest(cohort, policy_for(s.fraction), s.silos)
     return sum_noise_of(s, study.method, honest, steps_of(s.bits, cohort))
 

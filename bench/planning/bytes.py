@@ -41,11 +41,11 @@ from crypto.sum.setup_records import SIGNATURE_BYTES
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
 from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
-from silo.process import VERSION
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
+from wire.messages import VERSION
 from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
@@ -111,7 +111,7 @@ def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
     reveals = tuple(NonceReveal(name, bytes(NONCE_BYTES), _SIGNATURE) for name in names)
     keys = m.SumStep("keys", KeyList(offers).to_record())
     nonces = m.SumStep("nonces", NonceList(reveals).to_record())
-    hello = m.Hello(VERSION, _HASH, {**study.task.agreement(), **study.method.agreement})
+    hello = m.Hello(VERSION, _HASH, study.agreement)
     for name, offer, reveal in zip(names, offers, reveals):
         wire.counter.connection(name)
         wire.up(name, hello)

@@ -28,8 +28,7 @@ from methods.dp.dpsgd import plan as dpsgd_plan
 from methods.dp.releases import planned_releases, record_privacy
 from privacy.accountant import total
 from privacy.events import DpSgd, NoisySum
-from report.pages.elements import duration
-from report.progress import human_bytes
+from report.units import duration, human_bytes
 from study.prepare import Study, planned_sum_noise, prepare, warm
 
 __all__ = ["make_plan", "run_plan", "worth_calibrating", "write_plan"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint
-from coordinator.exchange import Call, Interrupted, Phases, RoundFailed, sum_assumption
+from coordinator.exchange import Call, Interrupted, Phases, RoundFailed
 from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.rundir import shared_secret
@@ -25,7 +25,8 @@ from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
-from silo.process import open_ledger, rounding_seed, study_hash
+from silo.process import open_ledger
+from study.agreement import rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
 from wire.counter import ByteCounter
 
@@ -53,9 +54,7 @@ class InProcessCarrier:
         self.charged: list[dict[str, Any]] = []
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
-        which = study_hash(
-            study.settings, {**study.task.agreement(), **study.method.agreement}
-        ).hex()
+        which = study_hash(study.settings, study.agreement).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,8 @@ from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
 from report.pages.words import why_infinite
-from report.progress import Follower, human_bytes
+from report.progress import Follower
+from report.units import human_bytes
 from report.write import write_report
 from study.prepare import Study, prepare, warm, write_partition
 

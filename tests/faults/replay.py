@@ -10,8 +10,9 @@ from typing import Any
 from bench.simulation.inprocess import InProcessCarrier
 from coordinator.exchange import Call, RoundSpent
 from coordinator.loop import run_study
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from methods.base import Folded
+from report.files import read_lines
 from study.prepare import Study
 
 __all__ = ["replay"]

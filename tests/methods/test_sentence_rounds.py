@@ -22,11 +22,12 @@ from bench.simulation.inprocess import InProcessCarrier
 from config.errors import UserError
 from coordinator.exchange import Call, first_ranges, message_bytes
 from coordinator.loop import run_study
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from crypto.sum.plain import PlainSum
 from methods import METHODS, adjusted, build, describe, feded
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
 from methods.common.training import load, parameters, train
+from report.files import read_lines
 from study.prepare import Study
 from tests.methods.small_sentence import (
     memory_of,

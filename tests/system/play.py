@@ -11,9 +11,10 @@ import pytest
 
 from coordinator.exchange import Call
 from coordinator.network import NetworkCarrier
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from methods.base import Folded, State
-from silo.process import study_hash
+from report.files import read_lines
+from study.agreement import study_hash
 from tests.conftest import wait_for
 from tests.system.stage import METHOD, ONES, PATIENCE, RUN, TRAIN, Lie, Outgoing, Stage
 from wire import messages as m

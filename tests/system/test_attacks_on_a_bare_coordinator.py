@@ -21,7 +21,7 @@ from coordinator.exchange import RoundSpent
 from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
 from crypto.sum.opening import Opening
 from crypto.sum.records import KeyOffer, ShareRelease
-from silo.process import study_hash
+from study.agreement import study_hash
 from tests.system.attacks import gains, without
 from tests.system.play import ALL, HONEST, LIAR, Play, on, record
 from tests.system.stage import PATIENCE, REPORT, Outgoing

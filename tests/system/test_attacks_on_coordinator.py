@@ -15,7 +15,7 @@ import crypto.sum.dealing
 from coordinator.exchange import RoundSpent
 from crypto.derive import Label
 from crypto.sum.records import Endorsement, ShareRelease, survivors_digest
-from silo.process import study_hash
+from study.agreement import study_hash
 from tests.conftest import wait_for
 from tests.system.attacks import refuses
 from tests.system.play import ALL, HONEST, LIAR, Change, Play, kind_of, on, record

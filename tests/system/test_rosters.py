@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.consortium import rules_of, silo_study
 from config.errors import UserError
 from config.load import load
 from config.site import read_site
@@ -22,9 +21,10 @@ from crypto.identity.card import make_card
 from crypto.identity.keys import Identity
 from crypto.sum.records import KeyList, KeyOffer, agreement
 from silo.home import Home
-from silo.process import study_hash
+from silo.program import rules_of, silo_study
 from silo.redial import Redial
 from silo.rules import Hours, Rules
+from study.agreement import study_hash
 from study.prepare import prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.consortium import Consortium
