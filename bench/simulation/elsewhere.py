@@ -10,6 +10,7 @@ coordinator here, which then listens on all addresses.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shlex
 import subprocess
@@ -98,7 +99,7 @@ def _ray(run: Path, settings: Settings, port: int) -> int:
         import ray
     except ImportError:
         raise UserError('LAUNCHER=ray needs Ray: pip install "sottovoce[ray]".') from None
-    ray.init(address=settings.hosts or "auto", log_to_driver=False, logging_level="ERROR")
+    ray.init(address=settings.hosts or "auto", log_to_driver=False, logging_level=logging.ERROR)
     nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"]]
     here = ray.util.get_node_ip_address()
 

@@ -1,0 +1,43 @@
+"""What there is to run, and how the small built-in encoders are made."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["methods", "pretrain"]
+
+console = Console()
+
+
+def methods() -> None:
+    """List the methods, what each is for and where it was published."""
+    from rich.table import Table
+
+    import methods as registry
+
+    table = Table("method", "tasks", "what it is", "published in", show_lines=True)
+    for name in registry.names():
+        about = registry.describe(name)
+        table.add_row(name, ", ".join(about.tasks), about.summary, about.citation)
+    console.print(table)
+
+
+def pretrain(
+    kind: Annotated[
+        str, typer.Argument(help="Which: bert (for sentences), document or bart.")
+    ] = "bert",
+    check: Annotated[
+        bool, typer.Option("--check", help="Make it again elsewhere and compare hashes.")
+    ] = False,
+) -> None:
+    """Make the small built-in encoder again, from nothing but the generators' text. Takes
+    minutes.
+    """
+    from bench.pretrain.make import run
+
+    raise typer.Exit(
+        run(kind, check, lambda line: console.print(line, highlight=False, soft_wrap=True))
+    )

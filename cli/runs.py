@@ -1,0 +1,209 @@
+"""Runs: make one, say what it would cost, follow it, write its report again, export it, compare
+several.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from config.errors import UserError, nearest
+from config.load import load
+from config.settings import Settings
+from methods import METHODS
+
+__all__ = ["simulate", "plan", "watch", "report", "export", "compare"]
+
+console = Console()
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME=VALUE]...", help="Settings as make takes them: SILOS=10", show_default=False
+    ),
+]
+Config = Annotated[
+    str | None, typer.Option(help="A TOML file with settings; flags and NAME=VALUE win over it.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="A knob of the method, as NAME=VALUE. Repeatable.")
+]
+
+
+def _flag(help: str) -> object:
+    return typer.Option(help=help, show_default=False)
+
+
+def simulate(
+    words: Words = None,
+    method: Annotated[
+        str | None, _flag("Which method; `sottovoce methods` lists them. [default: lazymil]")
+    ] = None,
+    corpus: Annotated[
+        str | None, _flag("Built-in corpus, or a folder. [default: what fits the method]")
+    ] = None,
+    partition: Annotated[
+        str | None, _flag("iid, pair, dirichlet:ALPHA, entropy. [default: iid]")
+    ] = None,
+    silos: Annotated[str | None, _flag("How many silos. [default: 10]")] = None,
+    rounds: Annotated[str | None, _flag("How many rounds. [default: the task's]")] = None,
+    fraction: Annotated[str | None, _flag("Share of the silos in a round. [default: 1.0]")] = None,
+    epochs: Annotated[str | None, _flag("Local epochs per round. [default: the task's]")] = None,
+    batch: Annotated[str | None, _flag("Local batch size. [default: the task's]")] = None,
+    lr: Annotated[str | None, _flag("Learning rate. [default: the task's]")] = None,
+    seed: Annotated[str | None, _flag("Decides the whole run. [default: 0]")] = None,
+    runner: Annotated[str | None, _flag("processes or inprocess. [default: processes]")] = None,
+    secagg: Annotated[
+        str | None, _flag("on or off; off masks nothing and says so. [default: on]")
+    ] = None,
+    bits: Annotated[
+        str | None, _flag("Bits per number in the secure sum: 32, 21, 16. [default: 32]")
+    ] = None,
+    out: Annotated[str | None, _flag("Where run folders are made. [default: runs]")] = None,
+    set_: Set = None,
+    config: Config = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this unfinished run folder.")
+    ] = None,
+) -> None:
+    """Run a whole federation on this machine: real processes, real secure sums, and a report at the
+    end.
+    """
+    flags = {
+        k: v
+        for k, v in locals().items()
+        if v is not None and k not in ("words", "set_", "config", "resume")
+    }
+    overrides, config = _settle(words, flags, set_, config)
+    # a mistake is told before torch takes its seconds to load
+    settings = _settings(config, overrides)
+    from bench.simulation import run as program
+
+    if resume is not None:
+        if overrides or config:
+            raise UserError("A resumed run keeps its own settings; give --resume alone.")
+        raise typer.Exit(program.resume(Path(resume), console))
+    raise typer.Exit(program.simulate(settings, console))
+
+
+def plan(
+    words: Words = None,
+    set_: Set = None,
+    config: Config = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """What a run would cost: bytes, memory, epsilon, time. Settings as for simulate, and
+    BANDWIDTH=bytes per second.
+    """
+    overrides, config = _settle(words, {}, set_, config)
+    line = overrides.pop("bandwidth", "0")
+    try:
+        bandwidth = float(line)
+    except ValueError:
+        raise UserError(f'BANDWIDTH must be a number of bytes per second, not "{line}".') from None
+    settings = _settings(config, overrides)
+    from bench.planning.plan import run_plan
+
+    raise typer.Exit(run_plan(settings, bandwidth, json, console))
+
+
+def watch(
+    run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest",
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="As a page on this machine, for a browser.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The dashboard's port; 0: any free one.")
+    ] = 0,
+) -> None:
+    """Follow a run as it goes: rounds, silos and what they do, bytes, metric. Changes nothing."""
+    if dashboard:
+        from report.dashboard import run_dashboard
+
+        raise typer.Exit(run_dashboard(Path(run), port, console))
+    from report.watch import run_watch
+
+    raise typer.Exit(run_watch(Path(run), console))
+
+
+def report(run: Annotated[str, typer.Argument(help="A run folder.")] = "runs/latest") -> None:
+    """Write a finished run's report again from its files."""
+    from report.write import write_report
+
+    if not (Path(run) / "summary.json").is_file():
+        raise UserError(f'"{run}" has no summary.json: it is not a finished run.')
+    console.print(f"report: {write_report(Path(run))}", highlight=False, soft_wrap=True)
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A finished run's folder.")] = "runs/latest",
+    csv: Annotated[str, typer.Option(help="Write a CSV table per log into this folder.")] = "",
+    parquet: Annotated[str, typer.Option(help="The same as Parquet.")] = "",
+    tensorboard: Annotated[
+        str, typer.Option(help="Write a TensorBoard log into this folder (optional extra).")
+    ] = "",
+    mlflow: Annotated[
+        str, typer.Option(help="Add a run to this MLflow store: a URI (optional extra).")
+    ] = "",
+) -> None:
+    """Hand a run's logs to other tools."""
+    from report.export import run_export
+
+    raise typer.Exit(run_export(Path(run), csv, parquet, tensorboard, mlflow, console))
+
+
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Run folders; those of one method are its seeds.")
+    ],
+    output: Annotated[str, typer.Option(help="The page to write.")] = "compare.html",
+    target: Annotated[
+        float, typer.Option(help="A dev metric: rounds and bytes until it is reached.")
+    ] = 0.0,
+    bandwidth: Annotated[float, typer.Option(help="Bytes per second of a silo's upload.")] = 1e6,
+) -> None:
+    """Put finished runs beside each other on one page. `make compare METHODS="…" SEEDS=3` also runs
+    what is missing.
+    """
+    from bench.compare import compare_runs
+
+    page = compare_runs([Path(r) for r in runs], Path(output), target, bandwidth)
+    console.print(f"comparison: {page}", highlight=False, soft_wrap=True)
+
+
+def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
+    settings = load(config, overrides)
+    if settings.method not in METHODS:
+        raise UserError(f'Unknown method "{settings.method}".{nearest(settings.method, METHODS)}')
+    return settings
+
+
+def _settle(
+    words: list[str] | None, flags: dict[str, str], knobs: list[str] | None, config: str | None
+) -> tuple[dict[str, str], str | None]:
+    """NAME=VALUE words, flags and --set into one table of overrides; flags win over words."""
+    out: dict[str, str] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(
+                f'"{word}" is not NAME=VALUE; settings are given as SILOS=10 or --silos 10.'
+            )
+        if name.lower() == "config":
+            config = config or value
+        elif name.lower() == "set":
+            knobs = [*value.split(), *(knobs or [])]
+        elif value:
+            out[name.lower()] = value
+    out |= flags
+    for knob in knobs or []:
+        name, equals, value = knob.partition("=")
+        if not equals:
+            raise UserError(f'"--set {knob}" is not NAME=VALUE.')
+        out[f"options.{name}"] = value
+    return out, config
