@@ -13,8 +13,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@echo
-	@echo "Settings for simulate, as NAME=VALUE:"
-	@echo "  SILOS METHOD ROUNDS FRACTION EPOCHS BATCH LR CORPUS PARTITION SEED RUNNER LAUNCHER HOSTS DEADLINE QUORUM SECAGG BITS RANGE TARGET DP EPSILON DELTA CLIP NOISE LEDGER CONFIG OUT SET"
+	@echo "Settings for simulate and plan, as NAME=VALUE, with their defaults in brackets:"
+	@$(PYTHON) -m config.describe
+	@echo
 	@echo "  e.g.  make simulate SILOS=10 METHOD=fedavg PARTITION=dirichlet:0.5 SEED=1"
 
 simulate: $(READY)  ## run a federation on this machine and write a report (default: ten silos, lazymil)

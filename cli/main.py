@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 # One thread per process, decided before torch is imported: silos share the machine by slots, not by
 # threads.
@@ -21,6 +22,7 @@ from rich.console import Console
 from cli import make, parties, runs, use
 from cli.keys import keys_app, roster_app
 from config.errors import UserError, nearest
+from wire.messages import VERSION
 
 __all__ = ["app", "main"]
 
@@ -55,6 +57,24 @@ for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sottovoce {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The options of `sottovoce` itself."""
 
 
 def main(arguments: list[str] | None = None) -> None:

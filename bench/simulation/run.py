@@ -134,8 +134,9 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        follower.started([])
-        return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
+        follower.started()
+        with follower.ticking():
+            return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
