@@ -25,7 +25,7 @@ def _setting(default: Any, why: str, shown: str = "") -> Any:
 _TASK = "the task's"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     # What is trained, on what
     method: str = _setting("lazymil", "which method; `sottovoce methods` lists them")
