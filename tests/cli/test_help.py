@@ -32,6 +32,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert ended.value.code == 0 and capsys.readouterr().out == f"sottovoce {package}\n"
 
 
+@pytest.mark.slow
 def test_the_help_of_simulate_names_every_setting_with_its_default() -> None:
     text = sottovoce("simulate", "--help", env=os.environ | {"COLUMNS": "200"}).stdout
     for s in described():
@@ -50,6 +51,7 @@ def test_every_setting_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
             assert capsys.readouterr().err.startswith(f"{f.name.upper()} must be")
 
 
+@pytest.mark.slow
 def test_make_help_names_every_setting_without_an_environment() -> None:
     words = ["make", "help", "VENV=nowhere", f"PYTHON={sys.executable} -S"]  # -S: no packages
     made = subprocess.run(
@@ -61,6 +63,7 @@ def test_make_help_names_every_setting_without_an_environment() -> None:
     assert listed == {name.upper() for name in NAMES} | {"CONFIG", "SET"}
 
 
+@pytest.mark.slow
 def test_nothing_is_wider_than_eighty_columns_or_cut() -> None:
     listed = sottovoce("methods", env=NARROW).stdout
     helped = sottovoce("simulate", "--help", env=NARROW).stdout
