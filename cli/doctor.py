@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from config.errors import UserError
@@ -199,8 +200,7 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
 
 
 def _memory(needed: int) -> Line:
-    table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(table["MemAvailable"].split()[0]) * 1024
+    free = psutil.virtual_memory().available
     text = f"{free >> 20} MB are free, and about {needed >> 20} MB are needed"
     if free < needed:
         return Line("fail", "memory", text, "end other programs, or take a larger machine")

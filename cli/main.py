@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -13,6 +14,7 @@ from cli import make, parties, runs, use
 from cli.keys import keys_app, roster_app
 from config.errors import UserError, nearest
 from config.program import as_program
+from wire.messages import VERSION
 
 __all__ = ["app", "main"]
 
@@ -47,6 +49,24 @@ for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sottovoce {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The options of `sottovoce` itself."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -14,15 +15,16 @@ console = Console()
 
 def methods() -> None:
     """List the methods, what each is for and where it was published."""
-    from rich.table import Table
-
     import methods as registry
 
-    table = Table("method", "tasks", "what it is", "published in", show_lines=True)
     for name in registry.names():
         about = registry.describe(name)
-        table.add_row(name, ", ".join(about.tasks), about.summary, about.citation)
-    console.print(table)
+        console.print(f"[bold]{name}[/bold] ({', '.join(about.tasks)})", highlight=False)
+        for text in (about.summary, f"Published in: {about.citation}"):
+            lines = textwrap.fill(
+                text, console.width, initial_indent="    ", subsequent_indent="    "
+            )
+            console.print(lines, highlight=False, soft_wrap=True, markup=False)
 
 
 def pretrain(

@@ -4,16 +4,19 @@ several.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from config.errors import UserError, nearest
+from config.describe import described
+from config.errors import UserError
 from config.load import load
 from config.settings import Settings
-from methods import METHODS
+from methods import METHODS, find
 
 __all__ = ["simulate", "plan", "watch", "report", "export", "compare"]
 
@@ -33,51 +36,22 @@ Set = Annotated[
 ]
 
 
-def _flag(help: str) -> object:
-    return typer.Option(help=help, show_default=False)
-
-
 def simulate(
     words: Words = None,
-    method: Annotated[
-        str | None, _flag("Which method; `sottovoce methods` lists them. [default: lazymil]")
-    ] = None,
-    corpus: Annotated[
-        str | None, _flag("Built-in corpus, or a folder. [default: what fits the method]")
-    ] = None,
-    partition: Annotated[
-        str | None, _flag("iid, pair, dirichlet:ALPHA, entropy. [default: iid]")
-    ] = None,
-    silos: Annotated[str | None, _flag("How many silos. [default: 10]")] = None,
-    rounds: Annotated[str | None, _flag("How many rounds. [default: the task's]")] = None,
-    fraction: Annotated[str | None, _flag("Share of the silos in a round. [default: 1.0]")] = None,
-    epochs: Annotated[str | None, _flag("Local epochs per round. [default: the task's]")] = None,
-    batch: Annotated[str | None, _flag("Local batch size. [default: the task's]")] = None,
-    lr: Annotated[str | None, _flag("Learning rate. [default: the task's]")] = None,
-    seed: Annotated[str | None, _flag("Decides the whole run. [default: 0]")] = None,
-    runner: Annotated[str | None, _flag("processes or inprocess. [default: processes]")] = None,
-    secagg: Annotated[
-        str | None, _flag("on or off; off masks nothing and says so. [default: on]")
-    ] = None,
-    bits: Annotated[
-        str | None, _flag("Bits per number in the secure sum: 32, 21, 16. [default: 32]")
-    ] = None,
-    out: Annotated[str | None, _flag("Where run folders are made. [default: runs]")] = None,
     set_: Set = None,
     config: Config = None,
     resume: Annotated[
         str | None, typer.Option(help="Go on with this unfinished run folder.")
     ] = None,
+    **flags: str | None,
 ) -> None:
     """Run a whole federation on this machine: real processes, real secure sums, and a report at the
     end.
+
+    Every setting is a flag and a word: --silos 10 is SILOS=10.
     """
-    flags = {
-        k: v
-        for k, v in locals().items()
-        if v is not None and k not in ("words", "set_", "config", "resume")
-    }
-    overrides, config = _settle(words, flags, set_, config)
+    given = {name: text for name, text in flags.items() if text is not None}
+    overrides, config = _settle(words, given, set_, config)
     # a mistake is told before torch takes its seconds to load
     settings = _settings(config, overrides)
     from bench.simulation import run as program
@@ -87,6 +61,28 @@ def simulate(
             raise UserError("A resumed run keeps its own settings; give --resume alone.")
         raise typer.Exit(program.resume(Path(resume), console))
     raise typer.Exit(program.simulate(settings, console))
+
+
+def _with_a_flag_for_every_setting(command: Callable[..., None]) -> None:
+    """Typer reads a function's signature; this one gets its flags from the record of settings."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    first, *rest = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    flags = [
+        inspect.Parameter(
+            s.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(help=f"{s.why} [default: {s.default}]", show_default=False),
+            ],
+        )
+        for s in described()
+    ]
+    command.__dict__["__signature__"] = inspect.Signature([first, *flags, *rest])
+
+
+_with_a_flag_for_every_setting(simulate)
 
 
 def plan(
@@ -179,7 +175,7 @@ def compare(
 def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
     settings = load(config, overrides)
     if settings.method not in METHODS:
-        raise UserError(f'Unknown method "{settings.method}".{nearest(settings.method, METHODS)}')
+        find(settings.method)  # a method from outside is there and keeps the contract, or a sentence
     return settings
 
 

@@ -123,7 +123,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
         table["silos"] = {silo_name(i): p for p, i in silos.items()}
         (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
-        follower.started([coordinator, *silos])
+        follower.started()
         status = _watch(coordinator, silos, follower, memory, interrupted)
     finally:
         _end(silos)

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.planning.plan import worth_calibrating, write_plan
+from bench.simulation.elsewhere import check_launcher
 from bench.simulation.inprocess import run_inprocess
 from bench.simulation.launch import run_processes
 from bench.simulation.memory import MemoryWatch
@@ -32,6 +33,7 @@ __all__ = ["resume", "simulate"]
 
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
+    check_launcher(settings)
     import torch
 
     # one per silo, and the same in both runners: sums of floats depend on it
@@ -135,8 +137,9 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        follower.started([])
-        return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
+        follower.started()
+        with follower.ticking():
+            return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)

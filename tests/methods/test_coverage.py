@@ -26,6 +26,8 @@ from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.privacy.test_accountant import by_hand
 
+pytestmark = pytest.mark.slow
+
 CORPORA = {
     "distant": ("distant:sentences=90,dev=40,test=40,entities=40,filler=60", "16"),
     "sentence": ("sentence:sentences=90,dev=40,test=40", "12"),

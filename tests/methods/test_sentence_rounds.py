@@ -38,6 +38,8 @@ from tests.methods.small_sentence import (
     tiny_task,
 )
 
+pytestmark = pytest.mark.slow
+
 SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
 SIZES = [24, 12, 9]
 #: Fixed point loses up to 1e-8 a number; a round of training on top of it a little more.

@@ -28,6 +28,8 @@ from models.pcnn import PCNN
 from models.tuning import rows_are_records, tuning
 from study.prepare import prepare
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "distant": {"method": "fedavg", "corpus": "distant:sentences=300"},
     "sentence": {"method": "feded", "corpus": "sentence:sentences=200,dev=40,test=40"},

@@ -191,6 +191,7 @@ def test_a_silo_whose_update_is_no_number_sends_noise_alone(tmp_path: Path) -> N
     ].tolist() == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
     corpus, _ = CORPORA[tasks_of(method)[0]]

@@ -130,6 +130,7 @@ def test_a_shared_folder_refuses_other_records(tmp_path: Path) -> None:
     assert _events(tmp_path / "l") == (STEP,)  # a silo's own file counts on
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_point_never_under_counts(tmp_path: Path) -> None:
     """A process says a number after each charge and is killed in the middle of it; the file has at
     least that many.
@@ -254,6 +255,7 @@ def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
     os._exit(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(
     tmp_path: Path, after: bool
