@@ -175,7 +175,9 @@ def compare(
 def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
     settings = load(config, overrides)
     if settings.method not in METHODS:
-        find(settings.method)  # a method from outside is there and keeps the contract, or a sentence
+        find(
+            settings.method
+        )  # a method from outside is there and keeps the contract, or a sentence
     return settings
 
 

@@ -315,7 +315,12 @@ class _Loop:
         before = self.evaluate(self.method.init(self._seed).model, "test")
         self.progress.wall = self._earlier + time.monotonic() - self._began
         whole = {**self.task.frozen(), **self.best}
-        checkpoint.save_model(self.runlog.path / "model", whole, self.task.model_files())
+        checkpoint.save_model(
+            self.runlog.path / "model",
+            whole,
+            self.task.model_files(),
+            per_silo=self.method.evaluate is not None,
+        )
         scored = Scored(self.best, test, before.value, self._network)
         return write_summary(
             self.runlog, self.method, self.task, self.settings, vars(self.progress), scored

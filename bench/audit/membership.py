@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file
 from scipy.stats import beta, rankdata
 
 from bench.simulation.inprocess import run_inprocess
@@ -38,6 +37,7 @@ from methods import build
 from methods.base import derived_seed
 from methods.common.bags import BAGS
 from methods.common.training import load
+from models.saved import read_weights
 from study.prepare import Study
 
 __all__ = [
@@ -145,7 +145,7 @@ def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
             raise UserError(
                 "A run of the audit did not finish; with fewer records per silo, raise EPSILON or SILOS."
             )
-        values = load_file(Path(folder) / "model" / "model.safetensors")
+        values = read_weights(Path(folder) / "model")
     model = study.task.new_model(0)
     own = dict(model.named_parameters())
     return load(model, {k: v for k, v in values.items() if k in own})

@@ -19,11 +19,16 @@ from methods.base import Arrays
 __all__ = ["model_sha256", "save_arrays"]
 
 
-def save_arrays(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> None:
+def save_arrays(
+    path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None, public: bool = False
+) -> None:
     """On the disk, not only on its way there, when this returns. A full disk is an OSError like any
-    other.
+    other. Only the owner can read the file; `public`: whoever the umask lets.
     """
     beside = path.with_suffix(".new")
+    beside.unlink(missing_ok=True)
+    beside.touch()
+    mode = beside.stat().st_mode & 0o777  # what any new file gets here
     try:
         save_file(
             {k: np.ascontiguousarray(v) for k, v in arrays.items()},
@@ -33,6 +38,7 @@ def save_arrays(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None =
     except SafetensorError as e:
         number = errno.ENOSPC if "No space" in str(e) else errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from None
+    beside.chmod(mode if public else 0o600)
     with beside.open("rb") as f:
         os.fsync(f.fileno())
     beside.replace(path)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
@@ -25,6 +24,7 @@ from methods.tasks.load import load_task
 from models import document_encoder
 from models import sentence_encoder as encoder
 from models.pcnn import PCNN
+from models.saved import read_weights
 from models.tuning import rows_are_records, tuning
 from study.prepare import prepare
 
@@ -157,7 +157,7 @@ def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_pat
         if n.startswith("update/")
     }
     assert sent <= set(parameters(task_.new_model(0)))
-    whole = load_file(tmp_path / "model" / "model.safetensors")
+    whole = read_weights(tmp_path / "model")
     ours = put(
         task_.new_model(0),
         {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())},
