@@ -24,7 +24,7 @@ from corpora.sentence import generate as sentence_made
 from corpora.sentence import read as sentences
 from extract.read_pairs import read_candidates
 from extract.read_texts import read_texts
-from methods.tasks import task_name
+from methods.tasks.load import task_name
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/data.md").read_text("utf-8")
