@@ -18,8 +18,8 @@ annotates and T\\k the others:
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large
 silos do not drown small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and
 rescales to mean one the weights of a silo's sentences that have such a gradient, because raw
-weights all shrink towards the mean cosine and the source loss fades (docs/results/ner.md has what that
-costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
+weights all shrink towards the mean cosine and the source loss fades (docs/results/ner.md has what
+that costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
 weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and

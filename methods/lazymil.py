@@ -24,7 +24,7 @@ Where this file departs from the paper or its released code:
   built-in corpus with all silos active, a fifth of the winners stay wrong for good). Fewer active
   silos shake the choice up, so that there the paper's form *falls* with C. With a model that has
   seen every sentence a few times, the best of a bag is mostly true, and the method does what the
-  paper says. `warmup=0` is the paper's form; docs/lazymil.md has the figures.
+  paper says. `warmup=0` is the paper's form; docs/results/lazymil.md has the figures.
 * Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose
   steps near 1, where the winners are, would be thirty times coarser). All comparisons use the
   rounded values, so that the outcome is that of one rule over all sentences: highest value, then
