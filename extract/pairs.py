@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -228,7 +228,10 @@ def open_extractor(path: Path) -> Extractor | TextExtractor:
         ) from None
 
 
-def loaded(model: nn.Module, folder: Path) -> Any:
+M = TypeVar("M", bound=nn.Module)
+
+
+def loaded(model: M, folder: Path) -> M:
     """With every weight from the file: one that is missing, unknown or of another shape would be a
     wrong model.
     """

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +57,8 @@ from methods.common.weighted import (
     weighted_update,
 )
 from methods.dp.coverage import COUNT, TRAINED
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = [
     "CITATION",
@@ -114,7 +114,7 @@ _PRIVACY = Privacy(
 
 
 def major_loss(
-    model: Any,
+    model: SentenceEncoder,
     h: torch.Tensor,
     label: torch.Tensor,
     major: torch.Tensor,
@@ -198,7 +198,9 @@ class _Framework:
             notes=notes,
         )
 
-    def _loss(self, model: Any, batch: Any, major: torch.Tensor, reduction: str) -> torch.Tensor:
+    def _loss(
+        self, model: SentenceEncoder, batch: Batch, major: torch.Tensor, reduction: str
+    ) -> torch.Tensor:
         h = model.dropout(self.task.features(model, batch))
         return major_loss(model, h, batch.relation, major, self.options.mu, reduction)
 

@@ -15,7 +15,6 @@ record has no loss).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release,
 from methods.common.weighted import Aim, averaged
 from methods.dp.coverage import COUNT, TRAINED
 from methods.dp.releases import noisy_counts
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "margins"]
 
@@ -66,10 +66,10 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             counts, memory = np.maximum(noisy, 1.0), {"counts": noisy}
         m = margins(counts, options.tau)
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation)
 
-        def each(model: Any, batch: Any) -> torch.Tensor:
+        def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation, reduction="none")
 
         return Aim(loss, each, memory=memory)

@@ -17,7 +17,6 @@ count is above one half.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,8 @@ from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release,
 from methods.common.weighted import Aim, averaged
 from methods.dp.coverage import COUNT, TRAINED
 from methods.dp.releases import noisy_counts
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 
@@ -74,11 +74,11 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             counts, memory = noisy - 0.5, {"counts": noisy}
         s = restriction(counts, options.alpha)
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(restricted_logits(model.classifier, h, s), batch.relation)
 
-        def each(model: Any, batch: Any) -> torch.Tensor:
+        def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(model.classifier(h) * s, batch.relation, reduction="none")
 

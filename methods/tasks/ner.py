@@ -27,9 +27,10 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
-from models.pointer import PROMPTS, Inputs, trainable_share
+from models.pointer import PROMPTS, Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
 from models.saved import encoder_files
+from models.tagger import Tagger
 from models.tuning import LIGHT, LIGHTLY, frozen, rows_are_records
 
 __all__ = ["Data", "Knobs", "NerTask"]
@@ -70,6 +71,10 @@ class Data:
     #: predicts.
     pseudo: Sequence[Sequence[Span]] | None = None
     weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.pieces.lengths[self.indices]
 
     def gold(self, position: int) -> list[Span]:
         row = int(self.indices[position])
@@ -177,7 +182,7 @@ class NerTask(Task[Data]):
 
     # The contract of methods.tasks.base.Task
 
-    def new_model(self, seed: int) -> nn.Module:
+    def new_model(self, seed: int) -> PointerNer | Tagger:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.network.new_model()
@@ -221,7 +226,7 @@ class NerTask(Task[Data]):
         return len(data.indices)
 
     def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-        for chosen in batches_by_length(data.pieces.lengths[data.indices], size, rng):
+        for chosen in batches_by_length(data.lengths, size, rng):
             yield self.batch(data, chosen)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -231,7 +236,7 @@ class NerTask(Task[Data]):
         return self.network.record_losses(model, batch)
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
-        return chunks_by_length(data.pieces.lengths[data.indices], chosen, most)
+        return chunks_by_length(data.lengths, chosen, most)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -302,9 +307,7 @@ class NerTask(Task[Data]):
         """All positions of the data's list, alike in length, in an order that nothing random
         decides.
         """
-        order = np.argsort(data.pieces.lengths[data.indices], kind="stable")
-        for b in range(0, len(order), size):
-            yield order[b : b + size]
+        return chunks_by_length(data.lengths, np.arange(self.size(data)), size)
 
     def predict(self, model: nn.Module, data: Data) -> list[list[Span]]:
         """Entities of every sentence, dropout off."""

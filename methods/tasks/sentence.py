@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,7 +60,7 @@ class Knobs:
 def style_of(knobs: Knobs, default: str) -> Style:
     """The model these knobs ask for; `default` is the name of the method's own."""
 
-    def choice(key: str, known: Mapping[str, Any]) -> Any:
+    def choice(key: str, known: Mapping[str, bool | None]) -> bool | None:
         value = getattr(knobs, key)
         if value not in known:
             raise UserError(

@@ -112,7 +112,7 @@ def test_metrics_of_the_twelve_sentence_corpus(federation):
 
 
 def _test_bags(task):
-    from methods.tasks.distant import Rows
+    from methods.tasks.distant_bags import Rows
 
     data = Rows(task.corpus.test, np.arange(len(task.corpus.test)))
     return data, task.bags(data, by_label=False)

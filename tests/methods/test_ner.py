@@ -20,10 +20,10 @@ from config.settings import Settings
 from methods import build
 from methods.base import Heard, SiloView
 from methods.common.adversarial import reverse
+from methods.common.instance_weights import new_weights, prompt_gradients
 from methods.common.pseudo import pseudo_complete, transferred
 from methods.common.training import parameters
 from methods.fadv_peng import entropy
-from methods.fedner import new_weights, prompt_gradients
 from models.pointer_targets import Origin
 from tests.methods.small_ner import by_hand, natural, run, tiny_study, tiny_task
 
