@@ -29,7 +29,8 @@ from methods.common.previous import previous_model, remembered
 from methods.common.training import load, parameters, train
 from study.prepare import prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
-from tests.methods.small_document import run, tiny_folder, tiny_study, tiny_task
+from tests.methods.small import run
+from tests.methods.small_document import tiny_folder, tiny_study, tiny_task
 
 SILOS = [range(9), range(9, 14), range(14, 24)]
 

@@ -25,7 +25,8 @@ from methods.common.pseudo import pseudo_complete, transferred
 from methods.common.training import parameters
 from methods.fadv_peng import entropy
 from models.pointer_targets import Origin
-from tests.methods.small_ner import by_hand, natural, run, tiny_study, tiny_task
+from tests.methods.small import run
+from tests.methods.small_ner import by_hand, natural, tiny_study, tiny_task
 
 KNOWN = np.array([True, False, False])
 

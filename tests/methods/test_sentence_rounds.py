@@ -29,14 +29,8 @@ from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_see
 from methods.common.training import load, parameters, train
 from report.files import read_lines
 from study.prepare import Study
-from tests.methods.small_sentence import (
-    memory_of,
-    run,
-    tiny_checkpoint,
-    tiny_content,
-    tiny_study,
-    tiny_task,
-)
+from tests.methods.small import kept_in, run
+from tests.methods.small_sentence import tiny_checkpoint, tiny_content, tiny_study, tiny_task
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +103,7 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
     # others by next to nothing.
     assert_same(got, theta, rtol=0, atol=1e-4)
     assert np.mean(np.concatenate([np.abs(got[n] - theta[n]).ravel() for n in theta])) < 1e-6
-    np.testing.assert_allclose(memory_of(folder)["major"], major, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(kept_in(folder, "memory")["major"], major, rtol=0, atol=1e-4)
     # not simply one silo's whole classifier
     assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
@@ -274,7 +268,7 @@ def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
     study = tiny_study("fedcmc", SILOS)
     before = study.method.init(derived_seed(0, "init")).memory["major"]
     _, whole = run(study)
-    major = memory_of(whole)["major"]
+    major = kept_in(whole, "memory")["major"]
     owners = [
         int(
             np.argmin(
@@ -285,7 +279,7 @@ def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
     ]
     lost = owners[0]
     _, folder = run(tiny_study("fedcmc", SILOS), absent={(0, 1): frozenset({lost})})
-    after = memory_of(folder)["major"]
+    after = kept_in(folder, "memory")["major"]
     for c, owner in enumerate(owners):
         np.testing.assert_allclose(after[c], before[c] if owner == lost else major[c], atol=1e-6)
 
@@ -328,7 +322,7 @@ def test_scaffold_variate_is_the_gradient_at_the_received_model() -> None:
         task.loss(model, task.batch(data, np.arange(len(SILOS[k])))).backward()
         for n, p in model.named_parameters():
             mean[n] = mean.get(n, 0) + p.grad.numpy() / 3
-    got = memory_of(folder)
+    got = kept_in(folder, "memory")
     for n, g in mean.items():
         np.testing.assert_allclose(got[f"c/{n}"], g, atol=1e-5, err_msg=n)
 
