@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from config.errors import UserError
 from config.settings import Settings
@@ -114,7 +115,7 @@ _PRIVACY = Privacy(
 
 
 def major_loss(
-    model: SentenceEncoder,
+    classifier: nn.Module,
     h: torch.Tensor,
     label: torch.Tensor,
     major: torch.Tensor,
@@ -122,7 +123,7 @@ def major_loss(
     reduction: str = "mean",
 ) -> torch.Tensor:
     """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
-    own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
+    own = F.cross_entropy(classifier(h), label, reduction=reduction)
     return own + mu * F.cross_entropy(h @ major.T, label, reduction=reduction)
 
 
@@ -202,7 +203,7 @@ class _Framework:
         self, model: SentenceEncoder, batch: Batch, major: torch.Tensor, reduction: str
     ) -> torch.Tensor:
         h = model.dropout(self.task.features(model, batch))
-        return major_loss(model, h, batch.relation, major, self.options.mu, reduction)
+        return major_loss(model.classifier, h, batch.relation, major, self.options.mu, reduction)
 
     def aggregate(self, state: State, folded: Folded) -> State:
         """Line 7: the mean of the models by size (equations 8 and 9). For line 8, who has the major

@@ -182,7 +182,6 @@ class DistantTask(Task[Rows]):
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,
         relation).
         """
-        assert isinstance(model, PCNN)
         sentences = self.corpus.split(split)
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
@@ -267,7 +266,7 @@ class DistantTask(Task[Rows]):
         self._sweep(data, model, lambda batch: model.encode(*batch.inputs), out)
         return out
 
-    def bag_scores(self, model: PCNN, data: Rows, bags: Bags) -> np.ndarray:
+    def bag_scores(self, model: nn.Module, data: Rows, bags: Bags) -> np.ndarray:
         """Score of every relation for every bag by the method's rule (for ONE and Lazy MIL: per
         relation, the best sentence's probability).
         """
@@ -277,6 +276,7 @@ class DistantTask(Task[Rows]):
         if self.bag_rule == "one":  # needs no sentence vectors, which are large
             p = self.probabilities(model, data)
             return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
+        assert isinstance(model, PCNN)
         vectors = self.vectors_of(model, data)[bags.rows]
         for b in range(0, len(bags), _SCORE_BAGS):
             first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]

@@ -128,7 +128,7 @@ class SentenceTask(Task[Data]):
         self.network_words = (
             f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         )
-        self.metric = knobs.metric  # type: ignore[misc]
+        self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
 
@@ -276,9 +276,9 @@ class SentenceTask(Task[Data]):
             torch.from_numpy(data.relation[rows].astype(np.int64)),
         )
 
-    def features(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def features(self, model: SentenceEncoder, batch: Batch) -> torch.Tensor:
         """h, the pooled representation of every row, (rows, 2d or 3d)."""
-        return model.encode(*batch.inputs)  # type: ignore[operator]
+        return model.encode(*batch.inputs)
 
     def class_counts(self, data: Data) -> np.ndarray:
         """n_c: how many of the rows have each class."""

@@ -67,6 +67,12 @@ def run(
     return kept_in(folder, "model"), folder
 
 
+def gradient_of(x: torch.Tensor) -> torch.Tensor:
+    """What a backward pass left there."""
+    assert x.grad is not None
+    return x.grad
+
+
 def kept_in(folder: Path, part: str) -> Arrays:
     """The model, or the memory, of the state that a run left."""
     kept = load_file(folder / "checkpoint" / "state.safetensors")
