@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError
+from config.errors import check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -232,10 +232,7 @@ class _Framework:
 
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
-    if options.vectors not in ("major", "minor", "random"):
-        raise UserError(
-            f'Option "vectors" must be major, minor or random, not "{options.vectors}".'
-        )
+    check_choice("vectors", options.vectors, ("major", "minor", "random"))
     shapes = parameters(task.new_model(0))
     classes, width = shapes[CLASSIFIER].shape
     line = _Framework(task, settings.seed, options)

@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from config.settings import Settings
-from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release, SiloView
-from methods.common.weighted import Aim, averaged
-from methods.dp.coverage import COUNT, TRAINED
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.common.weighted import COVERED_WITH_COUNTS, Aim, averaged
 from methods.dp.releases import noisy_counts
 from methods.tasks.sentence import Batch, Data, SentenceTask
 from models.sentence_encoder import SentenceEncoder
@@ -33,16 +32,6 @@ __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "margins"]
 CITATION = "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration, ICML"
 TASKS = ("sentence",)
 NETWORK = "fedcmc"
-
-#: The update follows from DP-SGD's model. Each record's loss also reads the silo's class counts,
-#: which are noised and released once.
-_PRIVACY = Privacy(
-    RecordPrivacy(
-        {"update": TRAINED, "weight": COUNT},
-        release=Release("class counts", often=1),
-    ),
-    silo=True,
-)
 
 
 @dataclass(frozen=True)
@@ -79,6 +68,6 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         CITATION,
         task,
         objective=objective,
-        privacy=_PRIVACY,
+        privacy=COVERED_WITH_COUNTS,
         weight_cap=options.weight_cap,
     )

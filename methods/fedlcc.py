@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from config.errors import UserError, nearest
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.previous import previous_model
@@ -136,15 +136,8 @@ def _objective(silo: SiloView[DocumentTask, Data], heard: Heard, o: Options) -> 
 
 def build(task: DocumentTask, settings: Settings, options: Options) -> Method:
     o = options
-    if o.contrast not in ("context", "bilinear"):
-        known = nearest(o.contrast, ("context", "bilinear"))
-        raise UserError(
-            f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}'
-        )
-    if o.mean not in ("uniform", "size"):
-        raise UserError(
-            f'Option "mean" must be uniform or size, not "{o.mean}".{nearest(o.mean, ("uniform", "size"))}'
-        )
+    check_choice("contrast", o.contrast, ("context", "bilinear"))
+    check_choice("mean", o.mean, ("uniform", "size"))
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
     return averaged(

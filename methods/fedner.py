@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -238,15 +238,9 @@ def _checked(task: NerTask, settings: Settings, options: Options) -> Options:
     o = options
     if not o.weights:
         o = replace(o, weights="shifted" if settings.dp == "record" else "safe")
-    for key, known in (
-        ("ablation", ABLATIONS),
-        ("weights", WEIGHTS),
-        ("channel", ("masked", "sealed")),
-    ):
-        if getattr(o, key) not in known:
-            raise UserError(
-                f'Option "{key}" must be one of {", ".join(known)}, not "{getattr(o, key)}".'
-            )
+    check_choice("ablation", o.ablation, ABLATIONS)
+    check_choice("weights", o.weights, WEIGHTS)
+    check_choice("channel", o.channel, ("masked", "sealed"))
     if not 0.0 <= o.alpha <= 1.0:
         raise UserError(f'Option "alpha" must be between 0 and 1, not {o.alpha}.')
     if task.network.name != "pointer":

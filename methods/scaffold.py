@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
+from config.errors import check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -114,8 +114,7 @@ def _rows(batch: Any) -> int:
 
 def build(task: Task, settings: Settings, options: Options) -> Method:
     o = options
-    if o.variate not in ("gradient", "drift"):
-        raise UserError(f'Option "variate" must be gradient or drift, not "{o.variate}".')
+    check_choice("variate", o.variate, ("gradient", "drift"))
     shapes = parameters(task.new_model(0))
     zero = {k: np.zeros_like(v) for k, v in shapes.items()}
 

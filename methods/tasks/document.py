@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from corpora.document import entropy
 from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import Document, DocumentCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
@@ -85,22 +85,18 @@ class DocumentTask(Task[Data]):
 
     def _check(self) -> None:
         knobs, config = self.knobs, self.checkpoint.backbone.config
-        if self.head not in heads.HEADS:
-            raise UserError(
-                f'Option "head" must be one of {", ".join(heads.HEADS)}, not "{self.head}".'
-            )
+        check_choice("head", self.head, heads.HEADS)
         if self.head == "softmax2" and len(self.relations) > 1:
             raise UserError(
                 f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
             )
-        positions = int(getattr(config, "max_position_embeddings", 512))
+        positions = self.checkpoint.positions(512)
         self.window = knobs.window or min(positions, 512)
-        if not 16 <= self.window <= positions:
+        check_length("window", self.window, positions)
+        if knobs.max_length < LEAST_LENGTH:
             raise UserError(
-                f'Option "window" must be between 16 and {positions}, not {knobs.window}.'
+                f'Option "max_length" must be at least {LEAST_LENGTH}, not {knobs.max_length}.'
             )
-        if knobs.max_length < 16:
-            raise UserError(f'Option "max_length" must be at least 16, not {knobs.max_length}.')
         self.limit = min(knobs.max_length, 2 * self.window - 2)
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         if knobs.block < 1 or width % knobs.block:

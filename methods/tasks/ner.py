@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
 from corpora.ner.scores import score
 from corpora.ner.table import NerCorpus, Rows
 from corpora.ner.tags import tag_sets, union
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
 from models.pointer import PROMPTS, Inputs, PointerNer, trainable_share
@@ -91,13 +90,7 @@ class NerTask(Task[Data]):
 
     def __init__(self, corpus: NerCorpus, knobs: Knobs, network: Network, seed: int) -> None:
         checkpoint = network.checkpoint
-        positions = int(
-            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
-        )
-        if not 16 <= knobs.max_length <= positions:
-            raise UserError(
-                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
-            )
+        check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
         self.record_rows = (

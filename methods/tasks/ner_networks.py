@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from models.backbone import Checkpoint
 from models.pieces import label_pieces
 from models.pointer import PROMPTS, Inputs, PointerNer, losses_of, split_losses
@@ -60,8 +60,7 @@ class PointerNetwork:
             raise UserError(
                 f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
             )
-        if knobs.tune not in (PROMPTS, FULL, LIGHT):
-            raise UserError(f'Option "tune" must be prompts, full or light, not "{knobs.tune}".')
+        check_choice("tune", knobs.tune, (PROMPTS, FULL, LIGHT))
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs

@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError, nearest
+from config.errors import UserError, check_choice, nearest
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
@@ -62,10 +62,8 @@ def style_of(knobs: Knobs, default: str) -> Style:
 
     def choice(key: str, known: Mapping[str, bool | None]) -> bool | None:
         value = getattr(knobs, key)
-        if value not in known:
-            raise UserError(
-                f'Option "{key}" must be one of {", ".join(k for k in known if k)}, not "{value}".'
-            )
+        if value:
+            check_choice(key, value, filter(None, known))
         return known[value]
 
     name = knobs.model or default
@@ -111,15 +109,8 @@ class SentenceTask(Task[Data]):
     def __init__(
         self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint
     ) -> None:
-        if knobs.metric not in ("micro_f1", "macro_f1"):
-            raise UserError(f'Option "metric" must be micro_f1 or macro_f1, not "{knobs.metric}".')
-        positions = int(
-            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
-        )
-        if not 16 <= knobs.max_length <= positions:
-            raise UserError(
-                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
-            )
+        check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
+        check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))

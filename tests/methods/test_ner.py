@@ -191,9 +191,12 @@ def test_a_reversed_gradient_and_an_entropy_by_hand() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"ablation": "no_weights"}, "none, no_weight, no_distill"),
-        ({"weights": "raw"}, "safe, shifted, paper"),
-        ({"channel": "plain"}, "masked, sealed"),
+        (
+            {"ablation": "no_weights"},
+            'none, no_weight or no_distill, not "no_weights". Did you mean "no_weight"',
+        ),
+        ({"weights": "raw"}, "safe, shifted or paper"),
+        ({"channel": "plain"}, "masked or sealed"),
         ({"alpha": 1.5}, "between 0 and 1"),
         ({"alfa": 0.5}, 'Did you mean "alpha"'),
     ],
