@@ -120,7 +120,7 @@ def weight_of(silo: SiloView) -> float:
     return min(EXAMPLES[silo.index], AGREED_CAP) / AGREED_CAP
 
 
-def _weighed(silo: SiloView, heard: Heard) -> Answer:
+def _weighed(silo: SiloView[Any, Any], heard: Heard) -> Answer:
     p = np.float32(weight_of(silo))
     return Answer({"weight": np.array([p]), "update": p * _vector(silo) * heard.common["model"]})
 
