@@ -36,7 +36,7 @@ from methods.base import (
     SiloView,
     State,
 )
-from methods.common.training import difference, load, parameters, specs, train
+from methods.common.training import difference, parameters, specs, trained
 from methods.common.weighted import first_model, send_model, update_disclosure
 from methods.dp.coverage import TRAINED
 from methods.tasks.base import Task
@@ -95,8 +95,7 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
     layers = len(shapes)
 
     def learn(silo: SiloView, heard: Heard) -> Answer:
-        model = load(task.new_model(0), heard.common)
-        notes = train(silo, model, heard.round) if task.size(silo.data) else {"examples": 0.0}
+        model, notes = trained(silo, heard.common, heard.round)
         update = difference(model, heard.common)
         return Answer(
             sealed={"norms": norms(update, o.norm)}, carry={"update": update}, notes=notes

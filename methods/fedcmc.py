@@ -48,7 +48,7 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.common.training import load, parameters, specs, train
+from methods.common.training import parameters, specs, trained
 from methods.common.weighted import (
     shared_weight,
     update_disclosure,
@@ -178,16 +178,13 @@ class _Framework:
             k.removeprefix("theta/"): v for k, v in heard.common.items() if k != "major"
         }
         major = torch.from_numpy(np.array(heard.common["major"]))
-        model = load(self.task.new_model(0), theta)
-        notes = {"examples": 0.0}
-        if self.task.size(silo.data):
-            notes = train(
-                silo,
-                model,
-                heard.round,
-                loss=lambda m, batch: self._loss(m, batch, major, "mean"),
-                each=lambda m, batch: self._loss(m, batch, major, "none"),
-            )
+        model, notes = trained(
+            silo,
+            theta,
+            heard.round,
+            loss=lambda m, batch: self._loss(m, batch, major, "mean"),
+            each=lambda m, batch: self._loss(m, batch, major, "none"),
+        )
         classifier = parameters(model)[CLASSIFIER]
         nothing = np.full(len(classifier), np.nan, np.float32)
         return Answer(

@@ -46,7 +46,7 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.common.training import load, parameters, round_lr, train
+from methods.common.training import load, parameters, round_lr, trained
 from methods.common.weighted import first_model, send_model
 from methods.dp.coverage import TRAINED
 from methods.tasks.sentence import Data, SentenceTask
@@ -183,10 +183,9 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
     _checked(task, o)
     shape = (task.size(task.public), len(task.labels))
 
-    def answer(silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
+    def local_update(silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
         """LocalUpdate of Algorithm 1. A silo without data predicts with the model it received."""
-        model = load(task.new_model(0), heard.common)
-        notes = train(silo, model, heard.round) if task.size(silo.data) else {"examples": 0.0}
+        model, notes = trained(silo, heard.common, heard.round)
         predictions = {"predictions": encode(task.log_probabilities(model, task.public), o)}
         if o.logits == "masked":
             return Answer(masked=predictions, notes=notes)
@@ -215,7 +214,7 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         name="train",
         disclosures=(_disclosure(o, channel),),
         broadcast=send_model,
-        answer=answer,
+        answer=local_update,
         fold=distil,
         masked={"predictions": ArraySpec(shape, "float32", (high - low) / 2, bounded=True)}
         if channel == "masked"

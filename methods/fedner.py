@@ -57,7 +57,7 @@ from methods.base import (
 from methods.common.instance_weights import new_weights, prompt_gradients
 from methods.common.previous import previous_model, remembered
 from methods.common.pseudo import pseudo_complete
-from methods.common.training import load, parameters, specs, train
+from methods.common.training import load, parameters, specs, trained
 from methods.common.weighted import send_model, uniform_mean, update_disclosure, updates
 from methods.dp.coverage import RELEASED, TRAINED
 from methods.dp.releases import noised, planned_rounds
@@ -204,10 +204,7 @@ class _Algorithm:
         )
 
     def _trained(self, silo: Silo, heard: Heard, start: Arrays, data: Data) -> Answer:
-        model, n = self._model(start), self.task.size(data)
-        notes: dict[str, float] = {"examples": float(n)}
-        if n:
-            notes |= train(silo, model, heard.round, data)
+        model, notes = trained(silo, start, heard.round, data)
         return Answer(masked=updates(model, start), notes=notes)
 
     # Aggregation is `uniform_mean`: weighting by size made small platforms worse (appendix C).

@@ -61,7 +61,7 @@ from methods.base import (
     State,
 )
 from methods.common.bags import BAGS
-from methods.common.training import load, parameters, specs, train
+from methods.common.training import load, parameters, specs, trained
 from methods.common.weighted import (
     first_model,
     send_model,
@@ -120,6 +120,9 @@ _NAMES = Disclosure(
 ALL_TO_ONE = "the coordinator lies and tells one silo that it won everything and the others nothing"
 
 
+# Algorithm 1: which sentence of every bag is believed
+
+
 def quantise(probability: np.ndarray) -> np.ndarray:
     """Probabilities as uint16, nearest step of 1/65535."""
     return np.rint(np.clip(probability, 0.0, 1.0).astype(np.float64) * STEPS).astype(np.uint16)
@@ -154,8 +157,8 @@ def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
 
 
 def score(silo: Silo, heard: Heard) -> Answer:
-    """First exchange: the value of every bag of the silo, in the order of the keyed names, which
-    tells nothing.
+    """First exchange, at the silo: the value of every bag it has, in the order of the keyed names,
+    which tells nothing.
     """
     task, data = silo.task, silo.data
     model = load(task.new_model(0), heard.common)
@@ -199,21 +202,37 @@ def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
     return won
 
 
+def keep_winners(state: State, folded: Folded) -> State:
+    """First exchange, at the coordinator: V, for each silo its own part of it."""
+    return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
+
+
+# Algorithm 2: training on those. Its mean is `uniform_mean` (equation 5).
+
+
+def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+    """V is not broadcast as in the paper: each silo hears of its own winners only."""
+    nobody = np.zeros(0, dtype=np.uint32)
+    return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
+
+
 def train_on_winners(silo: Silo, heard: Heard) -> Answer:
-    """Second exchange: E epochs over D*_i, the silo's own winning rows; without any, an update of
-    zeros.
-    """
-    start: Arrays = silo.carry["model"]
+    """Local_Training over D*_i, the silo's own winning rows; without any, an update of zeros."""
     best = silo.carry["best"]
     positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
     # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
     rows = np.sort(best[positions.astype(np.int64)])
-    chosen = silo.task.subset(silo.data.indices[rows])
-    model = load(silo.task.new_model(0), start)
-    notes = {"examples": 0.0}
-    if silo.task.size(chosen):
-        notes = train(silo, model, heard.round, chosen)
+    return _local_training(silo, heard.round, silo.task.subset(silo.data.indices[rows]))
+
+
+def _local_training(silo: Silo, round: int, data: Rows) -> Answer:
+    """E epochs from the model that the first exchange brought (equation 3)."""
+    start: Arrays = silo.carry["model"]
+    model, notes = trained(silo, start, round, data)
     return Answer(masked=updates(model, start), notes=notes)
+
+
+# The warm start
 
 
 def score_nothing(silo: Silo, heard: Heard) -> Answer:
@@ -227,6 +246,14 @@ def score_nothing(silo: Silo, heard: Heard) -> Answer:
     return Answer(sealed=nothing, carry={"model": heard.common})
 
 
+def train_on_all(silo: Silo, heard: Heard) -> Answer:
+    """Second exchange of a warm-up round: over D_i, whatever the coordinator says has won."""
+    return _local_training(silo, heard.round, silo.data)
+
+
+# What planning and privacy need to know
+
+
 def rehearse(silo: Silo) -> Arrays:
     """The silo's real bags, under their numbers in the corpus instead of names, with values drawn
     at random once.
@@ -238,16 +265,6 @@ def rehearse(silo: Silo) -> Arrays:
     ).astype(np.uint32)
     values = silo.rng(0, "rehearsal").integers(0, STEPS, len(rows), dtype=np.uint16)
     return {"names": ids.view(np.uint8).reshape(-1, NAME_BYTES), "values": values}
-
-
-def train_on_all(silo: Silo, heard: Heard) -> Answer:
-    """Second exchange of a warm-up round: E epochs over D_i, whatever the coordinator says has
-    won.
-    """
-    start: Arrays = silo.carry["model"]
-    model = load(silo.task.new_model(0), start)
-    notes = train(silo, model, heard.round) if silo.task.size(silo.data) else {"examples": 0.0}
-    return Answer(masked=updates(model, start), notes=notes)
 
 
 def privacy(options: Options) -> Privacy:
@@ -266,16 +283,6 @@ def privacy(options: Options) -> Privacy:
         ),
         silo=True,
     )
-
-
-def keep_winners(state: State, folded: Folded) -> State:
-    return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
-
-
-def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-    """Each silo hears of its own winners only."""
-    nobody = np.zeros(0, dtype=np.uint32)
-    return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
 
 
 def build(task: DistantTask, settings: Settings, options: Options) -> Method:

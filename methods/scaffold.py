@@ -125,36 +125,39 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
         return Broadcast({**{f"x/{k}": v for k, v in state.model.items()}, **state.memory})
 
     def answer(silo: SiloView, heard: Heard) -> Answer:
-        x = {k: heard.common[f"x/{k}"] for k in shapes}
-        c = {k: heard.common[f"c/{k}"] for k in shapes}
-        # a silo that joins late starts at zero, as all did
-        own = {k: silo.memory.get(k, zero[k]) for k in shapes}
-        model = load(task.new_model(0), x)
+        """The loop over i of Algorithm 1: y_i from x along g - c_i + c, then the new c_i."""
         if not task.size(silo.data):
             nothing = {f"{part}/{k}": v for part in ("update", "variate") for k, v in zero.items()}
             return Answer(masked=nothing, notes={"examples": 0.0})
         s = silo.settings
-        exact = o.variate == "gradient" and s.dp != "record"
-        new = full_gradient(task, model, silo.data, s.batch) if exact else {}
-        shift = {k: c[k] - own[k] for k in shapes}
+        x = {k: heard.common[f"x/{k}"] for k in shapes}
+        c = {k: heard.common[f"c/{k}"] for k in shapes}
+        # a silo that joins late starts at zero, as all did
+        c_i = {k: silo.memory.get(k, zero[k]) for k in shapes}
+        model = load(task.new_model(0), x)
+        new_c_i: Arrays = {}
+        if o.variate == "gradient" and s.dp != "record":
+            new_c_i = full_gradient(task, model, silo.data, s.batch)
+        shift = {k: c[k] - c_i[k] for k in shapes}
         noisy: dict[str, np.ndarray] = {}
         notes = train(
             silo, model, heard.round, drift=lambda m: corrected(m, shift), mean_gradient=noisy
         )
-        update = difference(model, x)
-        if o.variate == "gradient" and not exact:
-            new = {k: noisy[k].astype(np.float32) for k in shapes}
+        update = difference(model, x)  # y_i - x
+        if o.variate == "gradient" and s.dp == "record":
+            new_c_i = {k: noisy[k].astype(np.float32) for k in shapes}
         if o.variate == "drift":
             scale = 1.0 / (notes["steps"] * round_lr(s.lr, s.decay, heard.round))
-            new = {
-                k: (own[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32)
+            new_c_i = {
+                k: (c_i[k] - c[k] - np.float32(scale) * update[k]).astype(np.float32)
                 for k in shapes
             }
         masked = {f"update/{k}": v for k, v in update.items()}
-        masked |= {f"variate/{k}": new[k] - own[k] for k in shapes}
-        return Answer(masked=masked, memory=new, notes=notes)
+        masked |= {f"variate/{k}": new_c_i[k] - c_i[k] for k in shapes}
+        return Answer(masked=masked, memory=new_c_i, notes=notes)
 
     def fold(state: State, folded: Folded) -> State:
+        """x moves by the mean over the survivors, c by the sum over all N silos."""
         if not folded.survivors:
             return state
         c = {

@@ -18,7 +18,16 @@ M = TypeVar("M", bound=nn.Module)
 #: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
 Loss = Callable[[Any, Any], torch.Tensor]
 
-__all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
+__all__ = [
+    "apply_update",
+    "difference",
+    "load",
+    "parameters",
+    "round_lr",
+    "specs",
+    "train",
+    "trained",
+]
 
 
 def parameters(model: nn.Module) -> dict[str, np.ndarray]:
@@ -130,3 +139,22 @@ def train(
             optimizer.step()
             steps, last = steps + 1, float(value.detach())
     return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}
+
+
+def trained(
+    silo: SiloView,
+    start: Arrays,
+    round: int,
+    data: Any = None,
+    *,
+    loss: Loss | None = None,
+    each: Loss | None = None,
+) -> tuple[nn.Module, dict[str, float]]:
+    """The silo's model after `train` from `start`, and the figures for its log. Without any data
+    the model is `start` itself.
+    """
+    data = silo.data if data is None else data
+    model = load(silo.task.new_model(0), start)
+    if not silo.task.size(data):
+        return model, {"examples": 0.0}
+    return model, train(silo, model, round, data, loss=loss, each=each)

@@ -156,15 +156,15 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag() -> None:
 
 
 def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch: pytest.MonkeyPatch) -> None:
-    import methods.lazymil as module
-
     trained: list[np.ndarray] = []
 
-    def note(silo: SiloView, model: nn.Module, round: int, data: Rows) -> dict[str, float]:
+    def note(
+        silo: SiloView, model: nn.Module, round: int, data: Rows, **how: object
+    ) -> dict[str, float]:
         trained.append(data.indices)
         return {}
 
-    monkeypatch.setattr(module, "train", note)
+    monkeypatch.setattr("methods.common.training.train", note)
     task = twelve()
     view = SiloView(1, task, task.subset(np.arange(4, 8)), resolved(), SECRET)
     start = parameters(task.new_model(0))
