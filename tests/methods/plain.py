@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import torch
 from config.settings import TASK_DEFAULTS, Settings
 from corpora.partition import cut
 from methods import build
-from methods.base import Arrays, Folded, Heard, Method, SiloView, State, derived_seed
+from methods.base import Answer, Arrays, Folded, Heard, Method, SiloView, State, derived_seed
 from methods.tasks.base import Task
 from methods.tasks.load import load_task
 
@@ -42,8 +43,8 @@ def run(
     s: Settings,
     task: Task | None = None,
     after: Callable[[int, State], None] | None = None,
-    watch: Callable[[str, SiloView, Heard, object], None] | None = None,
-) -> tuple[Task, Method, State]:
+    watch: Callable[[str, SiloView[Any, Any], Heard, Answer], None] | None = None,
+) -> tuple[Any, Method, State]:
     torch.set_num_threads(1)
     task = task or load_task(s)
     method = build(s.method, task, s)
@@ -71,3 +72,9 @@ def run(
         if after:
             after(round, state)
     return task, method, state
+
+
+def grad_of(p: torch.Tensor) -> torch.Tensor:
+    """The gradient that a backward pass left."""
+    assert p.grad is not None
+    return p.grad

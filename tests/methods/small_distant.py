@@ -15,8 +15,8 @@ def corpus_of(content: Content) -> Corpus:
     """A corpus that never touched the cache."""
 
     class _InMemory(Corpus):
-        words = content.words  # type: ignore[assignment]
-        entities = content.entities  # type: ignore[assignment]
+        words = content.words
+        entities = content.entities
 
     meta = {
         "name": content.name,
@@ -68,9 +68,9 @@ def twelve() -> DistantTask:
         rows.relations.setdefault(relation, len(rows.relations))
     for _, *row in TWELVE:
         rows.add("train", _row(*row))
-    for row in HELD_OUT:
-        rows.add("dev", _row(*row))
-        rows.add("test", _row(*row))
+    for held_out in HELD_OUT:
+        rows.add("dev", _row(*held_out))
+        rows.add("test", _row(*held_out))
     return DistantTask(corpus_of(rows.content("twelve", "made by hand", 0)), Knobs(dropout=0.0))
 
 

@@ -5,6 +5,7 @@ end it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -76,13 +77,22 @@ def _by_hand(
     return total
 
 
+def _always(key: bytes) -> Callable[..., bytes]:
+    return lambda *_: key
+
+
+def _without_dropout(view: SiloView, **others: float) -> None:
+    task: Any = view.task
+    task.knobs = replace(task.knobs, dropout=0.0, **others)
+
+
 def _still(model: nn.Module) -> nn.Module:
     """In training mode, as DP-SGD has it, but with nothing random in it."""
     for m in model.modules():
         if isinstance(m, nn.Dropout):
             m.p = 0.0
         if hasattr(m, "dropout_prob"):
-            m.dropout_prob = 0.0
+            setattr(m, "dropout_prob", 0.0)  # noqa: B010 (a buffer or a number, by model)
     return model.train()
 
 
@@ -293,7 +303,12 @@ def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(
 ) -> None:
     seeds: list[int] = []
     real = torch.manual_seed
-    monkeypatch.setattr(torch, "manual_seed", lambda s: (seeds.append(s), real(s))[1])
+
+    def seeded(seed: int) -> torch.Generator:
+        seeds.append(seed)
+        return real(seed)
+
+    monkeypatch.setattr(torch, "manual_seed", seeded)
     view = _view(noise=1.0)
     for key in (b"a" * 32, b"b" * 32):
         model = view.task.new_model(0)
@@ -301,7 +316,7 @@ def test_dropout_is_the_silos_own_secret_and_padding_is_zero_whatever_was_sent(
             for table, row in padding_rows(model).items():
                 table[row] = 7.0
         seeds.clear()
-        train(replace(view, secret_bytes=lambda round, purpose, key=key: key), model, 0)
+        train(replace(view, secret_bytes=_always(key)), model, 0)
         assert seeds[-1] == int.from_bytes(key[:8], "little")
         assert all(not table[row].any() for table, row in padding_rows(model).items())
 
@@ -348,7 +363,7 @@ def test_what_the_bookkeeper_cannot_tell_apart_it_refuses() -> None:
 @pytest.mark.parametrize("physical", [1, 7, 64])
 def test_a_batch_in_parts_is_the_same_batch(physical: int) -> None:
     view = _view(physical=physical, noise=1e-6, lr=0.1)
-    view.task.knobs = replace(view.task.knobs, dropout=0.0)
+    _without_dropout(view)
     model = view.task.new_model(0)
     train(view, model, 0)
     whole = view.task.new_model(0)
@@ -362,7 +377,7 @@ def test_one_record_moves_a_step_by_a_clip_at_most() -> None:
     plain step.
     """
     view = _view(noise=1e-9, clip=0.3, lr=1.0, decay=0.0, batch=10**6)
-    view.task.knobs = replace(view.task.knobs, dropout=0.0, weight_decay=0.0)
+    _without_dropout(view, weight_decay=0.0)
     records = Records(view.task.size(view.data), lambda chosen: view.task.batch(view.data, chosen))
     without = replace(records, count=records.count - 1, nominal=records.count)
     moved = []
@@ -386,6 +401,7 @@ def test_the_noise_that_is_promised_is_the_noise_that_is_added() -> None:
     train(paying, model, 0)
     assert spent == [plan(view.settings, n, record_privacy(view.privacy))]
     e = spent[0]
+    assert isinstance(e, DpSgd)
     # the padding vector stays where it was
     assert not difference(model, start)["word.weight"][0].any()
     moved = np.concatenate(

@@ -11,7 +11,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from methods.common.previous import previous_model, remembered
 from methods.common.training import load, parameters, train
 from study.prepare import prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
+from tests.methods.plain import grad_of
 from tests.methods.small_document import run, tiny_folder, tiny_study, tiny_task
 
 SILOS = [range(9), range(9, 14), range(14, 24)]
@@ -84,7 +85,7 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
     batch = task.batch(task.subset(np.arange(9)), np.arange(9))
 
     def gradient(before: Arrays) -> tuple[float, dict[str, torch.Tensor]]:
-        silo = view(study, 0, remembered({}, 0, before))
+        silo: Any = view(study, 0, remembered({}, 0, before))
         loss = fedlcc._objective(
             silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0, contrast=kind)
         ).loss
@@ -92,7 +93,7 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
         assert loss is not None
         value = loss(network, batch)
         value.backward()
-        return value.item(), {n: p.grad for n, p in network.named_parameters()}
+        return value.item(), {n: grad_of(p) for n, p in network.named_parameters()}
 
     network = load(task.new_model(0), model).eval()
     plain = task.loss(network, batch)
@@ -103,7 +104,7 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
         torch.testing.assert_close(same[n], p.grad, atol=1e-7, rtol=1e-5)
     moved = gradient(other(study, 0.3))[1]
     assert any(
-        not torch.allclose(moved[n], p.grad, atol=1e-5) for n, p in network.named_parameters()
+        not torch.allclose(moved[n], grad_of(p), atol=1e-5) for n, p in network.named_parameters()
     )
 
 
@@ -155,7 +156,8 @@ def test_reference_passes_happen_once_a_round_whatever_the_epochs(
 ) -> None:
     study = tiny_study("fedlcc", SILOS, epochs=3)
     passes: list[int] = []
-    read_all = type(study.task).read_all
+    kind: Any = type(study.task)
+    read_all = kind.read_all
 
     def counted(self: Any, model: Any, data: Any, what: Any) -> torch.Tensor:
         passes.append(len(data.indices))
@@ -178,7 +180,7 @@ def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
     """References are looked up by pair: in any order of documents the same value comes out."""
     study = tiny_study("fedlcc", [[7, 2, 19, 4], range(3), range(3)])
     task, start = study.task, initial(study)
-    silo = view(study, 0, remembered({}, 0, other(study)))
+    silo: Any = view(study, 0, remembered({}, 0, other(study)))
     aim = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0))
     assert aim.loss is not None and aim.each is not None
     network = load(task.new_model(0), other(study, 0.1)).eval()
@@ -186,7 +188,7 @@ def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
     batch = task.batch(silo.data, chosen)
     with torch.no_grad():
         x, g, p = (
-            load(task.new_model(0), m).eval().read(batch[0]).context
+            cast(Any, load(task.new_model(0), m).eval()).read(batch[0]).context
             for m in (other(study, 0.1), start, other(study))
         )
         by_hand = task.loss(network, batch) + fedlcc.contrasts(x, g, p, 0.5).mean()

@@ -29,6 +29,7 @@ from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_see
 from methods.common.training import load, parameters, train
 from report.files import read_lines
 from study.prepare import Study
+from tests.methods.plain import grad_of
 from tests.methods.small_sentence import (
     memory_of,
     run,
@@ -62,9 +63,10 @@ def initial(study: Study) -> Arrays:
 
 
 def assert_same(got: Arrays, expected: Arrays, **close: float) -> None:
+    how: dict[str, Any] = {**(close or CLOSE)}
     assert sorted(got) == sorted(expected)
     for name in expected:
-        np.testing.assert_allclose(got[name], expected[name], err_msg=name, **(close or CLOSE))
+        np.testing.assert_allclose(got[name], expected[name], err_msg=name, **how)
 
 
 def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
@@ -84,7 +86,8 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
 
         each = [trained(study, k, theta, t, loss) for k in range(3)]
         theta = {
-            n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta
+            n: np.asarray(sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45)
+            for n in theta
         }
         theta = {n: v.astype(np.float32) for n, v in theta.items()}
         rows = [e["classifier.weight"].astype(np.float64) for e in each]
@@ -264,7 +267,8 @@ def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_on
     assert said.private[0]["won"].tolist()[:3] == [1, 0, 1]
     assert said.private[2]["won"].tolist() == [0, 1] + [0] * (len(study.task.labels) - 2)
     rows = np.ones((len(study.task.labels), 16), np.float32)
-    view = SiloView(2, study.task, None, study.settings, b"", carry={"classifier": rows})
+    nobody: Any = None
+    view = SiloView(2, study.task, nobody, study.settings, b"", carry={"classifier": rows})
     sent = second.answer(view, Heard(0, (0, 1, 2), {}, said.private[2])).masked["rows"]
     assert sent[1].tolist() == [1.0] * 16
     assert np.count_nonzero(sent) == 16
@@ -327,7 +331,7 @@ def test_scaffold_variate_is_the_gradient_at_the_received_model() -> None:
         model.zero_grad()
         task.loss(model, task.batch(data, np.arange(len(SILOS[k])))).backward()
         for n, p in model.named_parameters():
-            mean[n] = mean.get(n, 0) + p.grad.numpy() / 3
+            mean[n] = mean.get(n, 0) + grad_of(p).numpy() / 3
     got = memory_of(folder)
     for n, g in mean.items():
         np.testing.assert_allclose(got[f"c/{n}"], g, atol=1e-5, err_msg=n)
