@@ -63,11 +63,20 @@ else:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_model_is_the_one_of_the_command_line(tmp_path: Path, capsys: Any) -> None:
+def test_the_model_is_the_one_of_the_command_line(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
+        monkeypatch.setenv(name, "1")  # as a notebook's kernel has it
     settings = {k.lower(): v for k, _, v in (w.partition("=") for w in SMALL)}
     run = sottovoce.simulate(silos=3, options={"warmup": 0.5}, out=tmp_path / "a", **settings)
     said = capsys.readouterr().out
-    assert "round 1/2: dev auc" in said and f"report: {run.report}" in said
+    assert "\nround 1/2: dev auc" in said and f"\nreport: {run.report}\n" in said
+    assert "\x1b" not in said
+    with pytest.raises(sottovoce.Error) as caught:
+        sottovoce.simulate("fedavgg")
+    assert str(caught.value) == 'Unknown method "fedavgg". Did you mean "fedavg"?'
+    monkeypatch.undo()
     done = command("simulate", *SMALL, "SILOS=3", f"OUT={tmp_path / 'b'}", "--set", "warmup=0.5")
     assert done.returncode == 0, done.stderr
     theirs = summary(tmp_path / "b" / "latest")
