@@ -4,7 +4,6 @@ model it leaves.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ __all__ = [
     "Checkpoint",
     "Midway",
     "forget_midway",
-    "model_sha256",
     "read",
     "read_midway",
     "save_model",
@@ -98,18 +96,6 @@ def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, n
             part, array = key.split(":", 1)
             parts[part][array] = f.get_tensor(key)
     return meta, parts
-
-
-def model_sha256(model: Arrays) -> str:
-    """Over names, shapes and values, in order of name: the same model has the same hash in any
-    runner.
-    """
-    h = hashlib.sha256()
-    for name in sorted(model):
-        a = np.ascontiguousarray(model[name])
-        h.update(f"{name}:{a.dtype.str}:{a.shape};".encode())
-        h.update(a.tobytes())
-    return h.hexdigest()
 
 
 def save_model(

@@ -14,14 +14,15 @@ import zmq
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint, reopen
-from coordinator.exchange import Interrupted, RoundFailed, sum_assumption
+from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.loop import run_study
-from coordinator.network import NetworkChorus
+from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from study.agreement import sum_assumption
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
@@ -46,6 +47,7 @@ def doors(roster: Roster) -> tuple[dict[bytes, str], dict[bytes, str]]:
 def serve(
     run: Path,
     keys: Keyring,
+    *,
     settings: Settings,
     task: Task,
     method: Method,
@@ -58,7 +60,7 @@ def serve(
     grace: float = 0.0,
 ) -> int:
     """Run all rounds and leave a complete run directory. `bound` is called with the port once it is
-    open. `agreed`: what else than the task's content silos must have alike, by name.
+    open. `agreed`: further named hashes that every silo must match, beside the task's own.
 
     `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not
     restarted. Raises RoundFailed when too few silos are left; what is finished is kept.
@@ -107,8 +109,8 @@ def serve(
         runlog.event("listening", port=port, round=finished)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
-        content = {**task.agreement(), **agreed}
-        chorus = NetworkChorus(
+        content = {**task.agreement(), **method.agreement, **agreed}
+        carrier = NetworkCarrier(
             router,
             settings,
             identities,
@@ -123,25 +125,27 @@ def serve(
         )
         try:
             if opened is not None and opened.round == finished:
-                chorus.reopen(enrol_seconds, opened)
+                carrier.reopen(enrol_seconds, opened)
             if finished < settings.rounds:
-                chorus.enrol(
+                carrier.enrol(
                     enrol_seconds, finished, resume.figures.get("members", ()) if resume else ()
                 )
             else:  # a crash at the very end: whoever comes is only told that the run is over
-                chorus.members.wait(
-                    min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names)
+                carrier.members.wait(
+                    min(grace, 5.0), lambda: carrier.members.here >= set(carrier.members.names)
                 )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
-            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
+            run_study(
+                method, task, settings, carrier, runlog, resume, lambda: stop["asked"], midway
+            )
             runlog.event("finished")
             return 0
         except Interrupted:
-            chorus.stop(INTERRUPTED_RUN)
+            carrier.stop(INTERRUPTED_RUN)
             runlog.event("interrupted")
             return INTERRUPTED
         except RoundFailed as e:
-            chorus.stop(FAILED_RUN)
+            carrier.stop(FAILED_RUN)
             runlog.event("failed", why=str(e))
             raise
     finally:

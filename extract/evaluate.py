@@ -17,10 +17,10 @@ from config.load import load, with_task_defaults
 from extract.pairs import model_folder
 from methods import adjusted, build
 from methods.common.training import load as load_weights
-from methods.tasks import load_task
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.distant import DistantTask
 from methods.tasks.document import DocumentTask
+from methods.tasks.load import load_task
 from models.saved import read_weights
 
 __all__ = ["evaluate_model", "run_evaluate"]

@@ -35,8 +35,8 @@ from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from methods import build
 from methods.base import derived_seed
+from methods.common.bags import BAGS
 from methods.common.training import load
-from methods.dp.coverage import BAG_METHODS
 from models.saved import read_weights
 from study.prepare import Study
 
@@ -98,7 +98,8 @@ def _groups(study: Study) -> np.ndarray:
     """Which record each training unit is part of."""
     task: Any = study.task
     n = task.train_size()
-    if study.settings.method not in BAG_METHODS:
+    declared = study.method.privacy.record if study.method.privacy is not None else None
+    if declared is None or declared.unit is not BAGS:
         return np.arange(n)
     bags = task.bags(task.subset(np.arange(n)))
     group = np.empty(n, dtype=np.int64)

@@ -40,12 +40,12 @@ from crypto.sum.records import (
 from crypto.sum.setup_records import SIGNATURE_BYTES
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise
-from silo.process import VERSION
+from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
+from wire.messages import VERSION
 from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
@@ -111,7 +111,7 @@ def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
     reveals = tuple(NonceReveal(name, bytes(NONCE_BYTES), _SIGNATURE) for name in names)
     keys = m.SumStep("keys", KeyList(offers).to_record())
     nonces = m.SumStep("nonces", NonceList(reveals).to_record())
-    hello = m.Hello(VERSION, _HASH, dict(study.task.agreement()))
+    hello = m.Hello(VERSION, _HASH, study.agreement)
     for name, offer, reveal in zip(names, offers, reveals):
         wire.counter.connection(name)
         wire.up(name, hello)
@@ -128,12 +128,12 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
     words are not.
     """
     dp = study.settings.dp
-    free = {d.name: why_free(study.method.name, d.name, dp) for d in exchange.disclosures}
+    free = {d.name: why_free(study.method, exchange, d.name, dp) for d in exchange.disclosures}
     events: list[tuple[str, Event]] = (
         [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
     )
     if dp == "silo" and exchange.masked:
-        events = [("noisy sum", RingNoise(1.234, 1e-16))]
+        events = [("noisy sum", NoisySum(1.234, 1e-16))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [
@@ -255,7 +255,7 @@ def _answers(
 
 def _folded(call: Call, sealed: Mapping[int, Arrays]) -> Folded:
     total = {
-        name: _blank(spec, name == "weight").astype(np.float64) * len(call.cohort)
+        name: _blank(spec, spec.public_count).astype(np.float64) * len(call.cohort)
         for name, spec in call.exchange.masked.items()
     }
     return Folded(call.round, tuple(sorted(call.cohort)), total, sealed)

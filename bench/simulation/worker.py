@@ -29,7 +29,13 @@ def request(settings: dict[str, Any], address: str, homes: dict[int, Path]) -> b
     """What a worker reads. `address`: tcp://HOST:PORT; with HOST `@`, the machine that dialled it
     by ssh.
     """
-    body = {"settings": settings, "address": address, "homes": pack_homes(homes)}
+    body: dict[str, Any] = {
+        "settings": settings,
+        "address": address,
+        "homes": pack_homes(homes),
+    }
+    if str(settings["method"]).endswith(".py"):  # the other machine need not have it
+        body["method"] = Path(settings["method"]).read_bytes()
     packed: bytes = msgpack.packb(body, use_bin_type=True)
     return len(packed).to_bytes(_LENGTH, "big") + packed
 
@@ -82,29 +88,32 @@ def main() -> int:
     from config.settings import Settings
     from methods.base import silo_name
     from silo import process as silo_process
+    from silo.home import Home
     from study.prepare import prepare, warm
 
     torch.set_num_threads(1)
     settings = replace(Settings(), **body["settings"])
-    study = prepare(settings)
-    warm(study)
     address = _dialled(body["address"])
     with tempfile.TemporaryDirectory(prefix="sottovoce-") as folder:
+        if "method" in body:
+            file = Path(folder) / f"{settings.method_name}.py"
+            file.write_bytes(body["method"])
+            settings = replace(settings, method=str(file))
+        study = prepare(settings)
+        warm(study)
         homes = {int(i): Path(folder) / silo_name(int(i)) for i, _, _ in body["homes"]}
         unpack_homes(body["homes"], homes.__getitem__)
 
         def take_part(i: int) -> int:
             data = study.task.subset(study.partition.indices[i])
-            home = silo_process.Home(homes[i])
+            home = Home(homes[i])
             return silo_process.serve(
                 home,
-                i,
-                silo_name(i),
-                address,
-                study.settings,
-                study.task,
-                data,
-                study.method,
+                address=address,
+                settings=study.settings,
+                task=study.task,
+                data=data,
+                method=study.method,
                 simulated=True,
             )
 

@@ -66,7 +66,7 @@ def policy_of(dropout: float) -> Policy:
     return Policy(dropout=max(0.1, dropout))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     case: Case
     seconds: dict[str, float]  #: CPU seconds by step, all silos together
@@ -320,17 +320,17 @@ def _measure(consortium: Consortium, case: Case, budget: float, repeat: int) -> 
     needed = (case.n * (p.degree + 1) + opened_masks(case.n, survivors, p.degree)) * vector_bytes
     spent = sorted(runs, key=lambda run: sum(run.values()))[(len(runs) - 1) // 2] | {"setup": setup}
     return Measured(
-        case,
-        spent,
-        needed / gbps,
-        gbps / 1e9,
-        p.degree,
-        p.threshold,
-        survivors,
-        sent,
-        memory,
-        exact,
-        len(runs),
+        case=case,
+        seconds=spent,
+        limit=needed / gbps,
+        gbps=gbps / 1e9,
+        degree=p.degree,
+        threshold=p.threshold,
+        survivors=survivors,
+        upload=sent,
+        memory=memory,
+        exact=exact,
+        runs=len(runs),
     )
 
 

@@ -1,10 +1,11 @@
-"""Named arrays on disk: safetensors, written beside and renamed, so that a file is whole or not
-there.
+"""Named arrays: their hash, and how they come to disk (safetensors, written beside and renamed, so
+that a file is whole or not there).
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors.numpy import save_file
 
 from methods.base import Arrays
 
-__all__ = ["save_arrays"]
+__all__ = ["model_sha256", "save_arrays"]
 
 
 def save_arrays(
@@ -41,3 +42,15 @@ def save_arrays(
     with beside.open("rb") as f:
         os.fsync(f.fileno())
     beside.replace(path)
+
+
+def model_sha256(model: Arrays) -> str:
+    """Over names, shapes and values, in order of name: the same model has the same hash in any
+    runner.
+    """
+    h = hashlib.sha256()
+    for name in sorted(model):
+        a = np.ascontiguousarray(model[name])
+        h.update(f"{name}:{a.dtype.str}:{a.shape};".encode())
+        h.update(a.tobytes())
+    return h.hexdigest()

@@ -103,7 +103,7 @@ class _Keys(Mapping[str, np.ndarray]):
         return len(self._made)
 
 
-class DocumentTask(Task):
+class DocumentTask(Task[Data]):
     name = "document"
     record_unit = "document"
     metric = "f1"

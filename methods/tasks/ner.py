@@ -79,7 +79,7 @@ class Data:
         return self.known[int(self.indices[position])]
 
 
-class NerTask(Task):
+class NerTask(Task[Data]):
     name = "ner"
     record_unit = "sentence"
     metric = "f1"

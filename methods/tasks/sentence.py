@@ -104,7 +104,7 @@ class Batch:
         return self.ids, self.real, self.flags
 
 
-class SentenceTask(Task):
+class SentenceTask(Task[Data]):
     name = "sentence"
     record_unit = "sentence"
     metric = "micro_f1"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from report.files import read_run
-from report.progress import human_bytes
+from report.units import human_bytes
 from report.write import write_report
 from tests.browser.chromium import Tab, chromium, needs_chromium
 from tests.conftest import ROOT, SMALL, Running, command, lines, summary, wait_for

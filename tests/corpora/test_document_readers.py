@@ -18,7 +18,7 @@ from corpora.document import read as documents
 from corpora.document.entropy import released
 from corpora.document.table import UNLINKED, Document, DocumentCorpus
 from corpora.splitting import sentence_spans
-from methods.tasks import task_name
+from methods.tasks.load import task_name
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 TITLE, ABSTRACT = "Ünda and coughs.", "Ünda eased dry coughs. Later, wet coughs and fever came."

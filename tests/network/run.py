@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +24,8 @@ from coordinator import process as coordinator_process
 from coordinator.rundir import coordinator_home, make_keys, shared_secret
 from methods.base import silo_name
 from silo import process as silo_process
-from silo.process import study_hash
+from silo.home import Home
+from study.agreement import study_hash
 from study.prepare import Study, prepare, warm
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
@@ -47,26 +49,35 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         return coordinator_process.serve(
             run,
             Keyring.load(coordinator_home(run)),
-            settings,
-            study.task,
-            study.method,
-            hash,
-            settings.silos,
+            settings=settings,
+            task=study.task,
+            method=study.method,
+            study=hash,
+            slots=settings.silos,
             host=hub,
-            bound=lambda p: port.write_text(f"{p}\n") and None,
+            bound=bound,
             grace=30.0,
         )
+
+    def bound(at: int) -> None:
+        port.write_text(f"{at}\n")
 
     def take_part(i: int) -> int:
         if net is not None:
             net.enter(silo_name(i))
         home, data = (
-            silo_process.Home(run / "silos" / silo_name(i)),
+            Home(run / "silos" / silo_name(i)),
             study.task.subset(study.partition.indices[i]),
         )
         address = f"tcp://{hub}:{int(port.read_text())}"
         return silo_process.serve(
-            home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
+            home,
+            address=address,
+            settings=settings,
+            task=study.task,
+            data=data,
+            method=study.method,
+            simulated=True,
         )
 
     pids = {fork(os.getpid(), run / "coordinator.log", coordinate): "coordinator"}
@@ -75,9 +86,9 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         while not (port.exists() and port.read_text().endswith("\n")) and time.monotonic() < until:
             time.sleep(0.02)
         for i in range(settings.silos):
-            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = (
-                silo_name(i)
-            )  # type: ignore[misc]
+            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", partial(take_part, i))] = silo_name(
+                i
+            )
         while time.monotonic() < until:
             pid, code = os.waitpid(coordinator, os.WNOHANG)
             if pid:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,7 @@ from methods.base import (
     State,
 )
 from methods.base import silo_name as name_of
+from silo.home import Home
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.dealer import Dealer
@@ -74,10 +76,23 @@ Lie = Callable[[m.Message, Any], Iterable[Outgoing]]
 # silences it.
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A silo's data: its secret vector, and records that have no place in a corpus."""
+
+    vector: np.ndarray
+    indices: np.ndarray = field(default_factory=lambda: np.arange(0))
+
+
+def _vector(silo: SiloView) -> np.ndarray:
+    assert isinstance(silo.data, _Held)
+    return silo.data.vector
+
+
 def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> Exchange:
     def answer(silo: SiloView, heard: Heard) -> Answer:
         model = silo.carry["model"] if carried else heard.common["model"]
-        update = {"update": silo.data * model} if masked else {}
+        update = {"update": _vector(silo) * model} if masked else {}
         count = {"count": np.array([silo.index], np.float32)} if sealed else {}
         return Answer(update, count, carry={"model": model})
 
@@ -105,9 +120,9 @@ def weight_of(silo: SiloView) -> float:
     return min(EXAMPLES[silo.index], AGREED_CAP) / AGREED_CAP
 
 
-def _weighed(silo: SiloView, heard: Heard) -> Answer:
+def _weighed(silo: SiloView[Any, Any], heard: Heard) -> Answer:
     p = np.float32(weight_of(silo))
-    return Answer({"weight": np.array([p]), "update": p * silo.data * heard.common["model"]})
+    return Answer({"weight": np.array([p]), "update": p * _vector(silo) * heard.common["model"]})
 
 
 _WEIGHED = Exchange(
@@ -217,10 +232,15 @@ class Stage:
             self._threads[name].start()
 
     def _serve(self, name: str) -> None:
-        home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
+        home = Home(self.path / "silos" / name)
         try:
             silo.process.serve(
-                home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD
+                home,
+                address=self.address,
+                settings=self.settings,
+                task=_TASK,
+                data=_Held(self.data[name]),
+                method=METHOD,
             )
         except BaseException as e:  # whoever put up the stage looks at these at the end
             if _OVER not in str(e):  # a silo that was never let in says so

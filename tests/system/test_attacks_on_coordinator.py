@@ -15,7 +15,7 @@ import crypto.sum.dealing
 from coordinator.exchange import RoundSpent
 from crypto.derive import Label
 from crypto.sum.records import Endorsement, ShareRelease, survivors_digest
-from silo.process import study_hash
+from study.agreement import study_hash
 from tests.conftest import wait_for
 from tests.system.attacks import refuses
 from tests.system.play import ALL, HONEST, LIAR, Change, Play, kind_of, on, record
@@ -156,9 +156,11 @@ def test_sealed_arrays_that_never_come_are_not_made_up(perform: Perform) -> None
     play = perform().enrol()
     play.lie(
         lambda x, p: (
-            [] if x.kind == "sealed" or (x.kind == "chunk" and x.stream == "sealed") else [(x, p)]
+            []
+            if x.kind == "sealed" or (isinstance(x, m.Chunk) and x.stream == "sealed")
+            else [(x, p)]
         )
-    )  # type: ignore[attr-defined]
+    )
     assert play.perform(BOTH).survivors == HONEST
     play.refused("wrong-shape")
     play.all_is_well()
@@ -186,7 +188,7 @@ def test_far_too_large_frames_cost_the_connection(perform: Perform) -> None:
     )
     play.stage.lies.clear()
     # it dials again, and is let in
-    play.chorus.members.wait(PATIENCE, lambda: LIAR in play.chorus.members.present)
+    play.carrier.members.wait(PATIENCE, lambda: LIAR in play.carrier.members.present)
     play.all_is_well()
 
 

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from cli import doctor
-from cli.consortium import Machine
 from cli.main import main
 from coordinator.process import doors
+from study.machine import Machine
 from tests.consortium import Consortium
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
@@ -129,8 +129,8 @@ def test_a_coordinators_machine(consortium: Consortium, listening: int) -> None:
 
 
 def test_a_silo_does_not_start_with_an_old_or_changed_roster(
-    consortium: Consortium, capsys
-) -> None:  # type: ignore[no-untyped-def]
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
     consortium.study(method="fedavg", corpus="distant:sentences=600", rounds=1)
     site, first = consortium.site("north", 1), consortium.roster
     second = consortium.enact(first.rotate(consortium.rings["east"].rotate().card))
