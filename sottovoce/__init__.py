@@ -25,6 +25,7 @@ from sottovoce._run import Plan, Run, simulated
 if TYPE_CHECKING:
     from methods.base import (
         Answer,
+        Arrays,
         ArraySpec,
         Broadcast,
         Disclosure,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
         Folded,
         Heard,
         Method,
+        Privacy,
+        RecordPrivacy,
+        Release,
         SiloView,
         State,
     )
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "ArraySpec",
+    "Arrays",
     "Broadcast",
     "Disclosure",
     "Error",
@@ -52,6 +57,9 @@ __all__ = [
     "Method",
     "Model",
     "Plan",
+    "Privacy",
+    "RecordPrivacy",
+    "Release",
     "Run",
     "SiloView",
     "State",
@@ -70,12 +78,16 @@ _CONTRACT = dict.fromkeys(
     (
         "Answer",
         "ArraySpec",
+        "Arrays",
         "Broadcast",
         "Disclosure",
         "Exchange",
         "Folded",
         "Heard",
         "Method",
+        "Privacy",
+        "RecordPrivacy",
+        "Release",
         "SiloView",
         "State",
     ),
@@ -86,7 +98,7 @@ Place = str | os.PathLike[str]
 
 
 def simulate(
-    method: str = "lazymil",
+    method: Place = "lazymil",
     silos: int | None = None,
     *,
     options: Mapping[str, Any] | None = None,
@@ -103,7 +115,7 @@ def simulate(
 
 
 def plan(
-    method: str = "lazymil",
+    method: Place = "lazymil",
     silos: int | None = None,
     *,
     options: Mapping[str, Any] | None = None,

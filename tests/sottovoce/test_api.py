@@ -19,7 +19,11 @@ from sottovoce._command import words
 from tests.conftest import ROOT, SMALL, summary
 from tests.conftest import sottovoce as command
 
-SENTENCE = {"corpus": "sentence:sentences=200,dev=30,test=30", "rounds": 2, "batch": 16}
+SENTENCE: dict[str, Any] = {
+    "corpus": "sentence:sentences=200,dev=30,test=30",
+    "rounds": 2,
+    "batch": 16,
+}
 MARKED = "<e1:drug>aspirin</e1> was given for <e2:disease>fever</e2> ."
 
 
@@ -47,7 +51,7 @@ heavy = {"torch", "pandas", "transformers", "numpy", "methods", "bench"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert set(sottovoce.__all__) <= set(dir(sottovoce))
 import methods.base
-assert sottovoce.Method is methods.base.Method and "torch" not in sys.modules
+assert sottovoce.Method is methods.base.Method
 for name in sottovoce.__all__:
     assert getattr(sottovoce, name) is not None
 from methods.tasks.base import Task
@@ -68,7 +72,7 @@ def test_the_model_is_the_one_of_the_command_line(
 ) -> None:
     for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
         monkeypatch.setenv(name, "1")  # as a notebook's kernel has it
-    settings = {k.lower(): v for k, _, v in (w.partition("=") for w in SMALL)}
+    settings: dict[str, Any] = {k.lower(): v for k, _, v in (w.partition("=") for w in SMALL)}
     run = sottovoce.simulate(silos=3, options={"warmup": 0.5}, out=tmp_path / "a", **settings)
     said = capsys.readouterr().out
     assert "\nround 1/2: dev auc" in said and f"\nreport: {run.report}\n" in said
@@ -228,3 +232,59 @@ def test_a_folder_without_a_run_or_with_half_of_one_is_said(tmp_path: Path) -> N
             getattr(half, name)
     with pytest.raises(sottovoce.Error, match="no model in it"):
         sottovoce.load(half)
+
+
+MINE = """'''The mean of the silos' models, written with the names of `import sottovoce` alone.'''
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import sottovoce as sv
+
+CITATION, TASKS = "nobody", ("distant",)
+
+
+@dataclass(frozen=True)
+class Options:
+    step: float = 1.0
+
+
+def build(task, settings, options):
+    start = {n: p.detach().numpy() for n, p in task.new_model(0).named_parameters()}
+
+    def answer(silo, heard):
+        return sv.Answer(masked={n: np.full_like(v, 0.001 * options.step) for n, v in start.items()})
+
+    def fold(state, folded):
+        model = {n: v + folded.total[n].astype(np.float32) for n, v in state.model.items()}
+        return sv.State(model)
+
+    exchange = sv.Exchange(
+        name="train",
+        disclosures=tuple(
+            sv.Disclosure(n, "masked", "a layer", "next to nothing", "only a sum") for n in start
+        ),
+        broadcast=lambda state, round, cohort: sv.Broadcast({}),
+        answer=answer,
+        fold=fold,
+        masked={n: sv.ArraySpec(v.shape, "float32", 1.0) for n, v in start.items()},
+    )
+    return sv.Method("mine", CITATION, (exchange,), lambda seed: sv.State(start))
+"""
+
+
+def test_a_method_is_written_with_the_names_of_the_package(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE, "utf-8")
+    settings: dict[str, Any] = {
+        "corpus": "distant:sentences=600",
+        "rounds": 1,
+        "epochs": 1,
+        "quiet": True,
+    }
+    run = sottovoce.simulate(file, 3, out=tmp_path / "runs", options={"step": 2.0}, **settings)
+    assert run.finished and run.summary["method"] == "mine"
+    assert sottovoce.load(run).evaluate()["value"] == run.summary["value"]
+    with pytest.raises(sottovoce.Error, match='has no option "leap"'):
+        sottovoce.simulate(file, 3, out=tmp_path / "runs", options={"leap": 1.0}, **settings)

@@ -15,7 +15,7 @@ import pytest
 import sottovoce
 from tests.conftest import ROOT, alive, lines, wait_for
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "method": "fedavg",
     "silos": 3,
     "corpus": "distant:sentences=1500",
