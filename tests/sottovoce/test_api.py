@@ -67,6 +67,7 @@ else:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_model_is_the_one_of_the_command_line(
     tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -92,6 +93,7 @@ def test_the_model_is_the_one_of_the_command_line(
     assert 'command = "sottovoce simulate METHOD=lazymil' in (run.path / "config.toml").read_text()
 
 
+@pytest.mark.slow
 def test_tables_have_a_row_for_every_line_of_their_file(run: sottovoce.Run) -> None:
     for name in ("rounds", "traffic", "privacy"):
         lines = (run.path / f"{name}.jsonl").read_text("utf-8").splitlines()
@@ -107,6 +109,7 @@ def test_tables_have_a_row_for_every_line_of_their_file(run: sottovoce.Run) -> N
     assert run.report.name == "report.html" and (run.model / "encoder" / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_notebook_is_shown_a_few_figures_and_a_link(run: sottovoce.Run, monkeypatch: Any) -> None:
     monkeypatch.chdir(run.path.parent.parent)
     shown = run._repr_html_()
@@ -119,6 +122,7 @@ def test_a_notebook_is_shown_a_few_figures_and_a_link(run: sottovoce.Run, monkey
     assert repr(run) == f"<Run {run.path}: fedavg, test micro_f1 {run.summary['value']:.4f}>"
 
 
+@pytest.mark.slow
 def test_a_model_extracts_what_the_command_extracts(run: sottovoce.Run, tmp_path: Path) -> None:
     file = tmp_path / "some.txt"
     file.write_text(f"{MARKED}\n<e1>pain</e1> after <e2>surgery</e2> .\n", "utf-8")
@@ -148,6 +152,7 @@ def test_a_model_extracts_what_the_command_extracts(run: sottovoce.Run, tmp_path
     assert sottovoce.load(run.model).extract(MARKED) == model.extract(MARKED)
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_as_the_command_does_it(run: sottovoce.Run) -> None:
     model = sottovoce.load(run.path)
     own = model.evaluate()
@@ -158,6 +163,7 @@ def test_a_model_is_evaluated_as_the_command_does_it(run: sottovoce.Run) -> None
         model.evaluate(split="train")
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_figures_of_the_command(run: sottovoce.Run) -> None:
     plan = sottovoce.plan("fedavg", 3, options={"max_length": 64}, bandwidth=1000.0, **SENTENCE)
     given = ["METHOD=fedavg", "SILOS=3", *_words(SENTENCE), "BANDWIDTH=1000", "--set"]
@@ -173,6 +179,7 @@ def test_a_plan_has_the_figures_of_the_command(run: sottovoce.Run) -> None:
     assert "by_silo" not in plan._repr_html_() and "bytes_up_total" in plan._repr_html_()
 
 
+@pytest.mark.slow
 def test_runs_are_compared_on_a_page(run: sottovoce.Run, out: Path) -> None:
     other = sottovoce.simulate("fedatt", 3, out=out / "runs", quiet=True, **SENTENCE)
     page = sottovoce.compare([run, other.path], out / "both.html", target=0.1)
@@ -183,6 +190,7 @@ def test_runs_are_compared_on_a_page(run: sottovoce.Run, out: Path) -> None:
         sottovoce.compare([run])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
@@ -274,6 +282,7 @@ def build(task, settings, options):
 """
 
 
+@pytest.mark.slow
 def test_a_method_is_written_with_the_names_of_the_package(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE, "utf-8")

@@ -15,6 +15,7 @@ import pytest
 import sottovoce
 from tests.conftest import ROOT, alive, lines, wait_for
 
+pytestmark = pytest.mark.slow
 SETTINGS: dict[str, Any] = {
     "method": "fedavg",
     "silos": 3,

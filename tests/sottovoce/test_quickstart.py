@@ -15,6 +15,7 @@ from nbclient import NotebookClient
 import sottovoce
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
 NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 
 
