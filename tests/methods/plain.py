@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from methods.base import Answer, Arrays, Folded, Heard, Method, SiloView, State,
 from methods.tasks.base import Task
 from methods.tasks.load import load_task
 
+Watch = Callable[[str, SiloView, Heard, Answer], None]  #: exchange, silo, what it heard and said
 SECRET = b"shared by the silos"
 
 
@@ -43,8 +43,8 @@ def run(
     s: Settings,
     task: Task | None = None,
     after: Callable[[int, State], None] | None = None,
-    watch: Callable[[str, SiloView[Any, Any], Heard, Answer], None] | None = None,
-) -> tuple[Any, Method, State]:
+    watch: Watch | None = None,
+) -> tuple[Task, Method, State]:
     torch.set_num_threads(1)
     task = task or load_task(s)
     method = build(s.method, task, s)
@@ -72,9 +72,3 @@ def run(
         if after:
             after(round, state)
     return task, method, state
-
-
-def grad_of(p: torch.Tensor) -> torch.Tensor:
-    """The gradient that a backward pass left."""
-    assert p.grad is not None
-    return p.grad

@@ -66,11 +66,11 @@ def twelve() -> DistantTask:
     rows = Rows()
     for relation in ("treats", "causes"):
         rows.relations.setdefault(relation, len(rows.relations))
-    for _, *row in TWELVE:
-        rows.add("train", _row(*row))
-    for held_out in HELD_OUT:
-        rows.add("dev", _row(*held_out))
-        rows.add("test", _row(*held_out))
+    for _, *silo_row in TWELVE:
+        rows.add("train", _row(*silo_row))
+    for row in HELD_OUT:
+        rows.add("dev", _row(*row))
+        rows.add("test", _row(*row))
     return DistantTask(corpus_of(rows.content("twelve", "made by hand", 0)), Knobs(dropout=0.0))
 
 

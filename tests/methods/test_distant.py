@@ -5,7 +5,6 @@ crypto.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ SMALL = "distant:sentences=400,dev=60,test=80"
 
 @pytest.mark.parametrize("name", DISTANT)
 def test_every_method_runs_and_sends_exactly_what_it_declares(name: str) -> None:
-    def watch(exchange: str, view: SiloView[Any, Any], heard: Heard, answer: Answer) -> None:
+    def watch(exchange: str, view: SiloView, heard: Heard, answer: Answer) -> None:
         declared = next(e for e in built.exchanges if e.name == exchange)
         for sent, specs in ((answer.masked, declared.masked), (answer.sealed, declared.sealed)):
             assert set(sent) == set(specs)
@@ -150,7 +149,7 @@ def test_every_method_describes_itself() -> None:
     ],
 )
 def test_a_wrong_option_is_one_clear_sentence(
-    method: str, options: dict[str, Any], says: str
+    method: str, options: dict[str, object], says: str
 ) -> None:
     with pytest.raises(UserError) as e:
         methods.build(method, twelve(), Settings(method=method, options=options))

@@ -5,9 +5,7 @@ lacks.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,15 +16,13 @@ from torch import nn
 
 from config.errors import UserError
 from methods import build
-from methods.base import Answer, Folded, Heard, SiloView, State
+from methods.base import Answer, Arrays, Folded, Heard, SiloView, State
 from methods.common.training import parameters
 from methods.lazymil import best_of_bags, keyed_names, quantise, score, train_on_winners, winners
-from methods.tasks.distant import Bags, DistantTask
-from methods.tasks.distant import Rows as DistantRows
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Bags, Rows
 from tests.methods.plain import SECRET, resolved, run
 from tests.methods.small_distant import TWELVE, twelve
-
-Federation = tuple[DistantTask, list[SiloView[Any, Any]]]
 
 
 class ByWord(nn.Module):
@@ -60,6 +56,9 @@ class ByWord(nn.Module):
         return torch.stack(
             [next(self.verbs[w] for w in row.tolist() if w in self.verbs) for row in words]
         )
+
+
+Federation = tuple[DistantTask, list[SiloView[DistantTask, Rows]]]
 
 
 @pytest.fixture
@@ -108,10 +107,8 @@ def test_metrics_of_the_twelve_sentence_corpus(federation: Federation) -> None:
     3, tussa 4, so the order among the three is aspra-tussa, febra-gripa, dolox-tussa: hits 1, 0, 1.
     """
     task, _ = federation
-    # The hand model is no PCNN; evaluate() asks for one only to reach the bag rules that need its
-    # classifier.
     # softmax(log p) is p but for a last bit
-    scores = np.round(task.bag_scores(cast(Any, ByWord(task)), *_test_bags(task)), 6)
+    scores = np.round(task.bag_scores(ByWord(task), *_test_bags(task)), 6)
     assert scores[:, 1:].tolist() == [[0.75, 0.25], [0.75, 0.125], [0.25, 0.25], [0.125, 0.75]]
     from corpora.distant.scores import curve
 
@@ -123,8 +120,8 @@ def test_metrics_of_the_twelve_sentence_corpus(federation: Federation) -> None:
     assert c.auc() == pytest.approx(0.5 * (0.5 + 2 / 3) / 2)
 
 
-def _test_bags(task: DistantTask) -> tuple[DistantRows, Bags]:
-    data = DistantRows(task.corpus.test, np.arange(len(task.corpus.test)))
+def _test_bags(task: DistantTask) -> tuple[Rows, Bags]:
+    data = Rows(task.corpus.test, np.arange(len(task.corpus.test)))
     return data, task.bags(data, by_label=False)
 
 
@@ -134,7 +131,7 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag() -> None:
     """
     seen: list[tuple[int, int, np.ndarray]] = []
 
-    def watch(exchange: str, view: SiloView[Any, Any], heard: Heard, answer: Answer) -> None:
+    def watch(exchange: str, view: SiloView, heard: Heard, answer: Answer) -> None:
         if exchange == "score":
             assert set(answer.sealed) == {"names", "values"} and not answer.masked
             assert set(answer.carry["best"]) <= set(range(len(view.data.indices)))
@@ -149,6 +146,7 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag() -> None:
         method="lazymil", corpus="distant:sentences=600,dev=60,test=60", silos=4, rounds=2, epochs=1
     )
     task, _, _ = run(s, watch=watch)
+    assert isinstance(task, DistantTask)
     t = task.corpus.train
     every = len(set(zip(t.head.tolist(), t.tail.tolist(), t.relation.tolist())))
     for round in range(2):
@@ -162,11 +160,11 @@ def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch: pytest.Monkey
 
     trained: list[np.ndarray] = []
 
-    def train(silo: Any, model: Any, round: int, data: Any) -> dict[str, Any]:
+    def note(silo: SiloView, model: nn.Module, round: int, data: Rows) -> dict[str, float]:
         trained.append(data.indices)
         return {}
 
-    monkeypatch.setattr(module, "train", train)
+    monkeypatch.setattr(module, "train", note)
     task = twelve()
     view = SiloView(1, task, task.subset(np.arange(4, 8)), resolved(), SECRET)
     start = parameters(task.new_model(0))
@@ -202,9 +200,9 @@ def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg() -> Non
     )
     sent: dict[int, list[int]] = {}
     trained: dict[int, float] = {}
-    models: dict[str, list[Mapping[str, np.ndarray]]] = {"lazymil": [], "fedavg": []}
+    models: dict[str, list[Arrays]] = {"lazymil": [], "fedavg": []}
 
-    def watch(exchange: str, view: SiloView[Any, Any], heard: Heard, answer: Answer) -> None:
+    def watch(exchange: str, view: SiloView, heard: Heard, answer: Answer) -> None:
         if exchange == "score":
             sent.setdefault(heard.round, []).append(
                 len(answer.sealed["names"]) + len(answer.sealed["values"])

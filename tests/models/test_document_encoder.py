@@ -18,7 +18,8 @@ from models import document_heads as heads
 from models.backbone import load_checkpoint
 from models.document_encoder import DocumentEncoder, open_model
 from models.document_pieces import STAR, assemble, tokenise
-from tests.methods.small_document import run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
+from tests.methods.small import run
+from tests.methods.small_document import tiny_checkpoint, tiny_content, tiny_study, tiny_task
 from tests.models.document_reference import read_document
 
 Spans = list[list[tuple[int, int]]]

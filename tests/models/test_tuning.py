@@ -15,16 +15,15 @@ import torch
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from config.load import load, with_task_defaults
-from extract.pairs import loaded
 from extract.texts import NerExtractor, TaggerExtractor
+from methods.common.instance_weights import prompt_gradients
 from methods.common.training import load as put
 from methods.common.training import parameters
-from methods.fedner import prompt_gradients
 from methods.tasks.load import load_task
 from models import document_encoder
 from models import sentence_encoder as encoder
 from models.pcnn import PCNN
-from models.saved import read_weights
+from models.saved import loaded, read_weights
 from models.tuning import rows_are_records, tuning
 from study.prepare import prepare
 
