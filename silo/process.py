@@ -179,13 +179,11 @@ def serve(
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
     ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
     session = Session(
-        name=name,
         desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
         hello=Hello(VERSION, study, content),
-        peers=tuple(identities),
         rules=rules.during(settings),
         releases=Releases(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),

@@ -38,13 +38,11 @@ Outgoing = tuple[m.Message, Any]
 class Session:
     def __init__(
         self,
-        name: str,
         desk: Desk,
         new_party: Callable[[bytes], SiloSum] | None,
         rounding_seed: Callable[[int, int], bytes],
         broadcast_limit: int,
         hello: m.Hello,
-        peers: tuple[str, ...],
         releases: Releases | None = None,
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
@@ -58,13 +56,8 @@ class Session:
         self.finished = False  #: whether the study was, when the coordinator said stop
         #: the coordinator's reason, when it stopped this silo before it was let in
         self.turned_away = ""
-        self._name, self._desk, self._new_party = name, desk, new_party
-        self._rounding_seed, self._limit, self._hello, self._peers = (
-            rounding_seed,
-            broadcast_limit,
-            hello,
-            peers,
-        )
+        self._desk, self._new_party = desk, new_party
+        self._rounding_seed, self._limit, self._hello = rounding_seed, broadcast_limit, hello
         self._rules = rules
         self._releases, self._last_number = releases or Releases(), last_number
         self._life = secrets.token_bytes(16)
@@ -328,6 +321,8 @@ class Session:
         # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would
         # count on it.
         signed = self._sum.endorse(Proposal.from_record(message.record), self._releases.keep)
+        for dealer in self._sum.complaints:
+            log.warning("the shares that %s dealt this silo do not open; it releases none", dealer)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
         yield self._endorsed[1], None
 

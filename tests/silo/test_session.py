@@ -83,13 +83,11 @@ def test_memory_is_of_one_study(tmp_path: Path) -> None:
 
 def _session(desk: Desk | None = None) -> Session:
     return Session(
-        "silo-000",
         desk or _desk(),
         None,
         lambda r, e: b"",
         1 << 20,
         m.Hello("0", b""),
-        ("silo-000",),
     )
 
 
@@ -330,13 +328,11 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(
         Settings(rounds=3), lambda: time.struct_time((2026, 1, 1, clock[0], 0, 0, 0, 1, 0))
     )
     session = Session(
-        "silo-000",
         _desk(),
         None,
         lambda r, e: b"",
         1 << 20,
         m.Hello("0", b""),
-        ("silo-000",),
         rules=rules,
     )
     _say(session, m.Welcome(b"r" * 32, 0))
@@ -437,6 +433,20 @@ def test_arrays_that_a_silo_holds_need_not_come_again() -> None:
         assert [x.kind for x in _say(session, m.Go(number))][-1:] == said
     _say(session, m.RoundOver(0))
     assert next(session.greet())[0].have == []  # type: ignore[attr-defined]
+
+
+def test_a_silo_says_whose_shares_do_not_open(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(4).enrol()
+    opened = run_to_proposal(world)[0]
+    proposal = opened.propose()["silo-000"]
+    spoilt = tuple((d, bytes(len(b)) if d == "silo-002" else b) for d, b in proposal.blobs)
+    party = world.silos["silo-000"]
+    session = Session(_desk(), lambda run: party, lambda r, e: b"", 1 << 20, m.Hello("0", b""))
+    session.state, session._party = S.SENT, party
+    asked = m.SumStep("propose", replace(proposal, blobs=spoilt).to_record())
+    assert [x.kind for x in _say(session, asked)] == ["sum"]
+    assert "the shares that silo-002 dealt this silo do not open" in caplog.text
+    assert "silo-001" not in caplog.text
 
 
 def test_a_silo_that_was_cut_off_says_again_that_it_is_ready() -> None:
