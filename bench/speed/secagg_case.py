@@ -250,9 +250,9 @@ class Consortium:
             self.spent[step] *= uploads / SAMPLE
         masks = opened_masks(self.n, survivors, degree)
         removed = [Mask(os.urandom(16), -1) for _ in range(min(masks, MOST_REMOVED))]
-        total = opened._total
+        total = opened._running.total
         assert total is not None
-        opened._free.clear()  # as `propose` does
+        opened._running.drop_buffers()  # as `propose` does
         with self.clock("remove"):
             for at in range(0, len(total), FRAME_WORDS):
                 add_masks(total[at : at + FRAME_WORDS], removed, at, self.threads)

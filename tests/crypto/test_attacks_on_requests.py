@@ -74,7 +74,7 @@ def test_undeclared_upload(monkeypatch: Patch) -> None:
     refused("undeclared-upload", lambda: opened.add_frame("silo-000", 0, words), "silo-000")
     refused("undeclared-upload", lambda: opened.finish_upload("silo-000"), "silo-000")
 
-    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(Limits, "check_alive", lambda *_: None)
     without = world.header(encoding(5), world.names[1:])
     silo.begin(without, without.broadcast, SIZES)
     silo.upload(vectors(world.names, SIZES)["silo-000"])
@@ -110,7 +110,7 @@ def test_headers_that_ask_too_much(index: int, monkeypatch: Patch) -> None:
     assert silo.state is SiloState.READY
 
     monkeypatch.setattr(Limits, "check_header", lambda *_: None)
-    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(Limits, "check_alive", lambda *_: None)
     silo.begin(header, header.broadcast, sizes)
     assert silo.state is SiloState.OPEN
 

@@ -63,9 +63,9 @@ def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
     opened, _, releases = released(world)
     for release in releases.values():
         opened.receive_release(release)
-    before = opened._total.copy()
+    before = opened._running.total.copy()
     refused("bad-share", opened.result, "silo-003")
-    assert np.array_equal(before, opened._total)
+    assert np.array_equal(before, opened._running.total)
 
 
 def test_a_dealer_cannot_frame_a_holder(monkeypatch: Patch) -> None:

@@ -249,9 +249,9 @@ def test_result_without_enough_shares_opens_nothing() -> None:
     for name in world.names:
         opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
-    before = opened._total.copy()
+    before = opened._running.total.copy()
     for name in world.names[:2]:
         opened.receive_release(world.silos[name].release(requests[name]))
     with pytest.raises(SumFailed, match="nothing was opened"):
         opened.result()
-    assert np.array_equal(before, opened._total)
+    assert np.array_equal(before, opened._running.total)

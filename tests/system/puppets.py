@@ -34,7 +34,7 @@ class Puppet:
         self.sum = SiloSum(
             self.name, self.identity, roster, run, Limits(policy=self._policy), MemoryJournal()
         )
-        self.sum._agreed = agreement(self._policy.digest, self._roster)
+        self.sum._setup._agreed = agreement(self._policy.digest, self._roster)
         return self.sum.offer()
 
     def step(self, step: str, record: Any) -> dict[str, Any]:
