@@ -14,6 +14,7 @@ import numpy as np
 
 from config.settings import Settings
 from coordinator import reopen
+from coordinator.announcement import Announcement
 from coordinator.exchange import Call, Phases, RoundFailed, RoundSpent
 from coordinator.gather import Gather
 from coordinator.membership import Membership
@@ -261,15 +262,19 @@ class NetworkChorus:
                     numbered,
                 )
 
-        return Gather(
-            router=self._router,
-            members=self.members,
-            call=call,
-            cohort=cohort,
+        announcement = Announcement.of(
+            call,
+            self.members.setup,
             number=self._number,
+            cohort=cohort,
             common=common,
-            broadcast=broadcast_digest(self._said),
             private=private,
+            broadcast=broadcast_digest(self._said),
+        )
+        return Gather(
+            self._router,
+            self.members,
+            announcement=announcement,
             runlog=self._runlog,
             phases=self.phases,
             slots=self._slots,
