@@ -22,7 +22,7 @@ from report.pages.compare import MODELS, paired
 from report.pages.elements import duration
 from report.progress import human_bytes
 from tests.browser.chromium import chromium, needs_chromium
-from tests.browser.test_report import opened, plotted, quiet, table
+from tests.browser.page import opened, plotted, quiet, table
 from tests.conftest import lines, summary
 from tests.methods.small_distant import twelve
 from tests.methods.small_sentence import tiny_study
