@@ -36,6 +36,7 @@ class Membership:
         self,
         router: Router,
         settings: Settings,
+        *,
         identities: Mapping[str, bytes],
         run_id: bytes,
         study: bytes,

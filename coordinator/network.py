@@ -37,6 +37,7 @@ class NetworkChorus:
         self,
         router: Router,
         settings: Settings,
+        *,
         identities: Mapping[str, bytes],
         run_id: bytes,
         study: bytes,
@@ -53,7 +54,14 @@ class NetworkChorus:
         """
         self.counter, self.phases = router.counter, Phases()
         self.members = Membership(
-            router, settings, identities, run_id, study, runlog, should_stop, content
+            router,
+            settings,
+            identities=identities,
+            run_id=run_id,
+            study=study,
+            runlog=runlog,
+            should_stop=should_stop,
+            content=content,
         )
         self._router, self._settings, self._identities, self._run_id = (
             router,
@@ -101,12 +109,12 @@ class NetworkChorus:
         self._reopened = reopen.reopen(
             kept,
             self._router,
-            self.members,
-            self._identities,
-            self._run_id,
-            policy,
-            seconds,
-            self._should_stop,
+            members=self.members,
+            roster=self._identities,
+            run_id=self._run_id,
+            policy=policy,
+            seconds=seconds,
+            should_stop=self._should_stop,
         )
         self._runlog.event(
             "reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None
@@ -254,12 +262,12 @@ class NetworkChorus:
                 numbered = {self.members.names[s]: arrays for s, arrays in sealed.items()}
                 reopen.keep(
                     self._folder,
-                    call.round,
-                    call.index,
-                    call.cohort,
-                    opened,
-                    self.members.setup,
-                    numbered,
+                    round=call.round,
+                    index=call.index,
+                    cohort=call.cohort,
+                    opened=opened,
+                    setup=self.members.setup,
+                    sealed=numbered,
                 )
 
         announcement = Announcement.of(

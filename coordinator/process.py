@@ -111,15 +111,15 @@ def serve(
         chorus = NetworkChorus(
             router,
             settings,
-            identities,
-            run_id,
-            study,
-            runlog,
-            slots,
-            lambda: stop["asked"],
-            content,
-            grace,
-            folder,
+            identities=identities,
+            run_id=run_id,
+            study=study,
+            runlog=runlog,
+            slots=slots,
+            should_stop=lambda: stop["asked"],
+            content=content,
+            grace=grace,
+            folder=folder,
         )
         try:
             if opened is not None and opened.round == finished:
@@ -133,7 +133,16 @@ def serve(
                     min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names)
                 )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
-            run_study(method, task, settings, chorus, runlog, resume, lambda: stop["asked"], midway)
+            run_study(
+                method,
+                task,
+                settings=settings,
+                chorus=chorus,
+                runlog=runlog,
+                resume=resume,
+                should_stop=lambda: stop["asked"],
+                midway=midway,
+            )
             runlog.event("finished")
             return 0
         except Interrupted:

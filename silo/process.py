@@ -173,7 +173,9 @@ def serve(
             lane_bits=frozenset({settings.bits}),
             policy=policy_for(settings.fraction),
         )
-        return SiloSum(name, keys.identity, identities, run, limits, journal)
+        return SiloSum(
+            name, keys.identity, roster=identities, run_id=run, limits=limits, journal=journal
+        )
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)

@@ -40,6 +40,7 @@ class Session:
     def __init__(
         self,
         desk: Desk,
+        *,
         new_party: Callable[[bytes], SiloSum] | None,
         rounding_seed: Callable[[int, int], bytes],
         broadcast_limit: int,

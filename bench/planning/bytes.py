@@ -145,14 +145,14 @@ def _exchange(
     header, graph = {}, None
     if encoding is not None and secagg:
         made = SumHeader(
-            HASH,
-            call.round,
-            exchange.name,
-            number,
-            HASH,
-            names,
-            encoding,
-            float(exchange.weight_cap),
+            sid=HASH,
+            round=call.round,
+            exchange=exchange.name,
+            number=number,
+            broadcast=HASH,
+            alive=names,
+            encoding=encoding,
+            weight_cap=float(exchange.weight_cap),
         )
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
@@ -167,7 +167,14 @@ def _exchange(
         name = silo_name(i)
         private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
         announced = m.Broadcast(
-            number, call.round, call.index, list(call.cohort), common, private, header, coded
+            number=number,
+            round=call.round,
+            exchange=call.index,
+            cohort=list(call.cohort),
+            common=common,
+            private=private,
+            header=header,
+            encoding=coded,
         )
         wire.down(name, announced)
         for stream, size in (("common", common_bytes), ("private", private_bytes)):
@@ -239,7 +246,14 @@ def rehearse(study: Study) -> Rehearsal:
             said = exchange.broadcast(state, round, cohort)
             ranges = call_ranges(settings, method, exchange, len(cohort))
             call = Call(
-                round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo"
+                round,
+                index,
+                exchange=exchange,
+                broadcast=said,
+                cohort=cohort,
+                ranges=ranges,
+                lane_bits=settings.bits,
+                exact=settings.dp == "silo",
             )
             sealed = _answers(study, views, exchange, call)
             folded = (
@@ -286,7 +300,16 @@ def blank_fold(study: Study, state: State) -> State:
     for index, exchange in enumerate(study.method.exchanges):
         said = exchange.broadcast(state, 0, cohort)
         ranges = call_ranges(settings, study.method, exchange, len(cohort))
-        call = Call(0, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
+        call = Call(
+            0,
+            index,
+            exchange=exchange,
+            broadcast=said,
+            cohort=cohort,
+            ranges=ranges,
+            lane_bits=settings.bits,
+            exact=settings.dp == "silo",
+        )
         blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
         state = exchange.fold(state, _folded(call, dict.fromkeys(cohort, blank)))
     return state

@@ -179,7 +179,15 @@ def run_inprocess(
     settings = study.settings
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
     try:
-        run_study(study.method, study.task, study.settings, chorus, runlog, resume, should_stop)
+        run_study(
+            study.method,
+            study.task,
+            settings=study.settings,
+            chorus=chorus,
+            runlog=runlog,
+            resume=resume,
+            should_stop=should_stop,
+        )
     except Interrupted:
         runlog.event("interrupted")
         return INTERRUPTED

@@ -120,7 +120,14 @@ class Consortium:
         limits = Limits(policy=self.policy, threads=threads)
         run = os.urandom(16)
         self.silos = {
-            name: SiloSum(name, identities[name], roster, run, limits, MemoryJournal())
+            name: SiloSum(
+                name,
+                identities[name],
+                roster=roster,
+                run_id=run,
+                limits=limits,
+                journal=MemoryJournal(),
+            )
             for name in self.names
         }
         self.setup = CoordinatorSetup(roster, run, self.policy)
@@ -156,14 +163,14 @@ class Consortium:
         """A sum over all, of which those `asked` hear."""
         self._number += 1
         header = SumHeader(
-            self.setup.sid,
-            self._number,
-            "bench",
-            self._number,
-            bytes(32),
-            self.names,
-            self.encoding,
-            1.0,
+            sid=self.setup.sid,
+            round=self._number,
+            exchange="bench",
+            number=self._number,
+            broadcast=bytes(32),
+            alive=self.names,
+            encoding=self.encoding,
+            weight_cap=1.0,
         )
         for name in asked:
             self.silos[name].begin(header, bytes(32), self.encoding.sizes)
@@ -320,17 +327,17 @@ def _measure(consortium: Consortium, case: Case, budget: float, repeat: int) -> 
     needed = (case.n * (p.degree + 1) + opened_masks(case.n, survivors, p.degree)) * vector_bytes
     spent = sorted(runs, key=lambda run: sum(run.values()))[(len(runs) - 1) // 2] | {"setup": setup}
     return Measured(
-        case,
-        spent,
-        needed / gbps,
-        gbps / 1e9,
-        p.degree,
-        p.threshold,
-        survivors,
-        sent,
-        memory,
-        exact,
-        len(runs),
+        case=case,
+        seconds=spent,
+        limit=needed / gbps,
+        gbps=gbps / 1e9,
+        degree=p.degree,
+        threshold=p.threshold,
+        survivors=survivors,
+        upload=sent,
+        memory=memory,
+        exact=exact,
+        runs=len(runs),
     )
 
 

@@ -302,11 +302,11 @@ def parse(text: bytes) -> Roster:
     return Roster(
         r["consortium"],
         r["version"],
-        Card.from_record(r["coordinator"]),
-        tuple(Card.from_record(c) for c in r["silos"]),
-        tuple(_revoked(x) for x in r["revoked"]),
-        {str(k): hexadecimal(v, 64) for k, v in r["signatures"].items()},
-        Group.from_record(r["group"]) if "group" in r else None,
+        coordinator=Card.from_record(r["coordinator"]),
+        silos=tuple(Card.from_record(c) for c in r["silos"]),
+        revoked=tuple(_revoked(x) for x in r["revoked"]),
+        signatures={str(k): hexadecimal(v, 64) for k, v in r["signatures"].items()},
+        group=Group.from_record(r["group"]) if "group" in r else None,
     )
 
 

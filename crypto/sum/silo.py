@@ -60,6 +60,7 @@ class SiloSum:
         self,
         silo: str,
         identity: Identity,
+        *,
         roster: Mapping[str, bytes],
         run_id: bytes,
         limits: Limits,
@@ -215,11 +216,11 @@ class SiloSum:
         blobs, commitments, self._own_shares = deal(
             header.h,
             self.silo,
-            seeds,
-            made.holders,
-            made.parameters.threshold,
-            wanted,
-            self._random,
+            seeds=seeds,
+            holders=made.holders,
+            threshold=made.parameters.threshold,
+            secrets=wanted,
+            random=self._random,
         )
         parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
         record = UploadRecord(
@@ -280,7 +281,13 @@ class SiloSum:
         self._check_set(h, survivors, blobs)
         header, made = self._current()
         own, edges, bad = release_shares(
-            h, self.silo, survivors, made.neighbours, dict(blobs), self._pairs, self._own_shares
+            h,
+            self.silo,
+            survivors=survivors,
+            neighbours=made.neighbours,
+            blobs=dict(blobs),
+            secrets=self._pairs,
+            own_shares=self._own_shares,
         )
         self.complaints = bad
         released = ShareRelease(h, self.silo, tuple(own), tuple(edges))

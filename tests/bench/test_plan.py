@@ -117,7 +117,14 @@ def test_blank_records_of_a_ring_have_the_form_that_a_real_sum_asks_for() -> Non
         sid=bytes(32), beacon=bytes(32), members=everybody, policy=policy, roster=identities
     )
     header = SumHeader(
-        bytes(32), 0, "train", 1, bytes(32), everybody, Encoding(32, 70, (4,), (1.0,)), 1.0
+        sid=bytes(32),
+        round=0,
+        exchange="train",
+        number=1,
+        broadcast=bytes(32),
+        alive=everybody,
+        encoding=Encoding(32, 70, (4,), (1.0,)),
+        weight_cap=1.0,
     )
     opened = OpenSum(header, setup)
     assert not opened.topology.parameters.complete

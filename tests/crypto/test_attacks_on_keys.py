@@ -94,7 +94,12 @@ def test_sybil_majority_in_the_roster() -> None:
     refused(
         "sybil-majority",
         lambda: crypto.sum.silo.SiloSum(
-            "silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]
+            "silo-000",
+            one._identity,
+            roster=twice,
+            run_id=RUN,
+            limits=Limits(),
+            journal=world.journals["silo-000"],
         ),
     )
 

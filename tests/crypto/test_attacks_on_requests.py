@@ -5,6 +5,7 @@ tests/system/test_attacks_on_requests.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +52,9 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
     seeds = {}
     real = crypto.sum.silo.deal
 
-    def spy(h: bytes, name: str, dealt: list[bytes], *rest: object) -> object:
-        seeds[name] = dealt[0]
-        return real(h, name, dealt, *rest)  # type: ignore[arg-type]
+    def spy(h: bytes, name: str, **dealt: Any) -> object:
+        seeds[name] = dealt["seeds"][0]
+        return real(h, name, **dealt)
 
     monkeypatch.setattr(crypto.sum.silo, "deal", spy)
     right = plain(common.encoding, data, world.names)[0]

@@ -61,10 +61,10 @@ def new_desk(
 def new_session(desk: Desk | None = None) -> Session:
     return Session(
         desk or new_desk(),
-        None,
-        lambda r, e: b"",
-        1 << 20,
-        m.Hello("0", b""),
+        new_party=None,
+        rounding_seed=lambda r, e: b"",
+        broadcast_limit=1 << 20,
+        hello=m.Hello("0", b""),
     )
 
 

@@ -158,10 +158,10 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(
     )
     session = Session(
         new_desk(),
-        None,
-        lambda r, e: b"",
-        1 << 20,
-        m.Hello("0", b""),
+        new_party=None,
+        rounding_seed=lambda r, e: b"",
+        broadcast_limit=1 << 20,
+        hello=m.Hello("0", b""),
         rules=rules,
     )
     say(session, m.Welcome(b"r" * 32, 0))
@@ -215,7 +215,13 @@ def test_a_silo_says_whose_shares_do_not_open(caplog: pytest.LogCaptureFixture) 
     proposal = opened.propose()["silo-000"]
     spoilt = tuple((d, bytes(len(b)) if d == "silo-002" else b) for d, b in proposal.blobs)
     party = world.silos["silo-000"]
-    session = Session(new_desk(), lambda run: party, lambda r, e: b"", 1 << 20, m.Hello("0", b""))
+    session = Session(
+        new_desk(),
+        new_party=lambda run: party,
+        rounding_seed=lambda r, e: b"",
+        broadcast_limit=1 << 20,
+        hello=m.Hello("0", b""),
+    )
     session.state, session._party = S.SENT, party
     asked = m.SumStep("propose", replace(proposal, blobs=spoilt).to_record())
     assert [x.kind for x in say(session, asked)] == ["sum"]

@@ -38,13 +38,13 @@ class Play:
         self.chorus = NetworkChorus(
             stage.router,
             stage.settings,
-            stage.roster,
-            RUN,
-            study_hash(stage.settings, {}),
-            self.runlog,
-            len(stage.names),
-            lambda: False,
-            {},
+            identities=stage.roster,
+            run_id=RUN,
+            study=study_hash(stage.settings, {}),
+            runlog=self.runlog,
+            slots=len(stage.names),
+            should_stop=lambda: False,
+            content={},
         )
         self.round = -1
 
@@ -63,11 +63,11 @@ class Play:
         call = Call(
             self.round,
             index,
-            exchange,
-            told,
-            self.chorus.present(),
-            (8.0,) * len(exchange.masked),
-            32,
+            exchange=exchange,
+            broadcast=told,
+            cohort=self.chorus.present(),
+            ranges=(8.0,) * len(exchange.masked),
+            lane_bits=32,
         )
         folded = self.chorus.perform(call)
         if exchange.masked:
