@@ -8,13 +8,14 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate plan test lint table compare audit bench soak bench-secagg methods clean
+.PHONY: help simulate plan check test lint extras table compare audit bench soak bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@echo
-	@echo "Settings for simulate, as NAME=VALUE:"
-	@echo "  SILOS METHOD ROUNDS FRACTION EPOCHS BATCH LR CORPUS PARTITION SEED RUNNER LAUNCHER HOSTS DEADLINE QUORUM SECAGG BITS RANGE TARGET DP EPSILON DELTA CLIP NOISE LEDGER CONFIG OUT SET"
+	@echo "Settings for simulate and plan, as NAME=VALUE, with their defaults in brackets:"
+	@$(PYTHON) -m config.describe
+	@echo
 	@echo "  e.g.  make simulate SILOS=10 METHOD=fedavg PARTITION=dirichlet:0.5 SEED=1"
 
 simulate: $(READY)  ## run a federation on this machine and write a report (default: ten silos, lazymil)
@@ -26,11 +27,15 @@ plan: $(READY)  ## what a run would cost: bytes, memory, epsilon, time; settings
 methods: $(READY)  ## list the methods
 	@$(BIN)/sottovoce methods
 
-test: $(READY) lint  ## lint, types, import rules and all tests
+check: $(READY) lint  ## the inner loop, under a minute: lint, types, and the tests that need no process
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" --ignore=tests/system --ignore=tests/browser
+
+test: $(READY) lint  ## lint, types, import rules and all tests; says what it skipped, and why
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: $(READY)  ## ruff, mypy and the import rules
-	@$(BIN)/ruff check .
+lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
+	@$(BIN)/ruff format --check --quiet . || { echo "The layout is not that of ruff format; run: $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
 
@@ -64,6 +69,13 @@ $(READY): constraints.txt pyproject.toml
 	@$(PIP) "$$(grep '^setuptools==' constraints.txt)"
 	@$(PIP) "$$(grep '^seqeval==' constraints.txt)"  # its build needs tools of its own, which the next line would not give
 	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# What some tests want and no run needs; without them `make test` skips those tests and says so.
+extras: $(VENV)/.extras  ## also install the optional extras: Ray, TensorBoard, MLflow
+
+$(VENV)/.extras: $(READY)
+	@$(PIP) --no-build-isolation -e '.[dev,ray,tensorboard,mlflow]'
 	@touch $@
 
 clean:  ## remove the environment and caches (runs are kept)

@@ -15,21 +15,23 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
-from cli.consortium import Machine, coordinator_study, rules_of, silo_study
 from config.errors import UserError
 from config.site import Site, is_site, read_site
 from config.study import read_study
+from coordinator.program import coordinator_study
 from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
 from silo.home import Home
-from silo.process import VERSION
+from silo.program import rules_of, silo_study
 from study.agreement import Agreed
+from study.machine import Machine
 from wire.dealer import Cut, Dealer
 from wire.keyring import Keyring
-from wire.messages import Probe, Probed
+from wire.messages import VERSION, Probe, Probed
 from wire.passphrase import open_keys
 
 __all__ = ["Line", "examine"]
@@ -93,7 +95,7 @@ def _coordinator(study: Path, machine: Machine, listen: str) -> Iterator[Line]:
         yield line
         if of is not None:
             yield from _content(of, None)
-    yield _disk(Path(machine.settings["out"]))
+    yield _disk(Path(machine.out))
     yield _port(listen)
     yield _clock_alone()
 
@@ -165,7 +167,7 @@ def _study(read: Callable[[], Agreed]) -> tuple[Agreed | None, Line]:
     except UserError as e:
         return None, Line("fail", "study", str(e), "correct the file that it names")
     return of, Line(
-        "ok", "study", f"{of.study.title}: {of.prepared.settings.method}, hash {of.hash.hex()}"
+        "ok", "study", f"{of.study.title}: {of.prepared.settings.method_name}, hash {of.hash.hex()}"
     )
 
 
@@ -183,7 +185,10 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
     else:
         text = f"{study.task.corpus_name} has no training example"
         yield Line("warn", "corpus", text, "check corpus in the silo's file")
-    for name, value in {**study.task.agreement(), "model": of.content["model"]}.items():
+    for name, value in {
+        **study.agreement,
+        "model": of.content["model"],
+    }.items():
         pinned = (
             "as the study file says" if name in of.study.hashes else "compared when the silo enrols"
         )
@@ -195,8 +200,7 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
 
 
 def _memory(needed: int) -> Line:
-    table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(table["MemAvailable"].split()[0]) * 1024
+    free = psutil.virtual_memory().available
     text = f"{free >> 20} MB are free, and about {needed >> 20} MB are needed"
     if free < needed:
         return Line("fail", "memory", text, "end other programs, or take a larger machine")

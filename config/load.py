@@ -33,6 +33,8 @@ def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
             options[key.removeprefix("options.")] = _guess(text)
             continue
         values[key] = _parse(key, text)
+    if str(values.get("method", "")).endswith(".py"):  # found again from wherever a run is resumed
+        values["method"] = str(Path(values["method"]).expanduser().resolve())
     if values.get("silos", 1) == 0:  # in the settings themselves it says that the user left it open
         raise UserError("SILOS must be between 1 and 10000, not 0.")
     settings = replace(Settings(), **values, options=options)
@@ -72,6 +74,8 @@ def typed(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
                 f"{path}: {key} must be {_KINDS[want]}, not {json.dumps(value, default=str)}."
             )
         out[key] = value
+    if str(out.get("method", "")).endswith(".py"):  # beside the file that names it
+        out["method"] = str((path.parent / Path(out["method"]).expanduser()).resolve())
     return out
 
 
@@ -223,7 +227,7 @@ def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
 
 
 def _check_cohort(s: Settings) -> None:
-    cohort = max(int(s.fraction * s.silos), 1)
+    cohort = s.cohort_size
     if s.minimum > cohort:
         raise UserError(
             f"MINIMUM={s.minimum} silos in a sum cannot be had of {cohort} participants in a round."

@@ -3,75 +3,135 @@
 Order of authority: these defaults, the task's defaults below, a TOML file, then flags and make
 variables. A method's own knobs (a temperature, a contrast weight) stand in its file as `Options`
 and are set in the `[options]` table or with `--set name=value`.
+
+`sottovoce simulate --help` and `make help` are made from this record (config/describe.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-__all__ = ["RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+__all__ = ["MACHINE_SETTINGS", "RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+
+#: Settings that belong to one machine and to no study: a study file may not name them, and a
+#: study's hash leaves them out. (The corpus is not among them: a study file may name a built-in
+#: one, for a trial.)
+MACHINE_SETTINGS: frozenset[str] = frozenset(
+    {
+        "encoder",
+        "hosts",
+        "launcher",
+        "ledger",
+        "metrics",
+        "out",
+        "physical",
+        "port",
+        "runner",
+        "seq2seq",
+        "slots",
+        "target",
+        "vectors",
+    }
+)
 
 
-@dataclass(frozen=True)
+def _setting(default: Any, why: str, shown: str = "") -> Any:
+    """`why`: the line that the help shows. `shown`: what it says in place of the bare default."""
+    return field(default=default, metadata={"why": why, "shown": shown})
+
+
+_TASK = "the task's"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     # What is trained, on what
-    method: str = "lazymil"
-    # empty: the built-in corpus that fits the method; else a built-in name, folder or hub name
-    corpus: str = ""
-    # iid, pair, dirichlet:ALPHA, entropy[:released], domain; empty: the task's own, mostly iid
-    partition: str = ""
-    silos: int = 0  # 0: ten, or as many as the corpus has domains where it has any
-    seed: int = 0  # decides data, partition, cohorts, batches, dropout: the whole run
+    method: str = _setting("lazymil", "which method; `sottovoce methods` lists them")
+    corpus: str = _setting(
+        "", "a built-in corpus, a folder or a hub name", "the built-in one of the method's task"
+    )
+    partition: str = _setting(
+        "", "iid, pair, dirichlet:ALPHA, entropy[:released] or domain", "the task's, mostly iid"
+    )
+    silos: int = _setting(0, "how many silos", "10, or one for each domain of the corpus")
+    seed: int = _setting(0, "decides data, partition, cohorts, batches, dropout: the whole run")
 
-    # The rounds
-    rounds: int = 0  # 0 in this table means: the task's own default, below
-    fraction: float = 1.0  # C: the share of silos that take part in a round
-    epochs: int = 0  # E
-    batch: int = 0  # B
-    lr: float = 0.0
-    decay: float = -1.0  # learning-rate decay per round; -1 means the task's own
+    # The rounds. Zero means the task's own default, below.
+    rounds: int = _setting(0, "how many rounds", _TASK)
+    fraction: float = _setting(1.0, "C: the share of the silos that take part in a round")
+    epochs: int = _setting(0, "E: local epochs in a round", _TASK)
+    batch: int = _setting(0, "B: local batch size", _TASK)
+    lr: float = _setting(0.0, "learning rate", _TASK)
+    decay: float = _setting(-1.0, "decay of the learning rate per round", _TASK)
 
     # Privacy
-    # off, record (DP-SGD: one record hides) or silo (noisy sums: one whole silo hides)
-    dp: str = "off"
-    epsilon: float = 0.0  # a silo's budget, over all it ever sent about its data; 0 means none
-    delta: float = 1e-5
-    # the most that one record's gradient, or one silo's update, may weigh (L2 norm)
-    clip: float = 1.0
-    noise: float = 0.0  # standard deviation in clips; 0 means solved from epsilon
-    physical: int = 64  # DP=record: records whose gradients are in memory at once
-    # folder of the silos' privacy ledgers, to go on with; empty: in each silo's own folder
-    ledger: str = ""
+    dp: str = _setting(
+        "off", "off, record (DP-SGD: hides one record) or silo (noisy sums: hides a whole silo)"
+    )
+    epsilon: float = _setting(0.0, "a silo's budget, over all it ever sent about its data", "none")
+    delta: float = _setting(1e-5, "the probability that the budget's promise may fail")
+    clip: float = _setting(
+        1.0, "the largest L2 norm of a record's gradient (record) or a silo's update (silo)"
+    )
+    noise: float = _setting(0.0, "standard deviation of the noise, in clips", "solved from EPSILON")
+    physical: int = _setting(64, "DP=record: records whose gradients are in memory at once")
+    ledger: str = _setting(
+        "", "folder of the silos' privacy ledgers, to go on with", "in each silo's own folder"
+    )
 
     # How it runs
-    runner: str = "processes"  # processes (real ones, over ZeroMQ) or inprocess (a plain loop)
-    # least silos in a run, and least survivors of a sum; 0 means what the protocol needs
-    minimum: int = 0
-    launcher: str = "local"  # where a simulation's silos run: local, ssh (on HOSTS) or ray
-    # for ssh: names of machines, with spaces between; for ray: the cluster's address
-    hosts: str = ""
-    secagg: bool = True  # off exists for studies a sum cannot protect; the run then says so, loudly
-    bits: int = 32  # lane width of the secure sum: 32, 21 or 16
-    # clip range of an update's coordinates; 0 means adapted from the last aggregate
-    range: float = 0.0
-    slots: int = 0  # silos computing at once in a simulation; 0 means one per core
-    deadline: float = 600.0  # seconds an exchange may take before it closes without the stragglers
-    # share of the cohort whose answers close an exchange without waiting for the rest
-    quorum: float = 1.0
-    out: str = "runs"  # where run folders are made
-    # a value of the dev metric: the report names the first round that reaches it; 0 means none
-    target: float = 0.0
-    port: int = 0  # the coordinator's port; 0 means any free one
-    metrics: str = ""  # PORT (on the loopback address) or HOST:PORT for Prometheus; empty: off
+    runner: str = _setting(
+        "processes", "processes (real ones, over ZeroMQ) or inprocess (a plain loop)"
+    )
+    minimum: int = _setting(
+        0, "least silos in a run, and least survivors of a sum", "what the protocol needs"
+    )
+    launcher: str = _setting("local", "where a simulation's silos run: local, ssh or ray")
+    hosts: str = _setting(
+        "", "ssh: names of machines, spaces between; ray: the cluster's address", "none"
+    )
+    secagg: bool = _setting(True, "on or off; off masks nothing, and the run says so", "on")
+    bits: int = _setting(32, "bits per number in the secure sum: 32, 21 or 16")
+    range: float = _setting(
+        0.0, "clip range of an update's coordinates", "adapted from the last aggregate"
+    )
+    slots: int = _setting(0, "silos computing at once in a simulation", "one per core")
+    deadline: float = _setting(
+        600.0, "seconds after which an exchange closes without the stragglers"
+    )
+    quorum: float = _setting(
+        1.0, "share of the cohort whose answers close an exchange without the rest"
+    )
+    out: str = _setting("runs", "where run folders are made")
+    target: float = _setting(
+        0.0, "a dev metric; the report names the first round that reaches it", "none"
+    )
+    port: int = _setting(0, "the coordinator's port", "any free one")
+    metrics: str = _setting("", "PORT (on the loopback address) or HOST:PORT for Prometheus", "off")
 
     # Files a user may name
-    vectors: str = ""  # word vectors in text or word2vec format; empty: trained from scratch
-    encoder: str = ""  # a BERT-type checkpoint: folder or hub name; empty: the small built-in one
-    seq2seq: str = ""  # a BART-type checkpoint, likewise
+    vectors: str = _setting("", "word vectors in text or word2vec format", "trained from scratch")
+    encoder: str = _setting(
+        "", "a BERT-type checkpoint: folder or hub name", "the small built-in one"
+    )
+    seq2seq: str = _setting(
+        "", "a BART-type checkpoint: folder or hub name", "the small built-in one"
+    )
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs
+
+    @property
+    def method_name(self) -> str:
+        """The method in a word: a method from outside is called as its file is."""
+        return Path(self.method).stem if self.method.endswith(".py") else self.method
+
+    @property
+    def cohort_size(self) -> int:
+        """m = max(floor(C K), 1): how many silos a round asks."""
+        return max(int(self.fraction * self.silos), 1)
 
 
 #: What a task wants where the user said nothing.

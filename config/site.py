@@ -24,7 +24,7 @@ class OwnLimits:
     hours: str = ""  # when it computes, on this machine's clock: "18:00-06:00"; empty: always
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Site:
     path: Path
     study: Path  # the study file

@@ -18,24 +18,9 @@ from typing import Any
 
 from config.errors import UserError
 from config.load import check, read_toml, typed
-from config.settings import Settings
+from config.settings import MACHINE_SETTINGS, Settings
 
-__all__ = ["MACHINE", "StudyFile", "read_study"]
-
-#: Settings of one machine, not of a study.
-MACHINE = (
-    "out",
-    "port",
-    "slots",
-    "runner",
-    "vectors",
-    "encoder",
-    "seq2seq",
-    "ledger",
-    "physical",
-    "target",
-    "metrics",
-)
+__all__ = ["StudyFile", "read_study"]
 
 
 @dataclass(frozen=True)
@@ -79,8 +64,8 @@ def read_study(path: Path) -> StudyFile:
         re.fullmatch("[0-9a-f]{64}", str(v)) for v in hashes.values()
     ):
         raise UserError(f"{path}: [hashes] must have SHA-256 hashes, 64 hexadecimal digits each.")
-    for key in (*MACHINE, "silos"):
-        if key in table:
+    for key in table:
+        if key in MACHINE_SETTINGS or key == "silos":
             what = "is how many the roster has" if key == "silos" else "belongs to one machine"
             raise UserError(f'{path}: "{key}" {what}; it has no place in the study file.')
     values = typed(path, table)
@@ -92,5 +77,7 @@ def read_study(path: Path) -> StudyFile:
             f"{path}: secagg = false is for simulations; between machines every sum is masked."
         )
     said = {**values, "options": options, "title": title, "hashes": hashes}
+    if "method" in said:  # where a method's file is kept is a machine's own business
+        said["method"] = settings.method_name
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
     return StudyFile(path, title, settings, hashes, digest)

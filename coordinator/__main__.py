@@ -1,7 +1,23 @@
-"""`python -m coordinator` is `sottovoce coordinator`."""
+"""`python -m coordinator` is `sottovoce coordinator`, without the other commands."""
 
-import sys
+from __future__ import annotations
 
-from cli.main import main
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-main(["coordinator", *sys.argv[1:]])
+from study.commands import coordinator_command, run_alone
+
+if TYPE_CHECKING:
+    from study.machine import Machine
+
+
+def _program(config: Path, machine: Machine, listen: str, wait: float) -> int:
+    from rich.console import Console
+
+    from coordinator.program import run_coordinator
+
+    return run_coordinator(config, machine, listen, wait, Console())
+
+
+if __name__ == "__main__":
+    run_alone(coordinator_command(_program), "coordinator")

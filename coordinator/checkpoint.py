@@ -4,7 +4,6 @@ model it leaves.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from safetensors import safe_open
 
 from methods.base import Arrays, State
 from methods.common.arrays import save_arrays
+from models import saved
 
 __all__ = [
     "Checkpoint",
     "Midway",
     "forget_midway",
-    "model_sha256",
     "read",
     "read_midway",
     "save_model",
@@ -99,20 +98,20 @@ def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, n
     return meta, parts
 
 
-def model_sha256(model: Arrays) -> str:
-    """Over names, shapes and values, in order of name: the same model has the same hash in any
-    runner.
+def save_model(
+    folder: Path, model: Arrays, files: Mapping[str, bytes], per_silo: bool = False
+) -> None:
+    """The model as `models.saved` lays it out, every file with the mode that the umask gives.
+    `per_silo`: the arrays are a model for each silo, so that no one encoder can stand by itself.
     """
-    h = hashlib.sha256()
-    for name in sorted(model):
-        a = np.ascontiguousarray(model[name])
-        h.update(f"{name}:{a.dtype.str}:{a.shape};".encode())
-        h.update(a.tobytes())
-    return h.hexdigest()
-
-
-def save_model(folder: Path, model: Arrays, files: Mapping[str, bytes]) -> None:
-    folder.mkdir(exist_ok=True)
-    save_arrays(folder / "model.safetensors", model)
+    encoder = saved.has_encoder(files) and not per_silo
+    weights = saved.divided(model, encoder)
+    for name in (n for n in saved.WEIGHTS if n not in weights):
+        (folder / name).unlink(missing_ok=True)  # of an earlier attempt, in the other layout
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        if encoder or not saved.has_encoder([name]):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    for name, (arrays, metadata) in weights.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        save_arrays(folder / name, arrays, metadata, public=True)

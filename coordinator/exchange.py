@@ -1,6 +1,6 @@
 """What a round is made of, whoever carries it: an exchange to perform, who takes part, how answers
 are coded, how it can end. The rounds themselves are in coordinator.loop; real processes and the
-in-process runner differ in the `Chorus`.
+in-process runner differ in the `Carrier`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from config.settings import Settings
 from crypto.numbers.encoding import Encoding, steps_of
 from crypto.numbers.rounding import default_rounding
-from crypto.sum.params import assumption, least_honest, policy_for
+from crypto.sum.params import least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
-from methods.dp.sum_noise import ranges_of, ring_of
+from methods.dp.sum_noise import ranges_of, sum_noise_of
 from wire.counter import ByteCounter
 
 __all__ = [
     "BudgetsSpent",
     "Call",
-    "Chorus",
+    "Carrier",
     "Interrupted",
     "Phases",
     "RoundFailed",
@@ -34,7 +34,6 @@ __all__ = [
     "next_ranges",
     "numbers_sent",
     "select",
-    "sum_assumption",
 ]
 
 
@@ -111,7 +110,7 @@ class Phases:
         return {name: {k: round(v, 4) for k, v in table.items()} for name, table in taken.items()}
 
 
-class Chorus(Protocol):
+class Carrier(Protocol):
     """Carries exchanges. `present` are the silos that can be asked; `perform` returns what the
     survivors gave.
     """
@@ -148,22 +147,11 @@ class Chorus(Protocol):
     def stop(self, reason: str) -> None: ...
 
 
-def _cohort_size(settings: Settings) -> int:
-    return max(int(settings.fraction * settings.silos), 1)
-
-
-def sum_assumption(settings: Settings) -> str:
-    """What has to be true for this run's sums to hide their parts, in words: the one home of that
-    sentence.
-    """
-    return assumption(_cohort_size(settings), policy_for(settings.fraction), settings.silos)
-
-
 def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
     """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those
     that are gone.
     """
-    m = _cohort_size(settings)
+    m = settings.cohort_size
     rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
     order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
     return tuple(sorted(order[:m]))
@@ -174,7 +162,7 @@ def call_ranges(
 ) -> tuple[float, ...]:
     """The first round's; with DP=silo every round's: the grid on which the silos' noise is made."""
     if settings.dp == "silo" and exchange.masked:
-        return _ring_ranges(settings, method, exchange, parties)
+        return _noise_ranges(settings, method, exchange, parties)
     return first_ranges(settings, exchange)
 
 
@@ -186,7 +174,7 @@ def first_ranges(settings: Settings, exchange: Exchange) -> tuple[float, ...]:
     return tuple(s.cap if s.bounded else min(guess, s.cap) for s in exchange.masked.values())
 
 
-def _ring_ranges(
+def _noise_ranges(
     settings: Settings, method: Method, exchange: Exchange, parties: int
 ) -> tuple[float, ...]:
     """DP=silo: the grid on which the silos' noise is made; they check it."""
@@ -195,7 +183,7 @@ def _ring_ranges(
     except ValueError as e:
         raise RoundFailed(f"A sum over {parties} silos is not possible: {e}.") from None
     steps = steps_of(settings.bits, parties)
-    return ranges_of(ring_of(settings, method, honest, steps), exchange, steps)
+    return ranges_of(sum_noise_of(settings, method, honest, steps), exchange, steps)
 
 
 def next_ranges(settings: Settings, call: Call, folded: Folded) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
 """The rounds: who takes part, what becomes of their answers, how good it is, and where it is kept.
 
 This loop is the same for real processes and for the in-process runner; the two differ in the
-`Chorus` that carries an exchange. Everything random here comes from the run's seed, so the two give
+`Carrier` that carries an exchange. Everything random here comes from the run's seed, so the two give
 the same model, bit for bit. Whatever a crash interrupts is gone on with from the disk: between
 rounds, between the exchanges of a round (`midway`), and, where shares of a sum were already asked
 for, from that sum itself (coordinator.reopen).
@@ -18,11 +18,11 @@ import torch
 
 from config.settings import Settings
 from coordinator import checkpoint
-from coordinator.checkpoint import Checkpoint, Midway, model_sha256
+from coordinator.checkpoint import Checkpoint, Midway
 from coordinator.exchange import (
     BudgetsSpent,
     Call,
-    Chorus,
+    Carrier,
     Interrupted,
     RoundFailed,
     RoundSpent,
@@ -34,6 +34,7 @@ from coordinator.progress import Progress, RoundSoFar
 from coordinator.runlog import RunLog
 from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
+from methods.common.arrays import model_sha256
 from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
 from wire.messages import OVER
@@ -47,13 +48,13 @@ class _Loop:
     """One run: its state and progress, a round at a time."""
 
     def __init__(
-        self, method: Method, task: Task, settings: Settings, chorus: Chorus, runlog: RunLog
+        self, method: Method, task: Task, settings: Settings, carrier: Carrier, runlog: RunLog
     ) -> None:
-        self.method, self.task, self.settings, self.chorus, self.runlog = (
+        self.method, self.task, self.settings, self.carrier, self.runlog = (
             method,
             task,
             settings,
-            chorus,
+            carrier,
             runlog,
         )
         seed = self._seed = derived_seed(settings.seed, "init")
@@ -73,7 +74,7 @@ class _Loop:
             )
             self._earlier = self.progress.wall
         if self.progress.pending is not None:
-            self.chorus.counter.restore(self.progress.pending["traffic"])
+            self.carrier.counter.restore(self.progress.pending["traffic"])
             self._score(self.finished - 1, time.monotonic())
         if midway is not None and midway.round == self.finished:
             self._midway = midway
@@ -84,7 +85,7 @@ class _Loop:
 
     def round(self, round: int) -> None:
         began = time.monotonic()
-        self.chorus.counter.round = round
+        self.carrier.counter.round = round
         before, ranges = self.state, dict(self.progress.ranges)
         now = self._go_on(round)
         for beginning in range(_BEGINNINGS):
@@ -96,14 +97,14 @@ class _Loop:
                 self._give_up(round, now, e)
                 break
             except RoundFailed as e:
-                if self.chorus.spent:
+                if self.carrier.spent:
                     # Too few silos can still pay for a round. What they paid for is whole; it is
                     # the run's result.
                     self.state = before
-                    silos = sorted(map(silo_name, self.chorus.spent))
+                    silos = sorted(map(silo_name, self.carrier.spent))
                     self.runlog.event("budgets-spent", round=round, silos=silos, why=str(e))
                     self.runlog.privacy(
-                        self.method, round, now.sent, now.charged + self.chorus.charged
+                        self.method, round, now.sent, now.charged + self.carrier.charged
                     )
                     raise BudgetsSpent from None
                 # what was opened cannot be asked for again, and what was to follow cannot be had
@@ -121,8 +122,8 @@ class _Loop:
         # before it is scored: once shares are out, this sum can never be had again
         self._keep(round + 1)
         checkpoint.forget_midway(self._folder)
-        self.chorus.kept()
-        self.chorus.end_round(round)
+        self.carrier.kept()
+        self.carrier.end_round(round)
         self._score(round, began)
 
     def _give_up(self, round: int, now: RoundSoFar, why: Exception) -> None:
@@ -130,8 +131,8 @@ class _Loop:
         now.cohort = []
 
     def _begin(self, round: int) -> RoundSoFar:
-        asked = self.chorus.begin_round(round) or select(
-            self.settings, round, self.chorus.present()
+        asked = self.carrier.begin_round(round) or select(
+            self.settings, round, self.carrier.present()
         )
         self.runlog.event(
             "round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked]
@@ -146,11 +147,11 @@ class _Loop:
         if midway is None or midway.round != round:
             return None
         now = RoundSoFar(**midway.figures)
-        able = set(self.chorus.go_on(round, now.next, now.said)) & set(now.cohort)
+        able = set(self.carrier.go_on(round, now.next, now.said)) & set(now.cohort)
         if not now.opened and len(able) < len(now.cohort):
             return None  # from the beginning, nobody need be left out
         self.state, self.progress.ranges = self._ordered(midway.state), dict(now.ranges)
-        self.chorus.counter.restore(now.traffic)
+        self.carrier.counter.restore(now.traffic)
         self.runlog.event(
             "round",
             round=round,
@@ -167,13 +168,13 @@ class _Loop:
             if now.next < len(self.method.exchanges):
                 self._take_note(now)
                 checkpoint.write_midway(self._folder, Midway(round, self.state, vars(now)))
-                self.chorus.kept()
+                self.carrier.kept()
 
     def _take_note(self, now: RoundSoFar) -> None:
-        now.charged += self.chorus.charged
-        self.chorus.charged = []
-        now.ranges, now.said = self.progress.ranges, dict(self.chorus.said)
-        now.traffic = list(self.chorus.counter.lines())
+        now.charged += self.carrier.charged
+        self.carrier.charged = []
+        now.ranges, now.said = self.progress.ranges, dict(self.carrier.said)
+        now.traffic = list(self.carrier.counter.lines())
 
     def _exchange(self, round: int, index: int, exchange: Exchange, now: RoundSoFar) -> None:
         cohort = tuple(now.cohort)
@@ -191,7 +192,7 @@ class _Loop:
             lane_bits=self.settings.bits,
             exact=exact,
         )
-        folded = self.chorus.perform(call)
+        folded = self.carrier.perform(call)
         self.state = exchange.fold(self.state, folded)
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(next_ranges(self.settings, call, folded))
@@ -202,11 +203,11 @@ class _Loop:
         assert pending is not None
         since = time.monotonic()
         evaluation = self.evaluate(self.state.model, "dev")
-        self.chorus.phases.add("evaluating", since)
+        self.carrier.phases.add("evaluating", since)
         if evaluation.value > self.progress.best_value:
             self.progress.best_value, self.progress.best_round = evaluation.value, round
             self.best = self.state.model
-        up, down = self.runlog.traffic(self.chorus.counter)
+        up, down = self.runlog.traffic(self.carrier.counter)
         self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
         wanted = set(select(self.settings, round, range(self.settings.silos))) | set(
             pending["asked"]
@@ -223,7 +224,7 @@ class _Loop:
             "dev": evaluation.value,
             "figures": dict(evaluation.figures),
             "seconds": time.monotonic() - began,
-            **self.chorus.phases.drain(),
+            **self.carrier.phases.drain(),
             "bytes_up": up,
             "bytes_down": down,
             "arrays_up": pending["arrays"]["up"],
@@ -260,14 +261,19 @@ class _Loop:
             return self.task.evaluate(self._network, split)
 
     def finish(self) -> dict[str, Any]:
-        self.chorus.stop(OVER)
-        self.runlog.traffic(self.chorus.counter)
+        self.carrier.stop(OVER)
+        self.runlog.traffic(self.carrier.counter)
         test = self.evaluate(self.best, "test")
         # The figure to compare with: where this very model started. It chooses nothing.
         before = self.evaluate(self.method.init(self._seed).model, "test")
         self.progress.wall = self._earlier + time.monotonic() - self._began
         whole = {**self.task.frozen(), **self.best}
-        checkpoint.save_model(self.runlog.path / "model", whole, self.task.model_files())
+        checkpoint.save_model(
+            self.runlog.path / "model",
+            whole,
+            self.task.model_files(),
+            per_silo=self.method.evaluate is not None,
+        )
         scored = Scored(self.best, test, before.value, self._network)
         return write_summary(
             self.runlog, self.method, self.task, self.settings, vars(self.progress), scored
@@ -279,14 +285,14 @@ def run_study(
     task: Task,
     *,
     settings: Settings,
-    chorus: Chorus,
+    carrier: Carrier,
     runlog: RunLog,
     resume: Checkpoint | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     midway: Midway | None = None,
 ) -> dict[str, Any]:
     """All rounds, then summary.json and the model. Returns the summary."""
-    loop = _Loop(method, task, settings, chorus, runlog)
+    loop = _Loop(method, task, settings, carrier, runlog)
     loop.resume(resume, midway)
     for round in range(loop.finished, settings.rounds):
         if should_stop():

@@ -1,4 +1,4 @@
-"""The chorus over ZeroMQ: exchanges with whoever is here, tried again when a sum fails, gone on
+"""The carrier over ZeroMQ: exchanges with whoever is here, tried again when a sum fails, gone on
 with after a crash.
 """
 
@@ -26,13 +26,13 @@ from wire import messages as m
 from wire.bundle import Bundle, broadcast_digest, pack
 from wire.router import Router
 
-__all__ = ["NetworkChorus"]
+__all__ = ["NetworkCarrier"]
 
 log = logging.getLogger("coordinator")
 _ATTEMPTS = 3
 
 
-class NetworkChorus:
+class NetworkCarrier:
     def __init__(
         self,
         router: Router,

@@ -14,14 +14,15 @@ import zmq
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint, reopen
-from coordinator.exchange import Interrupted, RoundFailed, sum_assumption
+from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.loop import run_study
-from coordinator.network import NetworkChorus
+from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from study.agreement import sum_assumption
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
@@ -46,6 +47,7 @@ def doors(roster: Roster) -> tuple[dict[bytes, str], dict[bytes, str]]:
 def serve(
     run: Path,
     keys: Keyring,
+    *,
     settings: Settings,
     task: Task,
     method: Method,
@@ -107,8 +109,8 @@ def serve(
         runlog.event("listening", port=port, round=finished)
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
-        content = {**task.agreement(), **agreed}
-        chorus = NetworkChorus(
+        content = {**task.agreement(), **method.agreement, **agreed}
+        carrier = NetworkCarrier(
             router,
             settings,
             identities=identities,
@@ -123,21 +125,21 @@ def serve(
         )
         try:
             if opened is not None and opened.round == finished:
-                chorus.reopen(enrol_seconds, opened)
+                carrier.reopen(enrol_seconds, opened)
             if finished < settings.rounds:
-                chorus.enrol(
+                carrier.enrol(
                     enrol_seconds, finished, resume.figures.get("members", ()) if resume else ()
                 )
             else:  # a crash at the very end: whoever comes is only told that the run is over
-                chorus.members.wait(
-                    min(grace, 5.0), lambda: chorus.members.here >= set(chorus.members.names)
+                carrier.members.wait(
+                    min(grace, 5.0), lambda: carrier.members.here >= set(carrier.members.names)
                 )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
             run_study(
                 method,
                 task,
                 settings=settings,
-                chorus=chorus,
+                carrier=carrier,
                 runlog=runlog,
                 resume=resume,
                 should_stop=lambda: stop["asked"],
@@ -146,11 +148,11 @@ def serve(
             runlog.event("finished")
             return 0
         except Interrupted:
-            chorus.stop(INTERRUPTED_RUN)
+            carrier.stop(INTERRUPTED_RUN)
             runlog.event("interrupted")
             return INTERRUPTED
         except RoundFailed as e:
-            chorus.stop(FAILED_RUN)
+            carrier.stop(FAILED_RUN)
             runlog.event("failed", why=str(e))
             raise
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -33,7 +34,7 @@ def create(settings: Settings, command: str, name: str = "") -> Path:
         for attempt in range(1000):
             run = out / (
                 name
-                or f"{stamp}-{settings.method}-s{settings.seed}{f'-{attempt}' if attempt else ''}"
+                or f"{stamp}-{settings.method_name}-s{settings.seed}{f'-{attempt}' if attempt else ''}"
             )
             try:
                 run.mkdir(exist_ok=bool(name))
@@ -46,7 +47,8 @@ def create(settings: Settings, command: str, name: str = "") -> Path:
             "machine": platform.machine(),
         }
         about |= {name: importlib.metadata.version(name) for name in _NAMED}
-        (run / "config.toml").write_text(dump(settings, about), "utf-8")
+        kept = replace(settings, method=_kept_method(run, settings))
+        (run / "config.toml").write_text(dump(kept, about), "utf-8")
         link = out / f".latest-{os.getpid()}"
         link.symlink_to(run.name)
         link.replace(out / "latest")
@@ -55,6 +57,17 @@ def create(settings: Settings, command: str, name: str = "") -> Path:
             f'OUT: cannot write a run folder in "{out}" ({e.strerror}); give another OUT.'
         ) from None
     return run
+
+
+def _kept_method(run: Path, settings: Settings) -> str:
+    """A method's file from outside is copied into the run: it goes on with what it began with."""
+    if not settings.method.endswith(".py"):
+        return settings.method
+    copy = run / "method" / Path(settings.method).name
+    copy.parent.mkdir(exist_ok=True)
+    if not copy.exists():
+        shutil.copyfile(settings.method, copy)
+    return f"method/{copy.name}"
 
 
 def coordinator_home(run: Path) -> Path:
@@ -90,5 +103,7 @@ def make_keys(coordinator: Path, homes: Path, silos: int, secret: bytes) -> None
         ring.adopt(roster, coordinator / "roster.json")
 
 
-def this_command() -> str:
-    return " ".join(["sottovoce", *sys.argv[1:]])
+def this_command(word: str = "") -> str:
+    """As it was typed. `word`: of the program that `python -m WORD` starts without saying it."""
+    said = sys.argv[1:]
+    return " ".join(["sottovoce", *([word] if word and said[:1] != [word] else []), *said])

@@ -16,9 +16,10 @@ from typing import Any
 
 from crypto.errors import Refusal
 from methods.base import Method
+from report.files import read_lines
 from wire.counter import ByteCounter
 
-__all__ = ["RunLog", "checked_charges", "read_lines"]
+__all__ = ["RunLog", "checked_charges"]
 
 log = logging.getLogger("coordinator.events")
 _CLEAR = "the coordinator: nothing was masked"
@@ -153,11 +154,3 @@ class RunLog:
                     "".join(json.dumps(x, separators=(",", ":")) + "\n" for x in kept), "utf-8"
                 )
                 beside.replace(path)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a JSONL file; a last line still being written is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text("utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

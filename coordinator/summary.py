@@ -11,15 +11,16 @@ from typing import Any
 from torch import nn
 
 from config.settings import Settings
-from coordinator.checkpoint import model_sha256
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from methods import describe
 from methods.base import Arrays, Method
+from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
+from report.files import read_lines, rounds_to
 
-__all__ = ["Scored", "rounds_to", "write_summary"]
+__all__ = ["Scored", "write_summary"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,9 @@ class Scored:
     network: nn.Module
 
 
-def rounds_to(target: float, dev: Sequence[float]) -> int | None:
-    """The first round, counted from one, whose dev metric reaches the target; None: none did."""
-    return next((t for t, value in enumerate(dev, 1) if value >= target), None)
-
-
-def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _privacy(
+    settings: Settings, task: Task, method: Method, lines: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """The worst-off silo's total, as its ledger had it last; per silo beside it. Nothing said
     counts as infinite.
     """
@@ -52,7 +50,7 @@ def _privacy(settings: Settings, task: Task, lines: Sequence[Mapping[str, Any]])
     epsilon = worst(last)
     return {
         "dp": settings.dp,
-        "privacy_unit": unit_of(settings, task) if settings.dp != "off" else None,
+        "privacy_unit": unit_of(settings, task, method) if settings.dp != "off" else None,
         "epsilon": epsilon,
         "delta": 0.0 if epsilon == "inf" else settings.delta,
         "epsilon_rdp": worst(rdp),
@@ -82,7 +80,7 @@ def write_summary(
     in_rounds = [t for t in traffic if t["round"] >= 0]
     up_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "up")
     down_in_rounds = sum(t["wire_bytes"] for t in in_rounds if t["direction"] == "down")
-    about = describe(method.name)
+    about = describe(settings.method)
     summary: dict[str, Any] = {
         "method": method.name,
         "method_summary": about.summary,
@@ -124,7 +122,7 @@ def write_summary(
         # What plain FedAvg would upload of this model per silo and round: the yardstick of the byte
         # pictures.
         "model_float32_bytes": 4 * trained,
-        **_privacy(settings, task, read_lines(runlog.path / "privacy.jsonl")),
+        **_privacy(settings, task, method, read_lines(runlog.path / "privacy.jsonl")),
         "missed": missed,
         "wall_seconds": round(progress["wall"], 2),
         # Of the whole process tree: only the launcher of a simulation can measure these.

@@ -11,16 +11,17 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
-from safetensors.numpy import load_file
 
 from config.errors import UserError
 from config.load import load, with_task_defaults
 from extract.pairs import model_folder
 from methods import adjusted, build
 from methods.common.training import load as load_weights
-from methods.tasks import load_task
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.distant import DistantTask
+from methods.tasks.document import DocumentTask
+from methods.tasks.load import load_task
+from models.saved import read_weights
 
 __all__ = ["evaluate_model", "run_evaluate"]
 
@@ -73,7 +74,7 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     method = build(
         settings.method, task, with_task_defaults(settings, task.name, task.natural_silos())
     )
-    weights = load_file(folder / "model.safetensors")
+    weights = read_weights(folder)
     if method.evaluate is not None:
         return task, method.evaluate(weights, split)
     network = task.new_model(0)
@@ -87,9 +88,11 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
 
 
 def _same_labels(task: Task, trained: list[str] | None, folder: Path) -> None:
-    if trained is None or list(trained) == list(task.labels):
+    # Of document pairs, "no relation" is a label to partition by, and no class of the model.
+    labels = task.relations if isinstance(task, DocumentTask) else task.labels
+    if trained is None or list(trained) == list(labels):
         return
-    missing, new = sorted(set(trained) - set(task.labels)), sorted(set(task.labels) - set(trained))
+    missing, new = sorted(set(trained) - set(labels)), sorted(set(labels) - set(trained))
     how = "; ".join(
         f"{what} {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
         for what, names in (("the corpus lacks", missing), ("the model does not know", new))

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from torch import nn
 
 from config.errors import UserError, nearest
 from extract.read_pairs import Candidate
 from extract.texts import DocumentExtractor, NerExtractor, TaggerExtractor, TextExtractor
+from models import saved
 from models.bags import bag_scores
 from models.marking import tokenise
 from models.pcnn import PAD, PCNN, UNKNOWN, hashed_word
@@ -113,7 +113,7 @@ class BagExtractor(Extractor):
         if not self._hashed:
             words = (folder / "vocabulary.txt").read_text("utf-8").split("\n")
             self._known = {w: i for i, w in enumerate(words)}
-        weights = _weights(folder)
+        weights = saved.read_weights(folder)
         word_dim = (
             weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
         )
@@ -211,11 +211,13 @@ def open_extractor(path: Path) -> Extractor | TextExtractor:
         raise UserError(
             f'"{folder}" is a {kind} model, which extract cannot use.{nearest(str(kind), _ARCHITECTURES)}'
         )
+    if saved.is_per_silo(folder):
+        raise UserError(f'"{folder}" holds a model for each silo, not one that extract can use.')
     try:
         return _ARCHITECTURES[kind](folder, about)  # type: ignore[call-arg]
     except FileNotFoundError as e:
         raise UserError(
-            f'The model in "{folder}" is not whole: {Path(e.filename).name} is missing.'
+            f'The model in "{folder}" is not whole: {Path(e.filename).relative_to(folder)} is missing.'
         ) from None
     except (KeyError, TypeError, OSError) as e:
         raise UserError(f'The model in "{folder}" cannot be opened: {e}.') from None
@@ -224,24 +226,13 @@ def open_extractor(path: Path) -> Extractor | TextExtractor:
         raise UserError(
             f'The weights in "{folder}" are not those of its config.json: {first}'
         ) from None
-    except SafetensorError as e:
-        raise UserError(f'"{folder / "model.safetensors"}" is damaged: {e}.') from None
-
-
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(folder / "model.safetensors")
-    except SafetensorError as e:
-        raise UserError(f'"{folder / "model.safetensors"}" is damaged: {e}.') from None
 
 
 def loaded(model: nn.Module, folder: Path) -> Any:
     """With every weight from the file: one that is missing, unknown or of another shape would be a
     wrong model.
     """
-    weights = _weights(folder)
+    weights = saved.read_weights(folder)
     # A frozen language model is not in the file.
     own = {n: p for n, p in model.named_parameters() if p.requires_grad or n in weights}
     odd = sorted(set(own) ^ set(weights))
@@ -252,5 +243,5 @@ def loaded(model: nn.Module, folder: Path) -> Any:
         )
     with torch.no_grad():
         for name, p in own.items():
-            p.copy_(weights[name])
+            p.copy_(torch.from_numpy(weights[name]))
     return model.eval()

@@ -18,7 +18,7 @@ from corpora.document.table import UNLINKED, Entity
 from corpora.ner.formats import words_of
 from corpora.splitting import sentence_spans
 from extract.read_texts import Text
-from models import document_encoder, pointer
+from models import document_encoder, pointer, saved
 from models import document_heads as heads
 from models.document_pieces import assemble, tokenise
 from models.pieces import Pieces, to_pieces
@@ -266,17 +266,12 @@ class TaggerExtractor(_Finder):
     """A tag per word; an entity's score is the probability of its least certain word."""
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
-
         from extract.pairs import loaded
 
-        config = dict(about["backbone"])
-        backbone = AutoModel.from_config(AutoConfig.for_model(config.pop("model_type"), **config))
-        if hasattr(backbone, "pooler"):
-            backbone.pooler = None
+        backbone = saved.new_backbone(folder, about)
         self.types, self._length = tuple(about["types"]), int(about["max_length"])
         self._model = loaded(Tagger(backbone, len(self.types), 0.0), folder)
-        self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        self._tokenizer = saved.open_tokenizer(folder)
         self._begin, self._end = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
 
     def _entities(

@@ -2,7 +2,17 @@
 a second.
 
 A method module offers `Options` (a frozen dataclass of its own knobs), `CITATION`, `TASKS` (the
-tasks it is for, the first being its own) and `build(task, settings) -> Method`.
+tasks it is for, the first being its own) and `build(task, settings, options) -> Method`. It may
+offer
+
+* `NETWORK`: which of its task's networks it trains, where the task has several;
+* `BAG_RULE`: how a bag of sentences is scored (`models.bags.RULES`);
+* `adjust(settings) -> Settings`: what it needs otherwise than the user said;
+* `REFERENCE`: for runs that are no federation, the sentence that every report of them carries;
+* `inner_of(options, task) -> str`: the method that it runs, which is then handed to `build` too.
+
+Everything else that is true of a method alone is in the `Method` that it builds. Methods from
+outside of this package keep the same contract (`methods.outside`, docs/methods.md).
 """
 
 from __future__ import annotations
@@ -10,6 +20,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +34,16 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "Description",
+    "MethodFile",
     "adjusted",
     "bag_rule_of",
     "build",
-    "build_inner",
     "check_options",
     "default_corpus",
     "describe",
-    "module",
+    "find",
     "names",
+    "network_of",
     "options",
     "task_knobs",
     "tasks_of",
@@ -69,43 +81,77 @@ _KNOBS = {t: f"methods.tasks.{t}" for t in _CORPUS}
 
 
 @dataclass(frozen=True)
+class MethodFile:
+    """A method's module, wherever it is from."""
+
+    name: str
+    module: ModuleType
+    digest: str = ""  #: SHA-256 of its file, where that is not of this package
+
+
+@dataclass(frozen=True)
 class Description:
     name: str
-    summary: str  #: first line of the module's docstring
+    summary: str  #: the first paragraph of the module's docstring
     citation: str
     tasks: tuple[str, ...]
     options: Mapping[str, Any]  #: knob -> default
-    #: for runs that are no federation: the sentence that every report of them must carry
-    reference: str = ""
+    reference: str = ""  #: the sentence that reports of runs that are no federation must carry
+    digest: str = ""  #: of the file of a method from outside
 
 
 def names() -> tuple[str, ...]:
-    return tuple(METHODS)
+    """The package's own, then those of installed packages."""
+    from methods.outside import installed
+
+    return (*METHODS, *sorted(set(installed()) - set(METHODS)))
 
 
-def module(name: str) -> ModuleType:
-    if name not in METHODS:
-        raise UserError(f'Unknown method "{name}".{nearest(name, METHODS)}')
-    return importlib.import_module(METHODS[name])
+def find(method: str) -> MethodFile:
+    """By a name of ours, by an entry point's name, or by the path of a file."""
+    if method.endswith(".py"):
+        return _from_file(Path(method))
+    if method in METHODS:
+        return MethodFile(method, importlib.import_module(METHODS[method]))
+    from methods.outside import installed, load_installed
+
+    offered = installed()
+    if method in offered:
+        return MethodFile(method, *load_installed(offered[method]))
+    hint = " A method of your own is named by its file: METHOD=path/to/mine.py."
+    raise UserError(f'Unknown method "{method}".{nearest(method, names()) or hint}')
 
 
-def tasks_of(name: str) -> tuple[str, ...]:
-    return tuple(module(name).TASKS)
+def _from_file(path: Path) -> MethodFile:
+    from methods.outside import load_file
+
+    if path.stem in METHODS:
+        raise UserError(
+            f'"{path}" has the name of a method of this package, "{path.stem}"; rename the file.'
+        )
+    return MethodFile(path.stem, *load_file(path.resolve()))
 
 
-def default_corpus(name: str) -> str:
+def tasks_of(method: str) -> tuple[str, ...]:
+    return tuple(find(method).module.TASKS)
+
+
+def default_corpus(method: str) -> str:
     """The built-in corpus a method runs on when none is named."""
-    for task in tasks_of(name):
-        if task in _CORPUS:
-            return _CORPUS[task]
-    raise UserError(f'The method "{name}" has no built-in corpus; name one.')
+    return _CORPUS[tasks_of(method)[0]]
 
 
-def describe(name: str) -> Description:
-    m = module(name)
-    summary = (m.__doc__ or "").strip().splitlines()[0]
+def describe(method: str) -> Description:
+    f = find(method)
+    paragraph = (f.module.__doc__ or "").strip().split("\n\n")[0]
     return Description(
-        name, summary, m.CITATION, tuple(m.TASKS), _defaults(m.Options), getattr(m, "REFERENCE", "")
+        f.name,
+        " ".join(paragraph.split()),
+        f.module.CITATION,
+        tuple(f.module.TASKS),
+        _defaults(f.module.Options),
+        getattr(f.module, "REFERENCE", ""),
+        f.digest,
     )
 
 
@@ -113,27 +159,21 @@ def adjusted(settings: Settings) -> Settings:
     """The settings as the method needs them: references without a federation override silos, runner
     and masking.
     """
-    adjust = getattr(module(settings.method), "adjust", None)
+    adjust = getattr(find(settings.method).module, "adjust", None)
     return settings if adjust is None else adjust(settings)
 
 
-def bag_rule_of(name: str, given: Mapping[str, Any]) -> str:
-    """How a method scores a bag of sentences (`models.bags.RULES`)."""
-    m = module(name)
-    return m.bag_rule(given) if hasattr(m, "bag_rule") else getattr(m, "BAG_RULE", "one")
+def network_of(method: str, default: str) -> str:
+    """Which of its task's networks a method trains."""
+    return str(getattr(find(method).module, "NETWORK", default))
 
 
-def build_inner(name: str, of: str, task: Task, settings: Settings) -> Method:
-    """The method that the reference `name` was told to run."""
-    candidates = [
-        n for n, path in METHODS.items() if not hasattr(importlib.import_module(path), "REFERENCE")
-    ]
-    if of not in candidates:
-        raise UserError(
-            f'Option "of" of the method "{name}" must be a method, not "{of}".{nearest(of, candidates)}'
-        )
-    own = {k: v for k, v in settings.options.items() if k != "of"}
-    return build(of, task, replace(settings, options=own))
+def bag_rule_of(method: str, given: Mapping[str, Any]) -> str:
+    """How a method scores a bag of sentences (`models.bags.RULES`); a reference as what it runs."""
+    module = find(method).module
+    if hasattr(module, "inner_of"):
+        return bag_rule_of(module.inner_of(options(method, "distant", given), "distant"), {})
+    return str(getattr(module, "BAG_RULE", "one"))
 
 
 def _defaults(knobs: type) -> dict[str, Any]:
@@ -142,7 +182,7 @@ def _defaults(knobs: type) -> dict[str, Any]:
 
 
 def _known(method: str, task: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    own = _defaults(module(method).Options)
+    own = _defaults(find(method).module.Options)
     shared = _defaults(importlib.import_module(_KNOBS[task]).Knobs) if task in _KNOBS else {}
     return own, shared
 
@@ -168,7 +208,8 @@ def check_options(method: str, task: str, given: Mapping[str, Any]) -> None:
     for key, value in given.items():
         known = own | shared
         if key not in known:
-            raise UserError(f'The method "{method}" has no option "{key}".{nearest(key, known)}')
+            name = find(method).name
+            raise UserError(f'The method "{name}" has no option "{key}".{nearest(key, known)}')
         _typed(key, value, known[key])
 
 
@@ -176,7 +217,9 @@ def options(method: str, task: str, given: Mapping[str, Any]) -> Any:
     """The method's `Options` with what was given of them."""
     check_options(method, task, given)
     own, _ = _known(method, task)
-    return module(method).Options(**{k: _typed(k, v, own[k]) for k, v in given.items() if k in own})
+    return find(method).module.Options(
+        **{k: _typed(k, v, own[k]) for k, v in given.items() if k in own}
+    )
 
 
 def task_knobs(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,13 +228,41 @@ def task_knobs(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _typed(k, v, shared[k]) for k, v in given.items() if k in shared}
 
 
-def build(name: str, task: Task, settings: Settings) -> Method:
-    """The method of that name for this task, its options checked."""
-    m = module(name)
-    if task.name not in m.TASKS:
-        raise UserError(f'The method "{name}" is for {" and ".join(m.TASKS)}, not for {task.name}.')
-    check_options(name, task.name, settings.options)
-    from methods.dp.coverage import check, check_reference
+def build(method: str, task: Task, settings: Settings) -> Method:
+    """The method of that name for this task, its options and its privacy checked."""
+    from methods.base import Method
+    from methods.dp.coverage import check
 
-    check_reference(name, settings)
-    return check(m.build(task, settings), task, settings)
+    f = find(method)
+    if task.name not in f.module.TASKS:
+        raise UserError(
+            f'The method "{f.name}" is for {" and ".join(f.module.TASKS)}, not for {task.name}.'
+        )
+    own = options(method, task.name, settings.options)
+    handed = {}
+    if hasattr(f.module, "inner_of"):
+        handed["inner"] = _inner(f, own, task, settings)
+    built = f.module.build(task, settings, own, **handed)
+    if not isinstance(built, Method):
+        raise UserError(
+            f'The method "{f.name}": its build returned {type(built).__name__}, not a Method.'
+        )
+    if f.digest:  # two files may give themselves one name; what was agreed on is this one
+        built = replace(built, name=f.name, digest=f.digest)
+    return check(built, task, settings)
+
+
+def _inner(f: MethodFile, own: Any, task: Task, settings: Settings) -> Method:
+    """The method that the reference `f` was told to run, with the options that are its own.
+
+    A reference has no use for a budget, and says so itself; what it runs is built without one.
+    """
+    of = f.module.inner_of(own, task.name)
+    candidates = [n for n in names() if not hasattr(find(n).module, "REFERENCE")]
+    if of not in candidates and not of.endswith(".py"):
+        raise UserError(
+            f'Option "of" of the method "{f.name}" must be a method, not "{of}".{nearest(of, candidates)}'
+        )
+    mine = set(_defaults(f.module.Options))
+    given = {k: v for k, v in settings.options.items() if k not in mine}
+    return build(of, task, replace(settings, options=given, dp="off"))

@@ -8,11 +8,11 @@ in OpenNRE (FedDS stops the gradient).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from config.settings import Settings
 from methods.base import Method
 from methods.common.bags import build_bag_method
+from methods.tasks.distant import DistantTask
 
 __all__ = ["BAG_RULE", "CITATION", "TASKS", "Options", "build"]
 
@@ -28,5 +28,5 @@ class Options:
     """No knobs of its own."""
 
 
-def build(task: Any, settings: Settings) -> Method:
+def build(task: DistantTask, settings: Settings, options: Options) -> Method:
     return build_bag_method("att", CITATION, task)

@@ -17,12 +17,16 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from config.settings import Settings
 from privacy.events import Event
+
+if TYPE_CHECKING:
+    from methods.tasks.base import Evaluation, Examples, Split, Task
 
 __all__ = [
     "Answer",
@@ -34,8 +38,12 @@ __all__ = [
     "Folded",
     "Heard",
     "Method",
+    "Privacy",
+    "RecordPrivacy",
+    "Release",
     "SiloView",
     "State",
+    "Unit",
     "derived_seed",
     "silo_name",
 ]
@@ -44,7 +52,10 @@ Arrays = Mapping[str, np.ndarray]
 Channel = Literal["masked", "sealed"]
 #: (what is paid for, event): charged to the silo's ledger before it returns, or refused.
 Spend = Callable[[str, Event], None]
-_NOTHING: Arrays = {}
+#: The task and the examples that a silo half works on. A method for one task alone names them:
+#: `SiloView[DistantTask, Rows]`; one that says nothing gets what every task offers.
+T_co = TypeVar("T_co", bound="Task", default="Task", covariant=True)
+D_co = TypeVar("D_co", bound="Examples", default="Examples", covariant=True)
 
 _SUM = "the coordinator reads only the sum over the surviving silos"
 READABLE_BY = {
@@ -86,6 +97,9 @@ class ArraySpec:
     #: They are coded over that range from the first round on, and are never rotated, which would
     #: carry them out of it.
     bounded: bool = False
+    #: Masked arrays only: a silo's number of examples as a share of `Exchange.weight_cap`, so from 0
+    #: to 1; more is refused. DP=silo adds no noise to it and wants it to be one at every silo.
+    public_count: bool = False
 
     @property
     def size(self) -> int:
@@ -144,21 +158,22 @@ class Folded:
 
 
 def _uncharged(what: str, event: Event) -> None:
-    """Outside a desk there is no ledger, and nothing leaves."""
+    """Outside a gate there is no ledger, and nothing leaves."""
 
 
 @dataclass(frozen=True)
-class SiloView:
+class SiloView(Generic[T_co, D_co]):
     """What the silo half of a method may use: its own data, its own memory, and nobody else's."""
 
     index: int
-    task: Any  #: a methods.tasks.base.Task
-    data: Any  #: this silo's own examples, in whatever form the task keeps them
+    task: T_co
+    data: D_co  #: this silo's own examples, in whatever form the task keeps them
     settings: Settings
     secret: bytes  #: shared by the silos, unknown to the coordinator (keyed names)
     memory: Arrays = field(default_factory=dict)
     carry: Mapping[str, Any] = field(default_factory=dict)
     spend: Spend = _uncharged
+    privacy: Privacy | None = None  #: the method's own declaration
     #: (round, purpose) -> 32 bytes for privacy noise and secret sampling. None: from the run's
     #: seed, which is right in a simulation and nowhere else, because whoever knows the seed can
     #: subtract the noise.
@@ -182,17 +197,64 @@ class Exchange:
     name: str
     disclosures: tuple[Disclosure, ...]
     broadcast: Callable[[State, int, tuple[int, ...]], Broadcast]  #: (state, round, cohort)
-    answer: Callable[[SiloView, Heard], Answer]
+    answer: Callable[[SiloView[Any, Any], Heard], Answer]
     fold: Callable[[State, Folded], State]
     masked: Mapping[str, ArraySpec] = field(default_factory=dict)
     sealed: Mapping[str, ArraySpec] = field(default_factory=dict)
-    #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The
-    #: masked array `weight` is then a silo's size divided by it, at most one, and the silo refuses
-    #: to send more or to be summed under another.
+    #: Where silos weigh by size: the size that is a weight of one, agreed before the run. The array
+    #: declared as `public_count` is then a silo's size divided by it, at most one, and the silo
+    #: refuses to send more or to be summed under another.
     weight_cap: float = 1.0
     #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model:
     #: what planning counts. Only where a length in `sealed` is the silo's own. Never sent.
-    rehearsed: Callable[[SiloView, int], Arrays] | None = None
+    rehearsed: Callable[[SiloView[Any, Any], int], Arrays] | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What DP=record samples, clips and protects as one, where that is not the task's own training
+    unit.
+    """
+
+    word: str  #: for people: "bag"
+    count: Callable[[Any, Any], int]  #: (task, examples) -> how many of them
+
+
+@dataclass(frozen=True)
+class Release:
+    """Numbers that a method gives out under DP=record beside what it trains: clipped and noised.
+
+    The noise is such that all of these releases together would cost `share` of epsilon by
+    themselves. The noise of training is then solved so that everything together meets epsilon.
+    """
+
+    what: str  #: as the ledger has it: "class counts"
+    often: int  #: how many times in a whole run
+    share: float = 0.1
+
+
+@dataclass(frozen=True)
+class RecordPrivacy:
+    """Why a method may run with DP=record: what it sends is noised by DP-SGD, or by a release."""
+
+    #: Disclosure -> why it costs nothing once training and releases are charged. A disclosure that
+    #: is not here is not covered, and the method is refused.
+    free: Mapping[str, str]
+    unit: Unit | None = None  #: None: the task's own training unit
+    release: Release | None = None
+    spent: float = 1.0  #: the share of epsilon that training's noise is solved for
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a privacy budget covers in this method. A method that declares nothing runs without one
+    only.
+    """
+
+    record: RecordPrivacy | None = None  #: None: it does not run with DP=record
+    #: Whether DP=silo may put noise into every masked array but the public counts.
+    silo: bool = False
+    instead: str = ""  #: where something sealed stands against DP=silo: what to ask for instead
 
 
 @dataclass(frozen=True)
@@ -201,9 +263,15 @@ class Method:
     citation: str
     exchanges: tuple[Exchange, ...]
     init: Callable[[int], State]  #: seed -> the state before round 0
-    #: (model, "dev" or "test") -> Evaluation, for a method whose `State.model` is not one model of
-    #: the task.
-    evaluate: Callable[[Arrays, Any], Any] | None = None
+    #: For a method whose `State.model` is not one model of the task.
+    evaluate: Callable[[Arrays, Split], Evaluation] | None = None
+    privacy: Privacy | None = None  #: None: nobody has said, and no budget is accepted
+    digest: str = ""  #: SHA-256 of its file, for a method from outside of this package
+
+    @property
+    def agreement(self) -> dict[str, str]:
+        """What every party must have alike, by name, beside what the task says."""
+        return {"method file": self.digest} if self.digest else {}
 
     @property
     def disclosures(self) -> tuple[Disclosure, ...]:

@@ -9,18 +9,28 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from config.settings import Settings
 from methods.base import Method
+from methods.dp.coverage import refuse_reference
+from methods.tasks.base import Task
 
-__all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
+__all__ = [
+    "CITATION",
+    "IN_ONE_PLACE",
+    "REFERENCE",
+    "TASKS",
+    "Options",
+    "adjust",
+    "build",
+    "inner_of",
+]
 
 CITATION = "a reference of this project: the method named by `of` on pooled data"
 TASKS = ("distant", "sentence", "document", "ner")
 REFERENCE = "A reference, not a federation: all sentences were pooled in one place."
+IN_ONE_PLACE = "it is a reference, not a federation: its models stand in one place for comparison, without noise"
 
 
 @dataclass(frozen=True)
@@ -29,8 +39,9 @@ class Options:
     of: str = ""
 
 
-def _of(options: Mapping[str, Any], task: str = "distant") -> str:
-    return str(options.get("of") or ("lazymil" if task == "distant" else "fedavg"))
+def inner_of(options: Options, task: str) -> str:
+    """The method that this reference runs."""
+    return options.of or ("lazymil" if task == "distant" else "fedavg")
 
 
 def adjust(settings: Settings) -> Settings:
@@ -42,14 +53,6 @@ def adjust(settings: Settings) -> Settings:
     )
 
 
-def bag_rule(options: Mapping[str, Any]) -> str:
-    from methods import bag_rule_of
-
-    return bag_rule_of(_of(options), {})
-
-
-def build(task: Any, settings: Settings) -> Method:
-    from methods import build_inner
-
-    inner = build_inner("centralised", _of(settings.options, task.name), task, settings)
+def build(task: Task, settings: Settings, options: Options, inner: Method) -> Method:
+    refuse_reference("centralised", settings, IN_ONE_PLACE)
     return Method("centralised", CITATION, inner.exchanges, inner.init)

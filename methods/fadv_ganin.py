@@ -8,14 +8,13 @@ Ganin et al. 2016, "Domain-Adversarial Training of Neural Networks", JMLR, as Wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from config.settings import Settings
-from methods import options
 from methods.base import Method
 from methods.common.adversarial import Step, build_adversarial, domain_loss
+from methods.tasks.ner import NerTask
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 
@@ -30,10 +29,8 @@ class Options:
     distill: bool = True  #: train on pseudo-complete annotation
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fadv_ganin", task.name, settings.options)
-
+def build(task: NerTask, settings: Settings, options: Options) -> Method:
     def extra(step: Step) -> torch.Tensor:
-        return o.adversary * domain_loss(step)
+        return options.adversary * domain_loss(step)
 
-    return build_adversarial("fadv_ganin", CITATION, task, settings, o.distill, extra)
+    return build_adversarial("fadv_ganin", CITATION, task, distill=options.distill, extra=extra)

@@ -10,15 +10,14 @@ entities that the global model predicts for types outside the tag set.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from config.settings import Settings
-from methods import options
 from methods.base import Method
 from methods.common.adversarial import Step, build_adversarial, domain_loss
 from methods.fadv_peng import entropy
+from methods.tasks.ner import NerTask
 from models.pointer_targets import Origin
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
@@ -38,12 +37,10 @@ class Options:
     distill: bool = True  #: train on pseudo-complete annotation
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fadv_hong", task.name, settings.options)
-
+def build(task: NerTask, settings: Settings, options: Options) -> Method:
     def extra(step: Step) -> torch.Tensor:
         pseudo = step.batch.origins == Origin.TARGET
         uncertain = (entropy(step.logits) * pseudo).sum(dim=1).mean()
-        return o.adversary * domain_loss(step) ** 2 + o.certainty * uncertain
+        return options.adversary * domain_loss(step) ** 2 + options.certainty * uncertain
 
-    return build_adversarial("fadv_hong", CITATION, task, settings, o.distill, extra)
+    return build_adversarial("fadv_hong", CITATION, task, distill=options.distill, extra=extra)

@@ -12,16 +12,15 @@ original's reconstruction loss is zero by construction, and inference needs no S
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from config.settings import Settings
-from methods import options
 from methods.base import Method
 from methods.common.adversarial import Adversary, Step, build_adversarial, domain_loss
+from methods.tasks.ner import NerTask
 from models.pointer import losses_of
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
@@ -66,10 +65,10 @@ def entropy(scores: torch.Tensor) -> torch.Tensor:
     return -(log.exp() * log.masked_fill(scores == float("-inf"), 0.0)).sum(dim=-1)
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fadv_peng", task.name, settings.options)
-
+def build(task: NerTask, settings: Settings, options: Options) -> Method:
     def extra(step: Step) -> torch.Tensor:
-        return o.adversary * domain_loss(step) + o.disentangle * disentanglement(step)
+        return options.adversary * domain_loss(step) + options.disentangle * disentanglement(step)
 
-    return build_adversarial("fadv_peng", CITATION, task, settings, o.distill, extra, _Disentangler)
+    return build_adversarial(
+        "fadv_peng", CITATION, task, distill=options.distill, extra=extra, adversary=_Disentangler
+    )

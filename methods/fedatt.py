@@ -16,13 +16,11 @@ matrix is the spectral one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     Arrays,
@@ -33,11 +31,15 @@ from methods.base import (
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
 )
 from methods.common.training import difference, load, parameters, specs, train
-from methods.fedavg import update_disclosure
+from methods.common.weighted import first_model, send_model, update_disclosure
+from methods.dp.coverage import TRAINED
+from methods.tasks.base import Task
 
 __all__ = ["CITATION", "TASKS", "Options", "attention", "build", "norms"]
 
@@ -64,6 +66,7 @@ _NORMS = Disclosure(
     "examples are",
     privacy="free after DP-SGD (it is computed from the trained model); otherwise not protected",
 )
+_PRIVACY = Privacy(RecordPrivacy({"norms": TRAINED, "update": TRAINED}), silo=True)
 
 
 def norms(update: Arrays, kind: str = "frobenius") -> np.ndarray:
@@ -85,18 +88,12 @@ def attention(distances: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=0)
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedatt", task.name, settings.options)
+def build(task: Task, settings: Settings, options: Options) -> Method:
+    o = options
     if o.norm not in ("frobenius", "spectral"):
         raise UserError(f'Option "norm" must be frobenius or spectral, not "{o.norm}".')
     shapes = parameters(task.new_model(0))
     layers = len(shapes)
-
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
-
-    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
 
     def learn(silo: SiloView, heard: Heard) -> Answer:
         model = load(task.new_model(0), heard.common)
@@ -167,4 +164,4 @@ def build(task: Any, settings: Settings) -> Method:
         fold=fold,
         masked=specs(shapes),
     )
-    return Method("fedatt", CITATION, (first, second), init)
+    return Method("fedatt", CITATION, (first, second), first_model(task), privacy=_PRIVACY)

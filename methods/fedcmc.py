@@ -13,7 +13,7 @@ is told which classes it won, and a masked sum, in which every silo sends zeros 
 not win, gives the coordinator exactly the matrix that it will broadcast, and nothing else of
 anybody's classifier.
 
-Rulings (methods.md, section 3): equation 10 prints the same vector twice, the mean is over the
+Rulings (docs/methods.md): equation 10 prints the same vector twice, the mean is over the
 *other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
 similarity (NaN) and cannot win; if the winner of a row is lost before it sends it, the row stays as
 it was. `vectors=minor` takes the highest d (equation 18) and `vectors=random` any silo's row: the
@@ -32,7 +32,6 @@ import torch.nn.functional as F
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     Arrays,
@@ -43,17 +42,27 @@ from methods.base import (
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
     derived_seed,
 )
 from methods.common.training import load, parameters, specs, train
-from methods.common.weighted import shared_weight, weighted_update
-from methods.fedavg import update_disclosure, weight_disclosure, weighted_mean
+from methods.common.weighted import (
+    shared_weight,
+    update_disclosure,
+    weight_disclosure,
+    weight_spec,
+    weighted_mean,
+    weighted_update,
+)
+from methods.dp.coverage import COUNT, TRAINED
+from methods.tasks.sentence import Data, SentenceTask
 
 __all__ = [
     "CITATION",
-    "MODEL",
+    "NETWORK",
     "TASKS",
     "Options",
     "build",
@@ -67,7 +76,7 @@ CITATION = (
     "Heterogeneous Label Distribution"
 )
 TASKS = ("sentence",)
-MODEL = "fedcmc"
+NETWORK = "fedcmc"
 CLASSIFIER = "classifier.weight"
 NOBODY = -1
 
@@ -95,6 +104,26 @@ _ROWS = Disclosure(
     privacy="free after DP-SGD (a part of the trained model); otherwise not protected",
     unless="the coordinator lies and tells one silo alone that it won every class",
 )
+_PRIVACY = Privacy(
+    RecordPrivacy({"update": TRAINED, "weight": COUNT, "similarities": TRAINED, "rows": TRAINED}),
+    silo=True,
+)
+
+
+# The equations
+
+
+def major_loss(
+    model: Any,
+    h: torch.Tensor,
+    label: torch.Tensor,
+    major: torch.Tensor,
+    mu: float,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
+    own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
+    return own + mu * F.cross_entropy(h @ major.T, label, reduction=reduction)
 
 
 def similarities(classifier: np.ndarray) -> np.ndarray:
@@ -121,102 +150,112 @@ def winners(
     return np.array(silos)[d.argmin(axis=0) if vectors == "major" else d.argmax(axis=0)]
 
 
-def major_loss(
-    model: Any,
-    h: torch.Tensor,
-    label: torch.Tensor,
-    major: torch.Tensor,
-    mu: float,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
-    own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
-    return own + mu * F.cross_entropy(h @ major.T, label, reduction=reduction)
+# Algorithm 1, line by line
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedcmc", task.name, settings.options)
-    if o.vectors not in ("major", "minor", "random"):
-        raise UserError(f'Option "vectors" must be major, minor or random, not "{o.vectors}".')
-    shapes = parameters(task.new_model(0))
-    classes, width = shapes[CLASSIFIER].shape
+@dataclass(frozen=True)
+class _Framework:
+    """`theta` is the whole model, encoder and classifier; `major` the major vectors, (C, d)."""
 
-    def init(seed: int) -> State:
-        model = parameters(task.new_model(seed))
-        return State(model, {"major": model[CLASSIFIER]})  # Algorithm 1, line 2
+    task: SentenceTask
+    seed: int
+    options: Options
 
-    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(
-            {**{f"theta/{k}": v for k, v in state.model.items()}, "major": state.memory["major"]}
-        )
+    def initialize(self, seed: int) -> State:
+        """Lines 1 and 2: the major vectors begin as the classifier's own."""
+        model = parameters(self.task.new_model(seed))
+        return State(model, {"major": model[CLASSIFIER]})
 
-    def learn(silo: SiloView, heard: Heard) -> Answer:
-        theta: Arrays = {k: heard.common[f"theta/{k}"] for k in shapes}
-        model = load(task.new_model(0), theta)
-        notes, said = {"examples": 0.0}, np.full(classes, np.nan, np.float32)
-        if task.size(silo.data):
-            major = torch.from_numpy(np.array(heard.common["major"]))
+    def send(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        """Line 5, what LocalTraining is given."""
+        theta = {f"theta/{k}": v for k, v in state.model.items()}
+        return Broadcast({**theta, "major": state.memory["major"]})
 
-            def loss(m: Any, batch: Any) -> torch.Tensor:
-                return major_loss(
-                    m, m.dropout(task.features(m, batch)), batch.relation, major, o.mu
-                )
-
-            def each(m: Any, batch: Any) -> torch.Tensor:
-                h = m.dropout(task.features(m, batch))
-                return major_loss(m, h, batch.relation, major, o.mu, reduction="none")
-
-            notes = train(silo, model, heard.round, loss=loss, each=each)
-            said = similarities(parameters(model)[CLASSIFIER])
+    def local_training(self, silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
+        """Lines 12 to 18, at the silo. A silo without examples has no similarity (NaN)."""
+        theta: Arrays = {
+            k.removeprefix("theta/"): v for k, v in heard.common.items() if k != "major"
+        }
+        major = torch.from_numpy(np.array(heard.common["major"]))
+        model = load(self.task.new_model(0), theta)
+        notes = {"examples": 0.0}
+        if self.task.size(silo.data):
+            notes = train(
+                silo,
+                model,
+                heard.round,
+                loss=lambda m, batch: self._loss(m, batch, major, "mean"),
+                each=lambda m, batch: self._loss(m, batch, major, "none"),
+            )
+        classifier = parameters(model)[CLASSIFIER]
+        nothing = np.full(len(classifier), np.nan, np.float32)
         return Answer(
-            masked=weighted_update(model, theta, shared_weight(silo, o.weight_cap)),
-            sealed={"similarities": said},
-            carry={"classifier": parameters(model)[CLASSIFIER]},
+            masked=weighted_update(model, theta, shared_weight(silo, self.options.weight_cap)),
+            sealed={
+                "similarities": similarities(classifier) if self.task.size(silo.data) else nothing
+            },
+            carry={"classifier": classifier},
             notes=notes,
         )
 
-    def choose(state: State, folded: Folded) -> State:
+    def _loss(self, model: Any, batch: Any, major: torch.Tensor, reduction: str) -> torch.Tensor:
+        h = model.dropout(self.task.features(model, batch))
+        return major_loss(model, h, batch.relation, major, self.options.mu, reduction)
+
+    def aggregate(self, state: State, folded: Folded) -> State:
+        """Line 7: the mean of the models by size (equations 8 and 9). For line 8, who has the major
+        vector of which class (equation 12).
+        """
         said = {s: a["similarities"] for s, a in folded.sealed.items() if s in folded.survivors}
-        rng = np.random.default_rng(derived_seed(settings.seed, "random vectors", folded.round))
-        model = weighted_mean(state, folded).model
-        return State(model, {**state.memory, "winner": winners(said, classes, o.vectors, rng)})
+        rng = np.random.default_rng(derived_seed(self.seed, "random vectors", folded.round))
+        won = winners(said, len(state.memory["major"]), self.options.vectors, rng)
+        return State(weighted_mean(state, folded).model, {**state.memory, "winner": won})
 
-    def tell(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+    def tell(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         """Each silo hears of its own wins only."""
-        return Broadcast(
-            {}, {s: {"won": (state.memory["winner"] == s).astype(np.uint8)} for s in cohort}
-        )
+        won = {s: (state.memory["winner"] == s).astype(np.uint8) for s in cohort}
+        return Broadcast({}, {s: {"won": w} for s, w in won.items()})
 
-    def send_rows(silo: SiloView, heard: Heard) -> Answer:
+    def send_rows(self, silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
+        """The rows that it won; zeros for the others, so that their sum is the major vectors."""
         won = heard.private["won"].astype(bool)[:, None]
         return Answer(masked={"rows": np.where(won, silo.carry["classifier"], np.float32(0))})
 
-    def gather(state: State, folded: Folded) -> State:
-        """Equation 13. A row whose winner is lost keeps its last vector."""
+    def ensemble(self, state: State, folded: Folded) -> State:
+        """Line 8, equation 13. A row whose winner is lost keeps its last vector."""
         here = np.isin(state.memory["winner"], folded.survivors)[:, None]
         rows = folded.total["rows"].astype(np.float32)
         return State(state.model, {"major": np.where(here, rows, state.memory["major"])})
 
-    first = Exchange(
+
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    if options.vectors not in ("major", "minor", "random"):
+        raise UserError(
+            f'Option "vectors" must be major, minor or random, not "{options.vectors}".'
+        )
+    shapes = parameters(task.new_model(0))
+    classes, width = shapes[CLASSIFIER].shape
+    line = _Framework(task, settings.seed, options)
+    training = Exchange(
         name="train",
         disclosures=(
             update_disclosure("all of a silo's examples"),
             weight_disclosure(),
             _SIMILARITIES,
         ),
-        broadcast=send_model,
-        answer=learn,
-        fold=choose,
-        masked={"weight": ArraySpec((1,), "float32", 1.0), **specs(shapes)},
-        weight_cap=o.weight_cap,
+        broadcast=line.send,
+        answer=line.local_training,
+        fold=line.aggregate,
+        masked={**weight_spec(), **specs(shapes)},
+        weight_cap=options.weight_cap,
         sealed={"similarities": ArraySpec((classes,), "float32")},
     )
-    second = Exchange(
+    rows = Exchange(
         name="rows",
         disclosures=(_ROWS,),
-        broadcast=tell,
-        answer=send_rows,
-        fold=gather,
+        broadcast=line.tell,
+        answer=line.send_rows,
+        fold=line.ensemble,
         masked={"rows": ArraySpec((classes, width), "float32")},
     )
-    return Method("fedcmc", CITATION, (first, second), init)
+    return Method("fedcmc", CITATION, (training, rows), line.initialize, privacy=_PRIVACY)

@@ -24,7 +24,6 @@ Where the paper is silent or contradicts itself (methods.md, section 4):
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,27 +31,30 @@ import torch.nn.functional as F
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     ArraySpec,
-    Broadcast,
     Channel,
     Disclosure,
     Exchange,
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
     derived_seed,
 )
 from methods.common.training import load, parameters, round_lr, train
+from methods.common.weighted import first_model, send_model
+from methods.dp.coverage import TRAINED
+from methods.tasks.sentence import Data, SentenceTask
 
 __all__ = [
     "CITATION",
     "FLOOR",
-    "MODEL",
+    "NETWORK",
     "TASKS",
     "Options",
     "adjust",
@@ -65,9 +67,12 @@ __all__ = [
 
 CITATION = "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction, EMNLP"
 TASKS = ("sentence",)
-MODEL = "feded"
+NETWORK = "feded"
 FLOOR = -20.0  #: log-probabilities below this are sent as this
 _CODES = {32: "float32", 16: "uint16", 8: "uint8"}
+_PRIVACY = Privacy(
+    RecordPrivacy({"predictions": TRAINED}), silo=True, instead="use SET=logits=masked"
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ def _disclosure(o: Options, channel: Channel) -> Disclosure:
     )
 
 
-def _checked(task: Any, o: Options) -> None:
+def _checked(task: SentenceTask, o: Options) -> None:
     for key, known in (
         ("logits", ("sealed", "masked")),
         ("form", ("logits", "probs")),
@@ -179,18 +184,12 @@ def adjust(settings: Settings) -> Settings:
     )
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("feded", task.name, settings.options)
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    o = options
     _checked(task, o)
     shape = (task.size(task.public), len(task.labels))
 
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
-
-    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
-
-    def answer(silo: SiloView, heard: Heard) -> Answer:
+    def answer(silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
         """LocalUpdate of Algorithm 1. A silo without data predicts with the model it received."""
         model = load(task.new_model(0), heard.common)
         notes = train(silo, model, heard.round) if task.size(silo.data) else {"examples": 0.0}
@@ -221,7 +220,7 @@ def build(task: Any, settings: Settings) -> Method:
     exchange = Exchange(
         name="train",
         disclosures=(_disclosure(o, channel),),
-        broadcast=broadcast,
+        broadcast=send_model,
         answer=answer,
         fold=distil,
         masked={"predictions": ArraySpec(shape, "float32", (high - low) / 2, bounded=True)}
@@ -231,4 +230,4 @@ def build(task: Any, settings: Settings) -> Method:
         if channel == "sealed"
         else {},
     )
-    return Method("feded", CITATION, (exchange,), init)
+    return Method("feded", CITATION, (exchange,), first_model(task), privacy=_PRIVACY)

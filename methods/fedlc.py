@@ -22,16 +22,27 @@ import torch
 import torch.nn.functional as F
 
 from config.settings import Settings
-from methods import options
-from methods.base import Arrays, Heard, Method, SiloView
-from methods.common.weighted import Aim, build_weighted
+from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release, SiloView
+from methods.common.weighted import Aim, averaged
+from methods.dp.coverage import COUNT, TRAINED
 from methods.dp.releases import noisy_counts
+from methods.tasks.sentence import Data, SentenceTask
 
-__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "margins"]
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "margins"]
 
 CITATION = "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration, ICML"
 TASKS = ("sentence",)
-MODEL = "fedcmc"
+NETWORK = "fedcmc"
+
+#: The update follows from DP-SGD's model. Each record's loss also reads the silo's class counts,
+#: which are noised and released once.
+_PRIVACY = Privacy(
+    RecordPrivacy(
+        {"update": TRAINED, "weight": COUNT},
+        release=Release("class counts", often=1),
+    ),
+    silo=True,
+)
 
 
 @dataclass(frozen=True)
@@ -46,16 +57,14 @@ def margins(counts: np.ndarray, tau: float) -> torch.Tensor:
     return torch.from_numpy(np.where(counts > 0, tau * n**-0.25, np.inf).astype(np.float32))
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedlc", task.name, settings.options)
-
-    def objective(silo: SiloView, heard: Heard) -> Aim:
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    def objective(silo: SiloView[SentenceTask, Data], heard: Heard) -> Aim:
         counts = task.class_counts(silo.data)
         memory: Arrays | None = None
         if silo.settings.dp == "record":
             noisy = noisy_counts(silo, heard.round, counts)
             counts, memory = np.maximum(noisy, 1.0), {"counts": noisy}
-        m = margins(counts, o.tau)
+        m = margins(counts, options.tau)
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation)
@@ -65,4 +74,11 @@ def build(task: Any, settings: Settings) -> Method:
 
         return Aim(loss, each, memory=memory)
 
-    return build_weighted("fedlc", CITATION, task, o.weight_cap, objective)
+    return averaged(
+        "fedlc",
+        CITATION,
+        task,
+        objective=objective,
+        privacy=_PRIVACY,
+        weight_cap=options.weight_cap,
+    )

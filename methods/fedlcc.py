@@ -33,13 +33,12 @@ import torch.nn.functional as F
 
 from config.errors import UserError, nearest
 from config.settings import Settings
-from methods import options
-from methods.base import Answer, Arrays, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
-from methods.common.previous import previous_model, remembered
-from methods.common.training import apply_update, difference, load, parameters, specs, train
-from methods.common.weighted import Aim, build_weighted
-from methods.fedavg import update_disclosure
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.common.previous import previous_model
+from methods.common.training import load
+from methods.common.weighted import COVERED, Aim, averaged
 from methods.moon import contrasts
+from methods.tasks.document import Data, DocumentTask
 from models import document_heads as heads
 from models.document_encoder import Reading
 
@@ -87,7 +86,7 @@ def _what(kind: str, reading: Reading) -> torch.Tensor:
 
 
 def references(
-    silo: SiloView, heard: Heard, before: Arrays, kind: str
+    silo: SiloView[DocumentTask, Data], heard: Heard, before: Arrays, kind: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """g and p of every pair of the silo's documents, in their order: one pass each, none for a
     model seen already.
@@ -103,7 +102,7 @@ def references(
     return g, read(before)
 
 
-def _objective(silo: SiloView, heard: Heard, o: Options) -> Aim:
+def _objective(silo: SiloView[DocumentTask, Data], heard: Heard, o: Options) -> Aim:
     before = previous_model(silo.memory, heard.round)
     if not before:
         return Aim()
@@ -136,8 +135,8 @@ def _objective(silo: SiloView, heard: Heard, o: Options) -> Aim:
     return Aim(loss, each)
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedlcc", task.name, settings.options)
+def build(task: DocumentTask, settings: Settings, options: Options) -> Method:
+    o = options
     if o.contrast not in ("context", "bilinear"):
         known = nearest(o.contrast, ("context", "bilinear"))
         raise UserError(
@@ -149,41 +148,13 @@ def build(task: Any, settings: Settings) -> Method:
         )
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
-    if o.mean == "size":
-
-        def objective(silo: SiloView, heard: Heard) -> Aim:
-            return _objective(silo, heard, o)
-
-        return build_weighted("fedlcc", CITATION, task, o.weight_cap, objective, remember=True)
-    shapes = parameters(task.new_model(0))
-
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
-
-    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
-
-    def answer(silo: SiloView, heard: Heard) -> Answer:
-        model = load(task.new_model(0), heard.common)
-        notes, memory = {"examples": 0.0}, None
-        if task.size(silo.data):
-            aim = _objective(silo, heard, o)
-            notes = train(silo, model, heard.round, loss=aim.loss, each=aim.each)
-            memory = remembered(silo.memory, heard.round, parameters(model))
-        update = {f"update/{k}": v for k, v in difference(model, heard.common).items()}
-        return Answer(masked=update, memory=memory, notes=notes)
-
-    def average(state: State, folded: Folded) -> State:
-        if not folded.survivors:
-            return state
-        return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
-
-    exchange = Exchange(
-        name="train",
-        disclosures=(update_disclosure("all of a silo's documents"),),
-        broadcast=broadcast,
-        answer=answer,
-        fold=average,
-        masked=specs(shapes),
+    return averaged(
+        "fedlcc",
+        CITATION,
+        task,
+        objective=lambda silo, heard: _objective(silo, heard, o),
+        privacy=COVERED,
+        of="all of a silo's examples" if o.mean == "size" else "all of a silo's documents",
+        weight_cap=o.weight_cap if o.mean == "size" else None,
+        remember=True,
     )
-    return Method("fedlcc", CITATION, (exchange,), init)

@@ -18,8 +18,8 @@ annotates and T\\k the others:
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large
 silos do not drown small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and
 rescales to mean one the weights of a silo's sentences that have such a gradient, because raw
-weights all shrink towards the mean cosine and the source loss fades (docs/ner.md has what that
-costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
+weights all shrink towards the mean cosine and the source loss fades (docs/results/ner.md has what
+that costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
 weights travel; the language model never does.
 
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and
@@ -33,7 +33,7 @@ loss on a silo's own annotation with it.)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ from torch import nn
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     Arrays,
@@ -52,14 +51,20 @@ from methods.base import (
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
+    Release,
     SiloView,
     State,
 )
 from methods.common.previous import previous_model, remembered
 from methods.common.pseudo import pseudo_complete
-from methods.common.training import apply_update, difference, load, parameters, specs, train
-from methods.dp.releases import noised
-from methods.fedavg import update_disclosure
+from methods.common.training import load, parameters, specs, train
+from methods.common.weighted import send_model, uniform_mean, update_disclosure, updates
+from methods.dp.coverage import RELEASED, TRAINED
+from methods.dp.releases import noised, planned_rounds
+from methods.tasks.ner import Data, NerTask
+from methods.tasks.ner_networks import PointerNetwork
 
 __all__ = [
     "ABLATIONS",
@@ -110,8 +115,11 @@ def _target_disclosure(channel: str) -> Disclosure:
     )
 
 
+# Algorithm 2: instance weights
+
+
 def prompt_gradients(
-    task: Any, model: nn.Module, data: Any, clip: float = float("inf")
+    task: NerTask, model: nn.Module, data: Data, clip: float = float("inf")
 ) -> tuple[np.ndarray, np.ndarray]:
     """g_i of every sentence, (sentences, N_q * d), and G, (N_q, d): gradients with respect to q,
     dropout off.
@@ -122,6 +130,7 @@ def prompt_gradients(
     """
     model.eval()
     prompts: Any = model.prompts
+    network = cast(PointerNetwork, task.network)  # `build` refuses every other
     source = np.zeros((len(data.indices), prompts.q.weight.numel()), dtype=np.float32)
     total = np.zeros(tuple(prompts.q.weight.shape), dtype=np.float64)
     frozen = [p for p in model.parameters() if p.requires_grad]
@@ -131,7 +140,7 @@ def prompt_gradients(
         for chosen in task.chunks(data, _CHUNK):
             batch = task.batch(data, chosen)
             q = prompts.expanded(len(chosen))
-            mine, others, _ = task.network.parts(model, batch, q)
+            mine, others, _ = network.parts(model, batch, q)
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
             source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
             (g,) = torch.autograd.grad(others.sum(), q)
@@ -166,16 +175,127 @@ def new_weights(
     return new.astype(np.float32)
 
 
-def _remembered(silo: SiloView, count: int, round: int) -> np.ndarray:
-    """The silo's instance weights before this round; ones at first, or if its data have changed
-    since.
-    """
-    kept = previous_model(silo.memory, round).get("instance_weights")
-    return np.ones(count, np.float32) if kept is None or len(kept) != count else np.asarray(kept)
+# Algorithm 1, line by line
+
+Silo = SiloView[NerTask, Data]
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedner", task.name, settings.options)
+@dataclass(frozen=True)
+class _Algorithm:
+    """The whole method; its ablations stand below."""
+
+    task: NerTask
+    settings: Settings
+    options: Options
+
+    def initialize(self, seed: int) -> State:
+        """theta_1 at random. Instance weights begin as ones, at the silos."""
+        start = parameters(self.task.new_model(seed))
+        return State(start, {"target": np.zeros_like(start["prompts.q.weight"])})
+
+    # Update instance weighting
+
+    def measure(self, silo: Silo, heard: Heard) -> Answer:
+        """At the silo: the pseudo-complete annotation under theta_t, g_i of every sentence, G_k."""
+        model = load(self.task.new_model(0), heard.common)
+        data = self.annotate(silo, model, heard.round)
+        source, own = self._gradients(silo, heard.round, model, data)
+        found = sum(map(len, data.pseudo)) if data.pseudo is not None else 0
+        masked = self.options.channel == "masked"
+        return Answer(
+            masked={"target": own} if masked else {},
+            sealed={} if masked else {"target": own},
+            carry={"model": heard.common, "data": data, "source": source, "own": own},
+            notes={"pseudo_entities": float(found)},
+        )
+
+    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
+        """Section 3.2. In the first round theta is random, so gold alone is used."""
+        return pseudo_complete(self.task, model, silo.data) if round > 0 else silo.data
+
+    def _gradients(
+        self, silo: Silo, round: int, model: nn.Module, data: Data
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """g_i and G_k; with DP=record G_k as it is released, clipped by sentence and noised."""
+        if self.settings.dp != "record":
+            return prompt_gradients(self.task, model, data)
+        source, own = prompt_gradients(self.task, model, data, self.settings.clip)
+        if round == 0:  # no pseudo-annotation yet: G is zero whatever the data are
+            return source, own
+        n = max(1, self.task.size(data))
+        total = noised(silo, round, own * np.float64(n), self.settings.clip)
+        return source, total / np.float32(n)
+
+    def sum_targets(self, state: State, folded: Folded) -> State:
+        """At the coordinator: the sum of the silos' G_k."""
+        if self.options.channel == "masked":
+            total = folded.total["target"]
+        else:
+            each = [folded.sealed[k]["target"].astype(np.float64) for k in sorted(folded.sealed)]
+            total = np.sum(each, axis=0)
+        return State(state.model, {"target": total.astype(np.float32)})
+
+    def send_target(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast({"target": state.memory["target"]})
+
+    def weigh(self, silo: Silo, heard: Heard) -> np.ndarray:
+        """Equation 12, at the silo. The others' target gradient is the sum without its own."""
+        count, o = len(silo.carry["source"]), self.options
+        kept = previous_model(silo.memory, heard.round).get("instance_weights")
+        if kept is None or len(kept) != count:  # at first, or if its data have changed since
+            kept = np.ones(count, np.float32)
+        others = np.asarray(heard.common["target"], np.float32) - silo.carry["own"]
+        return new_weights(np.asarray(kept), silo.carry["source"], others, o.alpha, o.weights)
+
+    # Local training
+
+    def learn(self, silo: Silo, heard: Heard) -> Answer:
+        """Train on mean_i (w_i source_i + target_i + end_i), from theta_t."""
+        start, data = silo.carry["model"], silo.carry["data"]
+        if not self.task.size(data):
+            return self._trained(silo, heard, start, data)
+        w = self.weigh(silo, heard)
+        answer = self._trained(silo, heard, start, replace(data, weights=w))
+        spread = {"weight_min": w.min(), "weight_mean": w.mean(), "weight_max": w.max()}
+        return replace(
+            answer,
+            memory=remembered(silo.memory, heard.round, {"instance_weights": w}),
+            notes={**answer.notes, **{k: float(v) for k, v in spread.items()}},
+        )
+
+    def _trained(self, silo: Silo, heard: Heard, start: Arrays, data: Data) -> Answer:
+        model, n = load(self.task.new_model(0), start), self.task.size(data)
+        notes: dict[str, float] = {"examples": float(n)}
+        if n:
+            notes |= train(silo, model, heard.round, data)
+        return Answer(masked=updates(model, start), notes=notes)
+
+    # Aggregation is `uniform_mean`: weighting by size made small platforms worse (appendix C).
+
+
+class _NoWeight(_Algorithm):
+    """Ablation: all w_i are one, so nothing is measured and one exchange is left."""
+
+    def initialize(self, seed: int) -> State:
+        return State(parameters(self.task.new_model(seed)))
+
+    def learn(self, silo: Silo, heard: Heard) -> Answer:
+        data = self.annotate(silo, load(self.task.new_model(0), heard.common), heard.round)
+        return self._trained(silo, heard, heard.common, data)
+
+
+class _NoDistill(_NoWeight):
+    """Ablation: nor any pseudo-annotation; a silo learns the types that it annotates."""
+
+    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
+        return silo.data
+
+
+_FORMS = {"none": _Algorithm, "no_weight": _NoWeight, "no_distill": _NoDistill}
+
+
+def _checked(task: NerTask, settings: Settings, options: Options) -> Options:
+    o = options
     if not o.weights:
         o = replace(o, weights="shifted" if settings.dp == "record" else "safe")
     for key, known in (
@@ -196,104 +316,36 @@ def build(task: Any, settings: Settings) -> Method:
             'The method "fedner" does not run with DP=record and weights=safe: it scales by the mean of all weights, '
             "so that one sentence changes the loss of every other; use weights=shifted."
         )
-    weighted, distilled = o.ablation == "none", o.ablation != "no_distill"
+    return o
+
+
+def build(task: NerTask, settings: Settings, options: Options) -> Method:
+    o = _checked(task, settings, options)
+    algorithm, weighted = _FORMS[o.ablation](task, settings, o), o.ablation == "none"
     shapes = parameters(task.new_model(0))
-    q_shape = shapes["prompts.q.weight"].shape
-
-    def init(seed: int) -> State:
-        memory = {"target": np.zeros(q_shape, np.float32)} if weighted else {}
-        return State(parameters(task.new_model(seed)), memory)
-
-    def show_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
-
-    def show_target(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast({"target": state.memory["target"]})
-
-    def annotated(silo: SiloView, model: nn.Module, round: int) -> Any:
-        return pseudo_complete(task, model, silo.data) if distilled and round > 0 else silo.data
-
-    def measure(silo: SiloView, heard: Heard) -> Answer:
-        """The silo's half of step 2: its gradients at the received model."""
-        model = load(task.new_model(0), heard.common)
-        data = annotated(silo, model, heard.round)
-        if settings.dp == "record":
-            source, own = prompt_gradients(task, model, data, settings.clip)
-            # in the first round there is no pseudo-annotation, and G is zero whatever the data are
-            if heard.round > 0:
-                n = max(1, task.size(data))
-                own = noised(
-                    silo, heard.round, "target gradient", own * np.float64(n), settings.clip
-                ) / np.float32(n)
-        else:
-            source, own = prompt_gradients(task, model, data)
-        found = sum(map(len, data.pseudo)) if data.pseudo is not None else 0
-        carry = {"model": heard.common, "data": data, "source": source, "own": own}
-        sent = {"target": own}
-        return Answer(
-            masked=sent if o.channel == "masked" else {},
-            sealed=sent if o.channel == "sealed" else {},
-            carry=carry,
-            notes={"pseudo_entities": float(found)},
-        )
-
-    def keep_target(state: State, folded: Folded) -> State:
-        total = folded.total["target"] if o.channel == "masked" else _summed(folded)
-        return State(state.model, {"target": total.astype(np.float32)})
-
-    def answer(silo: SiloView, heard: Heard) -> Answer:
-        """The silo's half of step 3."""
-        start = silo.carry["model"] if weighted else heard.common
-        model = load(task.new_model(0), start)
-        data = silo.carry["data"] if weighted else annotated(silo, model, heard.round)
-        n = task.size(data)
-        notes: dict[str, float] = {"examples": float(n)}
-        memory: Arrays | None = None
-        if weighted and n:
-            others = np.asarray(heard.common["target"], np.float32) - silo.carry["own"]
-            w = new_weights(
-                _remembered(silo, n, heard.round), silo.carry["source"], others, o.alpha, o.weights
-            )
-            data = replace(data, weights=w)
-            memory = remembered(silo.memory, heard.round, {"instance_weights": w})
-            notes |= {
-                "weight_min": float(w.min()),
-                "weight_mean": float(w.mean()),
-                "weight_max": float(w.max()),
-            }
-        if n:
-            notes |= train(silo, model, heard.round, data)
-        update = {f"update/{k}": v for k, v in difference(model, start).items()}
-        return Answer(masked=update, memory=memory, notes=notes)
-
-    def average(state: State, folded: Folded) -> State:
-        """The uniform mean: weighting by size made small platforms worse (appendix C)."""
-        if not folded.survivors:
-            return state
-        return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
-
-    declared = {"target": ArraySpec(tuple(q_shape), "float32", 64.0)}
+    q = {"target": ArraySpec(tuple(shapes["prompts.q.weight"].shape), "float32", 64.0)}
     target = Exchange(
         name="target",
         disclosures=(_target_disclosure(o.channel),),
-        broadcast=show_model,
-        answer=measure,
-        fold=keep_target,
-        masked=declared if o.channel == "masked" else {},
-        sealed=declared if o.channel == "sealed" else {},
+        broadcast=send_model,
+        answer=algorithm.measure,
+        fold=algorithm.sum_targets,
+        masked=q if o.channel == "masked" else {},
+        sealed=q if o.channel == "sealed" else {},
     )
     training = Exchange(
         name="train",
         disclosures=(update_disclosure("all of a silo's sentences"),),
-        broadcast=show_target if weighted else show_model,
-        answer=answer,
-        fold=average,
+        broadcast=algorithm.send_target if weighted else send_model,
+        answer=algorithm.learn,
+        fold=uniform_mean,
         masked=specs(shapes),
     )
-    return Method("fedner", CITATION, (target, training) if weighted else (training,), init)
-
-
-def _summed(folded: Folded) -> np.ndarray:
-    return np.sum(
-        [folded.sealed[k]["target"].astype(np.float64) for k in sorted(folded.sealed)], axis=0
+    # G is released in every round but the first, in which it is zero.
+    often = max(planned_rounds(settings) - 1, 0) if weighted else 0
+    covered = RecordPrivacy(
+        {"target": RELEASED, "update": TRAINED}, release=Release("target gradient", often)
     )
+    exchanges = (target, training) if weighted else (training,)
+    privacy = Privacy(covered, silo=True, instead="use SET=channel=masked")
+    return Method("fedner", CITATION, exchanges, algorithm.initialize, privacy=privacy)

@@ -7,15 +7,14 @@ Li et al. 2020, "Federated Optimization in Heterogeneous Networks", MLSys. The l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
 from config.settings import Settings
-from methods import options
 from methods.base import Arrays, Heard, Method, SiloView
-from methods.common.weighted import Aim, build_weighted
+from methods.common.weighted import COVERED, Aim, averaged
+from methods.tasks.base import Task
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "proximal"]
 
@@ -32,20 +31,21 @@ class Options:
 def proximal(model: nn.Module, received: Arrays, mu: float) -> torch.Tensor:
     """mu/2 times the squared distance from the received parameters."""
     own = dict(model.named_parameters())
-    return (
-        0.5
-        * mu
-        * torch.stack(
-            [((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]
-        ).sum()
-    )
+    apart = [((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]
+    return 0.5 * mu * torch.stack(apart).sum()
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedprox", task.name, settings.options)
+def build(task: Task, settings: Settings, options: Options) -> Method:
 
     def objective(silo: SiloView, heard: Heard) -> Aim:
         # No record is in the spring: under DP-SGD its gradient is added after the noise.
-        return Aim(drift=lambda model: proximal(model, heard.common, o.mu))
+        return Aim(drift=lambda model: proximal(model, heard.common, options.mu))
 
-    return build_weighted("fedprox", CITATION, task, o.weight_cap, objective)
+    return averaged(
+        "fedprox",
+        CITATION,
+        task,
+        objective=objective,
+        privacy=COVERED,
+        weight_cap=options.weight_cap,
+    )

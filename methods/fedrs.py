@@ -25,16 +25,27 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.settings import Settings
-from methods import options
-from methods.base import Arrays, Heard, Method, SiloView
-from methods.common.weighted import Aim, build_weighted
+from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release, SiloView
+from methods.common.weighted import Aim, averaged
+from methods.dp.coverage import COUNT, TRAINED
 from methods.dp.releases import noisy_counts
+from methods.tasks.sentence import Data, SentenceTask
 
-__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "restricted_logits", "restriction"]
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 
 CITATION = "Li and Zhan 2021, FedRS: Restricted Softmax for Label Distribution Non-IID Data, KDD"
 TASKS = ("sentence",)
-MODEL = "fedcmc"
+NETWORK = "fedcmc"
+
+#: The update follows from DP-SGD's model. Each record's loss also reads the silo's class counts,
+#: which are noised and released once.
+_PRIVACY = Privacy(
+    RecordPrivacy(
+        {"update": TRAINED, "weight": COUNT},
+        release=Release("class counts", often=1),
+    ),
+    silo=True,
+)
 
 
 @dataclass(frozen=True)
@@ -54,16 +65,14 @@ def restricted_logits(classifier: nn.Linear, h: torch.Tensor, s: torch.Tensor) -
     return z if classifier.bias is None else z + classifier.bias
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("fedrs", task.name, settings.options)
-
-    def objective(silo: SiloView, heard: Heard) -> Aim:
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    def objective(silo: SiloView[SentenceTask, Data], heard: Heard) -> Aim:
         counts = task.class_counts(silo.data)
         memory: Arrays | None = None
         if silo.settings.dp == "record":
             noisy = noisy_counts(silo, heard.round, counts)
             counts, memory = noisy - 0.5, {"counts": noisy}
-        s = restriction(counts, o.alpha)
+        s = restriction(counts, options.alpha)
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
@@ -77,4 +86,11 @@ def build(task: Any, settings: Settings) -> Method:
         # record by record.
         return Aim(loss, each if task.style.bias is False else None, memory=memory)
 
-    return build_weighted("fedrs", CITATION, task, o.weight_cap, objective)
+    return averaged(
+        "fedrs",
+        CITATION,
+        task,
+        objective=objective,
+        privacy=_PRIVACY,
+        weight_cap=options.weight_cap,
+    )

@@ -24,7 +24,7 @@ Where this file departs from the paper or its released code:
   built-in corpus with all silos active, a fifth of the winners stay wrong for good). Fewer active
   silos shake the choice up, so that there the paper's form *falls* with C. With a model that has
   seen every sentence a few times, the best of a bag is mostly true, and the method does what the
-  paper says. `warmup=0` is the paper's form; docs/lazymil.md has the figures.
+  paper says. `warmup=0` is the paper's form; docs/results/lazymil.md has the figures.
 * Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose
   steps near 1, where the winners are, would be thirty times coarser). All comparisons use the
   rounded values, so that the outcome is that of one rule over all sentences: highest value, then
@@ -39,13 +39,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     Arrays,
@@ -56,11 +54,23 @@ from methods.base import (
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
+    Release,
     SiloView,
     State,
 )
-from methods.common.training import apply_update, difference, load, parameters, specs, train
-from methods.fedavg import update_disclosure
+from methods.common.bags import BAGS
+from methods.common.training import load, parameters, specs, train
+from methods.common.weighted import (
+    first_model,
+    send_model,
+    uniform_mean,
+    update_disclosure,
+    updates,
+)
+from methods.dp.coverage import RELEASED, TRAINED
+from methods.tasks.distant import DistantTask, Rows
 
 __all__ = [
     "ALL_TO_ONE",
@@ -78,6 +88,8 @@ CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federat
 TASKS = ("distant",)
 NAME_BYTES = 16
 STEPS = 65535
+
+Silo = SiloView[DistantTask, Rows]
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,7 @@ def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
     return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, NAME_BYTES)
 
 
-def score(silo: SiloView, heard: Heard) -> Answer:
+def score(silo: Silo, heard: Heard) -> Answer:
     """First exchange: the value of every bag of the silo, in the order of the keyed names, which
     tells nothing.
     """
@@ -186,7 +198,7 @@ def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
     return won
 
 
-def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
+def train_on_winners(silo: Silo, heard: Heard) -> Answer:
     """Second exchange: E epochs over D*_i, the silo's own winning rows; without any, an update of
     zeros.
     """
@@ -200,12 +212,10 @@ def train_on_winners(silo: SiloView, heard: Heard) -> Answer:
     notes = {"examples": 0.0}
     if silo.task.size(chosen):
         notes = train(silo, model, heard.round, chosen)
-    return Answer(
-        masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
-    )
+    return Answer(masked=updates(model, start), notes=notes)
 
 
-def score_nothing(silo: SiloView, heard: Heard) -> Answer:
+def score_nothing(silo: Silo, heard: Heard) -> Answer:
     """First exchange of a warm-up round: the model is kept for the second, no bag is named or
     scored.
     """
@@ -216,7 +226,7 @@ def score_nothing(silo: SiloView, heard: Heard) -> Answer:
     return Answer(sealed=nothing, carry={"model": heard.common})
 
 
-def rehearse(silo: SiloView) -> Arrays:
+def rehearse(silo: Silo) -> Arrays:
     """The silo's real bags, under their numbers in the corpus instead of names, with values drawn
     at random once.
     """
@@ -229,20 +239,46 @@ def rehearse(silo: SiloView) -> Arrays:
     return {"names": ids.view(np.uint8).reshape(-1, NAME_BYTES), "values": values}
 
 
-def train_on_all(silo: SiloView, heard: Heard) -> Answer:
+def train_on_all(silo: Silo, heard: Heard) -> Answer:
     """Second exchange of a warm-up round: E epochs over D_i, whatever the coordinator says has
     won.
     """
     start: Arrays = silo.carry["model"]
     model = load(silo.task.new_model(0), start)
     notes = train(silo, model, heard.round) if silo.task.size(silo.data) else {"examples": 0.0}
-    return Answer(
-        masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
+    return Answer(masked=updates(model, start), notes=notes)
+
+
+def privacy(options: Options) -> Privacy:
+    """A record is a bag. Values are noised and released `scorings` times; the update follows from
+    DP-SGD's model.
+
+    Warm start and selection sample at two rates, and each plan is made as if all rounds had its
+    own. So training's noise is solved for a little less than all of epsilon.
+    """
+    return Privacy(
+        RecordPrivacy(
+            {"values": RELEASED, "update": TRAINED},
+            unit=BAGS,
+            release=Release("bucket values", often=options.scorings),
+            spent=0.98,
+        ),
+        silo=True,
     )
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("lazymil", task.name, settings.options)
+def keep_winners(state: State, folded: Folded) -> State:
+    return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
+
+
+def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+    """Each silo hears of its own winners only."""
+    nobody = np.zeros(0, dtype=np.uint32)
+    return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
+
+
+def build(task: DistantTask, settings: Settings, options: Options) -> Method:
+    o = options
     if not 0.0 <= o.warmup <= 1.0:
         raise UserError(
             f'Option "warmup" of lazymil is a share of the rounds, from 0 to 1, not {o.warmup:g}.'
@@ -251,33 +287,10 @@ def build(task: Any, settings: Settings) -> Method:
     if o.buckets < 1 or o.scorings < 1:
         raise UserError('Options "buckets" and "scorings" of lazymil must be 1 or more.')
     if settings.dp == "record":
-        from methods.lazymil_private import build_private
+        from methods.lazymil_private import Plan, build_private
 
-        return build_private(task, settings, CITATION, warm_rounds, o.buckets, o.scorings)
-    shapes = parameters(task.new_model(0))
-
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
-
-    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
-
-    def keep_winners(state: State, folded: Folded) -> State:
-        return State(
-            state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()}
-        )
-
-    def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        nobody = np.zeros(0, dtype=np.uint32)
-        return Broadcast(
-            {}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort}
-        )
-
-    def average(state: State, folded: Folded) -> State:
-        """Equation 5: every survivor counts the same, with or without winners."""
-        if not folded.survivors:
-            return State(state.model)
-        return State(apply_update(state.model, folded.total, len(folded.survivors)))
+        plan = Plan(settings, warm_rounds, o.buckets, o.scorings)
+        return build_private(task, CITATION, plan, privacy(o))
 
     select = Exchange(
         name="score",
@@ -304,7 +317,7 @@ def build(task: Any, settings: Settings) -> Method:
         answer=lambda silo, heard: (
             train_on_all if heard.round < warm_rounds else train_on_winners
         )(silo, heard),
-        fold=average,
-        masked=specs(shapes),
+        fold=uniform_mean,  # equation 5: every survivor counts the same, with winners or without
+        masked=specs(parameters(task.new_model(0))),
     )
-    return Method("lazymil", CITATION, (select, learn), init)
+    return Method("lazymil", CITATION, (select, learn), first_model(task), privacy=privacy(o))

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import hmac
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,21 @@ from methods.base import (
     Folded,
     Heard,
     Method,
-    SiloView,
+    Privacy,
     State,
 )
-from methods.common.training import apply_update, difference, load, parameters, specs, train
+from methods.common.training import load, parameters, specs, train
+from methods.common.weighted import (
+    first_model,
+    send_model,
+    uniform_mean,
+    update_disclosure,
+    updates,
+)
 from methods.dp.dpsgd import Records
-from methods.dp.releases import noised, release_noise
-from methods.fedavg import update_disclosure
-from methods.lazymil import ALL_TO_ONE
+from methods.dp.releases import noised, record_privacy, release_noise
+from methods.lazymil import ALL_TO_ONE, Silo
+from methods.tasks.distant import Bags, DistantTask
 
 __all__ = ["bucket_values", "buckets_of", "build_private", "kept_buckets", "scoring_rounds"]
 
@@ -92,12 +100,12 @@ def bucket_values(best: np.ndarray, bucket: np.ndarray, buckets: int) -> np.ndar
     return out
 
 
-def _bags(silo: SiloView, buckets: int) -> tuple[Any, np.ndarray]:
+def _bags(silo: Silo, buckets: int) -> tuple[Bags, np.ndarray]:
     bags = silo.task.bags(silo.data)
     return bags, buckets_of(silo.secret, silo.task.triples(silo.data, bags.first), buckets)
 
 
-def _label_probabilities(silo: SiloView, model: nn.Module) -> np.ndarray:
+def _label_probabilities(silo: Silo, model: nn.Module) -> np.ndarray:
     label = silo.data.sentences.relation[silo.data.indices]
     return np.asarray(silo.task.probabilities(model, silo.data)[np.arange(len(label)), label])
 
@@ -112,108 +120,110 @@ def kept_buckets(values: dict[int, np.ndarray], deviation: float) -> dict[int, n
     return {s: np.flatnonzero(v >= best - margin).astype(np.uint32) for s, v in said.items()}
 
 
-def build_private(
-    task: Any, settings: Settings, citation: str, warm: int, buckets: int, scorings: int
-) -> Method:
-    shapes = parameters(task.new_model(0))
-    scored = scoring_rounds(settings.rounds, warm, scorings)
+@dataclass(frozen=True)
+class Plan:
+    """What of the study decides this form: all of it is agreed before the run."""
 
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
+    settings: Settings
+    warm: int  #: rounds of the warm start
+    buckets: int
+    scorings: int
 
-    def send_model(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
+    @property
+    def scored(self) -> frozenset[int]:
+        return scoring_rounds(self.settings.rounds, self.warm, self.scorings)
 
-    def score(silo: SiloView, heard: Heard) -> Answer:
-        values, notes = np.zeros(0, np.float32), {}
-        if heard.round in scored:
-            bags, bucket = _bags(silo, buckets)
-            p = _label_probabilities(silo, load(task.new_model(0), heard.common))
-            best = np.maximum.reduceat(p[bags.rows], bags.starts[:-1]) if len(bags) else np.zeros(0)
-            values = noised(
-                silo, heard.round, "bucket values", bucket_values(best, bucket, buckets), 1.0
-            )
-            notes = {"bags": float(len(bags))}
-        return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
 
-    def keep_winners(state: State, folded: Folded) -> State:
-        said = {
-            s: a["values"] for s, a in sorted(folded.sealed.items()) if len(a["values"]) == buckets
-        }
-        if not said:
-            return state
-        kept = kept_buckets(said, release_noise(settings))
-        return State(state.model, {f"winners/{s}": buckets for s, buckets in kept.items()})
+def score(silo: Silo, heard: Heard, plan: Plan) -> Answer:
+    """First exchange: the noisy value of every bucket, in rounds that score; else nothing."""
+    values, notes = np.zeros(0, np.float32), {}
+    if heard.round in plan.scored:
+        bags, bucket = _bags(silo, plan.buckets)
+        p = _label_probabilities(silo, load(silo.task.new_model(0), heard.common))
+        best = np.maximum.reduceat(p[bags.rows], bags.starts[:-1]) if len(bags) else np.zeros(0)
+        values = noised(silo, heard.round, bucket_values(best, bucket, plan.buckets), 1.0)
+        notes = {"bags": float(len(bags))}
+    return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
 
-    def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        """A silo that was not scored hears nothing, and trains on all it has."""
-        keys = {s: f"winners/{s}" for s in cohort}
-        return Broadcast(
-            {}, {s: {"winners": state.memory[k]} for s, k in keys.items() if k in state.memory}
-        )
 
-    def learn(silo: SiloView, heard: Heard) -> Answer:
-        start: Arrays = silo.carry["model"]
-        model = load(task.new_model(0), start)
-        bags, bucket = _bags(silo, buckets)
-        notes = {"examples": 0.0}
-        if len(bags):
-            notes = _learn(silo, heard, model, bags, bucket)
-        return Answer(
-            masked={f"update/{k}": v for k, v in difference(model, start).items()}, notes=notes
-        )
+def keep_winners(state: State, folded: Folded, buckets: int, deviation: float) -> State:
+    said = {s: a["values"] for s, a in sorted(folded.sealed.items()) if len(a["values"]) == buckets}
+    if not said:
+        return state
+    kept = kept_buckets(said, deviation)
+    return State(state.model, {f"winners/{s}": own for s, own in kept.items()})
 
-    def _learn(
-        silo: SiloView, heard: Heard, model: nn.Module, bags: Any, bucket: np.ndarray
-    ) -> dict[str, float]:
-        data = silo.data
-        if heard.round < warm or "winners" not in heard.private:
-            any_of = np.random.default_rng(
-                list(silo.noise_key(heard.round, "a sentence of each bag"))
-            )
 
-            def one_each(chosen: np.ndarray) -> Any:
-                first, size = bags.starts[chosen], np.diff(bags.starts)[chosen]
-                return task.batch(data, bags.rows[first + any_of.integers(size)])
+def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+    """A silo that was not scored hears nothing, and trains on all it has."""
+    keys = {s: f"winners/{s}" for s in cohort}
+    return Broadcast(
+        {}, {s: {"winners": state.memory[k]} for s, k in keys.items() if k in state.memory}
+    )
 
-            return train(
-                silo,
-                model,
-                heard.round,
-                each=task.record_losses,
-                records=Records(len(bags), one_each),
-            )
-        won = heard.private["winners"]
-        p = _label_probabilities(silo, model)
-        own = np.flatnonzero(np.isin(bucket, won))
-        rows = [bags.rows[bags.starts[b] : bags.starts[b + 1]] for b in own]
-        best = np.array([r[np.argmax(p[r])] for r in rows], dtype=np.int64)
-        nominal = max(1, round(len(bags) * len(won) / buckets))
-        records = Records(len(own), lambda chosen: task.batch(data, best[chosen]), nominal)
-        return train(silo, model, heard.round, each=task.record_losses, records=records)
 
-    def average(state: State, folded: Folded) -> State:
-        if not folded.survivors:
-            return state
-        return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
+def learn(silo: Silo, heard: Heard, plan: Plan) -> Answer:
+    """Second exchange: DP-SGD over the silo's bags, all of them or those in the buckets it kept."""
+    start: Arrays = silo.carry["model"]
+    model = load(silo.task.new_model(0), start)
+    bags, bucket = _bags(silo, plan.buckets)
+    notes = {"examples": 0.0}
+    if len(bags):
+        if heard.round < plan.warm or "winners" not in heard.private:
+            records = _one_sentence_each(silo, heard.round, bags)
+        else:
+            records = _kept_bags(silo, model, bags, bucket, heard.private["winners"], plan.buckets)
+        notes = train(silo, model, heard.round, each=silo.task.record_losses, records=records)
+    return Answer(masked=updates(model, start), notes=notes)
 
+
+def _one_sentence_each(silo: Silo, round: int, bags: Bags) -> Records:
+    """The warm start: a sentence of the bag, drawn anew in each step, stands for it."""
+    any_of = np.random.default_rng(list(silo.noise_key(round, "a sentence of each bag")))
+
+    def batch(chosen: np.ndarray) -> Any:
+        first, size = bags.starts[chosen], np.diff(bags.starts)[chosen]
+        return silo.task.batch(silo.data, bags.rows[first + any_of.integers(size)])
+
+    return Records(len(bags), batch)
+
+
+def _kept_bags(
+    silo: Silo, model: nn.Module, bags: Bags, bucket: np.ndarray, won: np.ndarray, buckets: int
+) -> Records:
+    """The bags in the buckets kept, each represented by its best sentence under the received
+    model.
+    """
+    p = _label_probabilities(silo, model)
+    own = np.flatnonzero(np.isin(bucket, won))
+    rows = [bags.rows[bags.starts[b] : bags.starts[b + 1]] for b in own]
+    best = np.array([r[np.argmax(p[r])] for r in rows], dtype=np.int64)
+    nominal = max(1, round(len(bags) * len(won) / buckets))
+    return Records(len(own), lambda chosen: silo.task.batch(silo.data, best[chosen]), nominal)
+
+
+def build_private(task: DistantTask, citation: str, plan: Plan, privacy: Privacy) -> Method:
+    release = record_privacy(privacy).release
+    assert release is not None  # declared in methods.lazymil
     select = Exchange(
         name="score",
         disclosures=(_VALUES,),
         broadcast=send_model,
-        answer=score,
-        fold=keep_winners,
+        answer=lambda silo, heard: score(silo, heard, plan),
+        fold=lambda state, folded: keep_winners(
+            state, folded, plan.buckets, release_noise(plan.settings, release)
+        ),
         sealed={"values": ArraySpec((None,), "float32")},
         rehearsed=lambda silo, round: {
-            "values": np.zeros(buckets if round in scored else 0, np.float32)
+            "values": np.zeros(plan.buckets if round in plan.scored else 0, np.float32)
         },
     )
     training = Exchange(
         name="train",
         disclosures=(update_disclosure("the bags kept, or all", ALL_TO_ONE),),
         broadcast=send_winners,
-        answer=learn,
-        fold=average,
-        masked=specs(shapes),
+        answer=lambda silo, heard: learn(silo, heard, plan),
+        fold=uniform_mean,
+        masked=specs(parameters(task.new_model(0))),
     )
-    return Method("lazymil", citation, (select, training), init)
+    return Method("lazymil", citation, (select, training), first_model(task), privacy=privacy)

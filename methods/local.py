@@ -9,9 +9,7 @@ simulation may do this, a consortium has no reason to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -30,10 +28,12 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.centralised import IN_ONE_PLACE
 from methods.common.training import load, parameters
-from methods.tasks.base import Evaluation, Split
+from methods.dp.coverage import refuse_reference
+from methods.tasks.base import Evaluation, Split, Task
 
-__all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "bag_rule", "build"]
+__all__ = ["CITATION", "REFERENCE", "TASKS", "Options", "adjust", "build", "inner_of"]
 
 CITATION = "a reference of this project: the method named by `of` at every silo alone"
 TASKS = ("distant", "sentence", "document", "ner")
@@ -55,19 +55,14 @@ _MODEL = Disclosure(
 )
 
 
-def _of(options: Mapping[str, Any], task: str = "distant") -> str:
-    return str(options.get("of") or ("lazymil" if task == "distant" else "fedavg"))
+def inner_of(options: Options, task: str) -> str:
+    """The method that every silo runs alone."""
+    return options.of or ("lazymil" if task == "distant" else "fedavg")
 
 
 def adjust(settings: Settings) -> Settings:
     """All silos in every round: nobody waits for anybody."""
     return replace(settings, fraction=1.0, runner="inprocess")
-
-
-def bag_rule(options: Mapping[str, Any]) -> str:
-    from methods import bag_rule_of
-
-    return bag_rule_of(_of(options), {})
 
 
 def one_round_alone(inner: Method, silo: SiloView, state: State, round: int) -> State:
@@ -84,10 +79,8 @@ def one_round_alone(inner: Method, silo: SiloView, state: State, round: int) -> 
     return state
 
 
-def build(task: Any, settings: Settings) -> Method:
-    from methods import build_inner
-
-    inner = build_inner("local", _of(settings.options, task.name), task, settings)
+def build(task: Task, settings: Settings, options: Options, inner: Method) -> Method:
+    refuse_reference("local", settings, IN_ONE_PLACE)
     shapes = parameters(task.new_model(0))
     if inner.init(0).memory:
         raise UserError(

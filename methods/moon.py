@@ -23,17 +23,17 @@ import torch
 import torch.nn.functional as F
 
 from config.settings import Settings
-from methods import options
 from methods.base import Heard, Method, SiloView
 from methods.common.previous import previous_model
 from methods.common.training import load
-from methods.common.weighted import Aim, build_weighted
+from methods.common.weighted import COVERED, Aim, averaged
+from methods.tasks.sentence import Data, SentenceTask
 
-__all__ = ["CITATION", "MODEL", "TASKS", "Options", "build", "contrast", "contrasts"]
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "contrast", "contrasts"]
 
 CITATION = "Li et al. 2021, Model-Contrastive Federated Learning, CVPR"
 TASKS = ("sentence",)
-MODEL = "fedcmc"
+NETWORK = "fedcmc"
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,8 @@ def contrasts(
     return -F.log_softmax(scores, dim=-1)[:, 0]
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("moon", task.name, settings.options)
-
-    def objective(silo: SiloView, heard: Heard) -> Aim:
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    def objective(silo: SiloView[SentenceTask, Data], heard: Heard) -> Aim:
         before = previous_model(silo.memory, heard.round)
         if not before:
             return Aim()
@@ -88,15 +86,23 @@ def build(task: Any, settings: Settings) -> Method:
 
         def loss(model: Any, batch: Any) -> torch.Tensor:
             x, g, p = seen(model, batch)
-            return F.cross_entropy(model.classify(x), batch.relation) + o.mu * contrast(
-                x, g, p, o.tau
+            return F.cross_entropy(model.classify(x), batch.relation) + options.mu * contrast(
+                x, g, p, options.tau
             )
 
         def each(model: Any, batch: Any) -> torch.Tensor:
             x, g, p = seen(model, batch)
             known = F.cross_entropy(model.classify(x), batch.relation, reduction="none")
-            return known + o.mu * contrasts(x, g, p, o.tau)
+            return known + options.mu * contrasts(x, g, p, options.tau)
 
         return Aim(loss, each)
 
-    return build_weighted("moon", CITATION, task, o.weight_cap, objective, remember=True)
+    return averaged(
+        "moon",
+        CITATION,
+        task,
+        objective=objective,
+        privacy=COVERED,
+        weight_cap=options.weight_cap,
+        remember=True,
+    )

@@ -9,7 +9,6 @@ the methods it is compared with.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,13 +27,17 @@ from methods.base import (
     derived_seed,
 )
 from methods.common.training import load, parameters, round_lr
+from methods.common.weighted import first_model
+from methods.dp.coverage import refuse_reference
+from methods.tasks.sentence import SentenceTask
 
-__all__ = ["CITATION", "MODEL", "REFERENCE", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "NETWORK", "REFERENCE", "TASKS", "Options", "build"]
 
 CITATION = "Sui et al. 2020, FedED, EMNLP: the column trained on the validation set of its Table 6"
 TASKS = ("sentence",)
-MODEL = "feded"
+NETWORK = "feded"
 REFERENCE = "A reference, not a federation: the coordinator trained on the public set alone."
+_NOTHING_TO_PROTECT = "no silo trains or sends anything, so there is nothing to protect"
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,10 @@ class Options:
     """Nothing of its own; `public` of the task says how large D_v is."""
 
 
-def build(task: Any, settings: Settings) -> Method:
+def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
+    refuse_reference("public_only", settings, _NOTHING_TO_PROTECT)
     if task.size(task.public) == 0:
         raise UserError('There is no public set to train on; set option "public" above 0.')
-
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
 
     def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         return Broadcast({})
@@ -69,4 +70,4 @@ def build(task: Any, settings: Settings) -> Method:
         return State(parameters(model), state.memory)
 
     exchange = Exchange("public", (), broadcast, answer, fold)
-    return Method("public_only", CITATION, (exchange,), init)
+    return Method("public_only", CITATION, (exchange,), first_model(task))

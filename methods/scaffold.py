@@ -27,7 +27,6 @@ from torch import nn
 
 from config.errors import UserError
 from config.settings import Settings
-from methods import options
 from methods.base import (
     Answer,
     Arrays,
@@ -37,6 +36,8 @@ from methods.base import (
     Folded,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
 )
@@ -49,7 +50,9 @@ from methods.common.training import (
     specs,
     train,
 )
-from methods.fedavg import update_disclosure
+from methods.common.weighted import update_disclosure
+from methods.dp.coverage import TRAINED
+from methods.tasks.base import Task
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
 
@@ -70,6 +73,16 @@ _VARIATE = Disclosure(
     privacy="free after DP-SGD (the mean of its noisy gradients); otherwise not protected beyond the sum",
 )
 
+_PRIVACY = Privacy(
+    RecordPrivacy(
+        {
+            "update": TRAINED,
+            "variate": "the mean of DP-SGD's noisy gradients, which are charged as training",
+        }
+    ),
+    silo=True,
+)
+
 
 def corrected(model: nn.Module, shift: Arrays) -> torch.Tensor:
     """A term whose gradient is c - c_i: added to the loss, it turns g into g - c_i + c."""
@@ -77,7 +90,7 @@ def corrected(model: nn.Module, shift: Arrays) -> torch.Tensor:
     return torch.stack([(own[k] * torch.from_numpy(v)).sum() for k, v in shift.items()]).sum()
 
 
-def full_gradient(task: Any, model: nn.Module, data: Any, batch: int) -> dict[str, np.ndarray]:
+def full_gradient(task: Task, model: nn.Module, data: Any, batch: int) -> dict[str, np.ndarray]:
     """The gradient of the silo's mean loss at the received model, dropout off."""
     model.eval()
     model.zero_grad(set_to_none=True)
@@ -97,8 +110,8 @@ def _rows(batch: Any) -> int:
     return len(batch.relation) if hasattr(batch, "relation") else len(batch)
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("scaffold", task.name, settings.options)
+def build(task: Task, settings: Settings, options: Options) -> Method:
+    o = options
     if o.variate not in ("gradient", "drift"):
         raise UserError(f'Option "variate" must be gradient or drift, not "{o.variate}".')
     shapes = parameters(task.new_model(0))
@@ -159,4 +172,4 @@ def build(task: Any, settings: Settings) -> Method:
         fold=fold,
         masked={**specs(shapes), **specs(shapes, "variate/")},
     )
-    return Method("scaffold", CITATION, (exchange,), init)
+    return Method("scaffold", CITATION, (exchange,), init, privacy=_PRIVACY)

@@ -8,12 +8,11 @@ does not annotate is O to it, so that silos teach each other to overlook what th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from config.settings import Settings
-from methods import options
-from methods.base import Heard, Method, SiloView
-from methods.common.weighted import Aim, build_weighted
+from methods.base import Method
+from methods.common.weighted import COVERED, averaged, plain
+from methods.tasks.ner import NerTask
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 
@@ -27,10 +26,12 @@ class Options:
     weight_cap: int = 2000
 
 
-def build(task: Any, settings: Settings) -> Method:
-    o: Options = options("tagger", task.name, settings.options)
-
-    def objective(silo: SiloView, heard: Heard) -> Aim:
-        return Aim()
-
-    return build_weighted("tagger", CITATION, task, o.weight_cap, objective)
+def build(task: NerTask, settings: Settings, options: Options) -> Method:
+    return averaged(
+        "tagger",
+        CITATION,
+        task,
+        objective=plain,
+        privacy=COVERED,
+        weight_cap=options.weight_cap,
+    )

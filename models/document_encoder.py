@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models import saved
 from models.document_pieces import Batch
 from models.tuning import biases_only
 
@@ -206,15 +207,9 @@ def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]
     """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer, and
     its config.
     """
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
-
     folder = Path(folder)
     about = json.loads((folder / "config.json").read_text("utf-8"))
-    kind = about["backbone"].pop("model_type")
-    backbone = AutoModel.from_config(AutoConfig.for_model(kind, **about["backbone"]))
-    if hasattr(backbone, "pooler"):
-        backbone.pooler = None
+    backbone = saved.new_backbone(folder, about)
     model = DocumentEncoder(backbone, int(about["outputs"]), int(about["block"]))
-    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder), about
+    saved.put(model, folder)
+    return model.eval(), saved.open_tokenizer(folder), about

@@ -26,6 +26,7 @@ from torch import nn
 
 from config.errors import UserError
 from models import prompted_bart as bart
+from models import saved
 from models.backbone import load_checkpoint
 from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
@@ -261,8 +262,6 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
     the types. The frozen language model is not among a run's files: it is loaded by its name, and
     refused if it is another.
     """
-    from safetensors.torch import load_file
-
     about = json.loads((Path(folder) / "config.json").read_text("utf-8"))
     built_in = about["seq2seq"] == "built-in bart"
     checkpoint = load_checkpoint("" if built_in else about["seq2seq"], "bart")
@@ -275,5 +274,5 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
     model = PointerNer(
         checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"]
     )
-    model.load_state_dict(load_file(Path(folder) / "model.safetensors"), strict=False)
+    saved.put(model, folder)
     return model.eval(), checkpoint.tokenizer, types

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models import saved
 from models.marking import HEAD, TAIL
 
 __all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model"]
@@ -87,16 +88,9 @@ def open_model(folder: str | Path) -> tuple[SentenceEncoder, Any, tuple[str, ...
     """A model that a run left in its `model/` folder: the network in eval mode, its tokenizer and
     the relations.
     """
-    from safetensors.torch import load_file
-    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
-
     folder = Path(folder)
     about = json.loads((folder / "config.json").read_text("utf-8"))
-    kind = about["backbone"].pop("model_type")
-    backbone = AutoModel.from_config(AutoConfig.for_model(kind, **about["backbone"]))
-    if hasattr(backbone, "pooler"):
-        backbone.pooler = None
+    backbone = saved.new_backbone(folder, about)
     model = SentenceEncoder(backbone, len(about["relations"]), Style(**about["style"]))
-    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    return model.eval(), tokenizer, tuple(about["relations"])
+    saved.put(model, folder)
+    return model.eval(), saved.open_tokenizer(folder), tuple(about["relations"])

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from privacy.events import DpSgd, Event, Free, Gaussian, NonPrivate, RingNoise, Unit
+from privacy.events import DpSgd, Event, Free, Gaussian, NoisySum, NonPrivate, Unit
 
-__all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_ring", "total"]
+__all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_noisy_sum", "total"]
 
 #: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
 _INTERVAL = 2e-3
@@ -62,7 +62,7 @@ def merged(events: Iterable[Event]) -> Key:
             times[DpSgd(event.noise, 1.0, 1)] += 1
         elif isinstance(event, NonPrivate):
             times[event] = 1
-        elif isinstance(event, RingNoise):
+        elif isinstance(event, NoisySum):
             times[event] += 1
         elif not isinstance(event, Free):
             raise TypeError(f"{type(event).__name__} is not a privacy event")
@@ -80,14 +80,14 @@ def _total(key: Key, delta: float, unit: Unit) -> Total:
         return Total(math.inf, math.inf, delta)
     if not key:
         return Total(0.0, 0.0, delta)
-    slack = sum(times * e.slack for e, times in key if isinstance(e, RingNoise))
+    slack = sum(times * e.slack for e, times in key if isinstance(e, NoisySum))
     usable = delta * (1 - _SLACK_SHARE) if slack else delta
     by_rdp = _rdp_epsilon(key, usable, unit)
     # Cutting the tails moves the distribution by `slack`; an (e, d) guarantee becomes (e, d + (1 +
     # exp e) slack).
     if slack and (by_rdp > 700 or (1 + math.exp(by_rdp)) * slack > delta - usable):
         return Total(math.inf, math.inf, delta)
-    if any(isinstance(e, RingNoise) for e, _ in key):
+    if any(isinstance(e, NoisySum) for e, _ in key):
         return Total(by_rdp, by_rdp, delta)
     return Total(_pld_epsilon(key, usable), by_rdp, delta)
 
@@ -97,7 +97,7 @@ def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
     for event, times in key:
         if isinstance(event, DpSgd):
             curve += times * _dpsgd_rdp(event.noise, event.rate)
-        elif isinstance(event, RingNoise):
+        elif isinstance(event, NoisySum):
             # A record changes its silo's clipped vector by two clips at most; its absence, a silo's
             # by one.
             multiplier = event.noise if unit == "silo" else event.noise / 2
@@ -166,11 +166,11 @@ def solve_gaussian(epsilon: float, delta: float, releases: int) -> float:
 
 
 @lru_cache(maxsize=256)
-def solve_ring(epsilon: float, delta: float, sums: int) -> float:
+def solve_noisy_sum(epsilon: float, delta: float, sums: int) -> float:
     """Likewise for `sums` noisy sums, protecting a silo."""
     usable = delta * (1 - _SLACK_SHARE)
     return _rounded(
-        _least(lambda z: _rdp_epsilon(((RingNoise(z, 0.0), sums),), usable, "silo"), epsilon)
+        _least(lambda z: _rdp_epsilon(((NoisySum(z, 0.0), sums),), usable, "silo"), epsilon)
     )
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "Free",
     "Gaussian",
     "NonPrivate",
-    "RingNoise",
+    "NoisySum",
     "Unit",
     "UnknownEvent",
     "from_record",
@@ -80,7 +80,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class RingNoise:
+class NoisySum:
     """A masked sum with discrete Gaussian noise of at least `noise` clips in all, one silo's vector
     clipped.
 
@@ -129,12 +129,12 @@ class NonPrivate:
         return "non-private release"
 
 
-Event = DpSgd | Gaussian | RingNoise | Free | NonPrivate
+Event = DpSgd | Gaussian | NoisySum | Free | NonPrivate
 
 _KINDS: Mapping[str, type[Event]] = {
     "dp-sgd": DpSgd,
     "gaussian": Gaussian,
-    "ring-noise": RingNoise,
+    "ring-noise": NoisySum,
     "free": Free,
     "non-private": NonPrivate,
 }

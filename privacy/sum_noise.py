@@ -15,26 +15,25 @@ round them back to themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from config.errors import UserError
 from privacy.discrete import CUT, slack_of
-from privacy.events import RingNoise
+from privacy.events import NoisySum
 from privacy.noise import SecretStream
 
-__all__ = ["PUBLIC", "Ring", "choose"]
+__all__ = ["SumNoise", "choose"]
 
-PUBLIC = "weight"  #: the one array that gets no noise: it is one for every silo
 #: grid steps of a silo's noise, the finest that fits first
 _DEVIATIONS = (16384, 4096, 1024, 256, 64)
 _MOST = 1 << 22
 
 
 @dataclass(frozen=True)
-class Ring:
+class SumNoise:
     clip: float  #: the most that one silo's vector may weigh (L2)
     noise: float  #: what is promised of the sum, in clips
     honest: int  #: silos whose noise is counted on
@@ -53,8 +52,8 @@ class Ring:
         """The clip range of an encoding with that many steps whose own step is the grid."""
         return steps * self.grid
 
-    def event(self, coordinates: int, parties: int) -> RingNoise:
-        return RingNoise(self.noise, parties * slack_of(coordinates, self.deviation))
+    def event(self, coordinates: int, parties: int) -> NoisySum:
+        return NoisySum(self.noise, parties * slack_of(coordinates, self.deviation))
 
     def clipped(self, vector: np.ndarray) -> np.ndarray:
         """The vector in whole grid steps, its norm at most `radius`: rounding may not carry it
@@ -69,28 +68,33 @@ class Ring:
         return whole.astype(np.int64)
 
     def noised(
-        self, arrays: Mapping[str, np.ndarray], stream: SecretStream
+        self,
+        arrays: Mapping[str, np.ndarray],
+        stream: SecretStream,
+        public: Collection[str] = (),
     ) -> dict[str, np.ndarray]:
-        """All arrays of one sum, clipped together and noised; `weight` must be one and stays so."""
-        private = {k: v for k, v in arrays.items() if k != PUBLIC}
-        if PUBLIC in arrays and not (arrays[PUBLIC] == 1.0).all():
+        """All arrays of one sum, clipped together and noised. The `public` ones are counts that
+        must be one at every silo, and get no noise.
+        """
+        private = {k: v for k, v in arrays.items() if k not in public}
+        if not all((arrays[k] == 1.0).all() for k in public if k in arrays):
             raise ValueError("a weight that is not one would tell a silo's size, without noise")
         whole = self.clipped(np.concatenate([np.ravel(v) for v in private.values()]))
         whole += stream.discrete_normal(len(whole), self.deviation)
         values = (whole * self.grid).astype(np.float32)
         cuts = np.cumsum([v.size for v in private.values()])[:-1]
         parts = dict(zip(private, np.split(values, cuts)))
-        return {k: v if k == PUBLIC else parts[k].reshape(v.shape) for k, v in arrays.items()}
+        return {k: v if k in public else parts[k].reshape(v.shape) for k, v in arrays.items()}
 
 
-def choose(clip: float, noise: float, honest: int, steps: int) -> Ring:
+def choose(clip: float, noise: float, honest: int, steps: int) -> SumNoise:
     """The finest grid whose values, noise included, have room in an encoding with that many
     steps.
     """
     for deviation in _DEVIATIONS:
-        ring = Ring(clip, noise, honest, deviation)
-        if ring.radius >= 16 and ring.radius + CUT * deviation < min(steps, _MOST):
-            return ring
+        made = SumNoise(clip, noise, honest, deviation)
+        if made.radius >= 16 and made.radius + CUT * deviation < min(steps, _MOST):
+            return made
     raise UserError(
         f"DP=silo: noise of {noise:.4g} clips and a vector do not both fit the secure sum's numbers; use BITS=32, or "
         "another EPSILON."

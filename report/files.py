@@ -1,17 +1,19 @@
-"""A run's folder as reports read it: every file once, nothing computed from it yet."""
+"""A run's folder as reports read it: every file once, nothing computed from it yet; and two small
+readings that the coordinator shares with the pages.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
-from coordinator.runlog import read_lines
 
-__all__ = ["RunFiles", "read_run"]
+__all__ = ["RunFiles", "read_lines", "read_run", "rounds_to"]
 
 Line = dict[str, Any]
 
@@ -74,3 +76,16 @@ def read_run(run: Path) -> RunFiles:
         ) from None
     except ValueError as e:
         raise UserError(f'A file of the run "{run}" is damaged: {e}.') from None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a JSONL file; a last line still being written is left out."""
+    if not path.exists():
+        return []
+    text = path.read_text("utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def rounds_to(target: float, dev: Sequence[float]) -> int | None:
+    """The first round, counted from one, whose dev metric reaches the target; None: none did."""
+    return next((t for t, value in enumerate(dev, 1) if value >= target), None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
-from coordinator.runlog import read_lines
+from report.files import read_lines
 
 __all__ = ["ENDED", "LiveRun"]
 

@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from report.live import LiveRun
-from report.pages.elements import duration
-from report.progress import human_bytes
+from report.units import duration, human_bytes
 
 __all__ = ["closing", "run_watch"]
 

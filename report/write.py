@@ -19,7 +19,7 @@ from report.pages.protection import protection_rows, sentences, trust
 from report.pages.run import run_page
 from report.pages.silos import division
 from report.pages.words import facts, lead, plain, warnings, why_infinite
-from report.progress import human_bytes
+from report.units import human_bytes
 
 __all__ = ["write_report"]
 

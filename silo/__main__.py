@@ -1,7 +1,19 @@
-"""`python -m silo` is `sottovoce silo`."""
+"""`python -m silo` is `sottovoce silo`, on a machine that has no use for the other commands."""
 
-import sys
+from __future__ import annotations
 
-from cli.main import main
+from pathlib import Path
 
-main(["silo", *sys.argv[1:]])
+from study.commands import run_alone, silo_command
+
+
+def _program(config: Path, accept: str) -> int:
+    from rich.console import Console
+
+    from silo.program import run_silo
+
+    return run_silo(config, accept, Console())
+
+
+if __name__ == "__main__":
+    run_alone(silo_command(_program), "silo")

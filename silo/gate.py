@@ -1,7 +1,7 @@
 """Where a silo computes: the silo half of a method, on its own data, with its own memory, and the
 gate on the way out.
 
-Nothing leaves the desk that the method did not declare, in the channel and shape it declared:
+Nothing passes the gate that the method did not declare, in the channel and shape it declared:
 `_check` refuses it, whatever the method's code put into its answer.
 """
 
@@ -23,11 +23,11 @@ from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
 from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
-from privacy.sum_noise import Ring
-from silo import noise as ring
+from privacy.sum_noise import SumNoise
+from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
 
-__all__ = ["Desk", "MemoryFile"]
+__all__ = ["Gate", "MemoryFile"]
 
 log = logging.getLogger("silo")
 _LARGEST = 1e3  #: of a number received under DP=record
@@ -56,16 +56,16 @@ class MemoryFile:
             save_arrays(self.path, arrays, {"study": self.study})
 
 
-class Desk:
+class Gate:
     def __init__(
         self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None
     ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
-        self._view = replace(view, memory=dict(memory.read()))
+        self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
-        self._last_ring: Ring | None = None
+        self._last_noise: SumNoise | None = None
         # exchange -> what its answer left for later ones
         self._carried: dict[int, Mapping[str, Any]] = {}
         self._charged: list[dict[str, Any]] = []
@@ -81,7 +81,7 @@ class Desk:
         """The widest clip ranges that a sum of this exchange may have."""
         exchange, settings = self.exchange(index), self._view.settings
         if settings.dp == "silo":
-            return list(ring.agreed_ranges(settings, self._method, exchange, encoding))
+            return list(sum_noise.agreed_ranges(settings, self._method, exchange, encoding))
         return [s.cap for s in exchange.masked.values()]
 
     def answer(
@@ -96,9 +96,9 @@ class Desk:
         exchange, settings = self.exchange(index), self._view.settings
         noise = None
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
-            noise = ring.check(settings, self._method, exchange, encoding, len(heard.cohort))
+            noise = sum_noise.check(settings, self._method, exchange, encoding, len(heard.cohort))
         if self._last is not None and self._last[0] == key:
-            if noise != self._last_ring:
+            if noise != self._last_noise:
                 raise Refusal(
                     "tiny-sum",
                     f"{exchange.name}: its noise was made for a sum over another number of silos",
@@ -111,7 +111,7 @@ class Desk:
         if settings.dp == "record":
             _check_bounded(heard)
         if noise is not None and encoding is not None:
-            spend("noisy sum", ring.charge_of(noise, exchange, encoding))
+            spend("noisy sum", sum_noise.charge_of(noise, exchange, encoding))
         # An exchange stands on those before it, also when it is asked for again after later ones: a
         # coordinator that crashed may begin the round anew, and must get the same answer.
         self._carried = {k: v for k, v in self._carried.items() if k < index}
@@ -120,13 +120,15 @@ class Desk:
         }
         answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
         if settings.dp != "off":
-            answer = replace(answer, masked=_finite(answer.masked))
+            answer = replace(answer, masked=_finite(exchange, answer.masked))
         _check(exchange, answer)
         if noise is not None:
             secret = self._view.noise_key(heard.round, f"ring/{exchange.name}")
-            answer = replace(answer, masked=ring.noised(noise, answer.masked, secret))
+            answer = replace(
+                answer, masked=sum_noise.noised(noise, exchange, answer.masked, secret)
+            )
         for disclosure in exchange.disclosures:
-            why = why_free(self._method.name, disclosure.name, self._view.settings.dp)
+            why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
         memory = self._view.memory if answer.memory is None else answer.memory
         self._carried[index] = answer.carry
@@ -136,7 +138,7 @@ class Desk:
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
-        self._last, self._last_ring, self._charged = (key, answer), noise, self._ledger.drain()
+        self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 
     def charged(self) -> list[dict[str, Any]]:
@@ -164,7 +166,7 @@ def _check_bounded(heard: Heard) -> None:
             )
 
 
-def _finite(arrays: Arrays) -> Arrays:
+def _finite(exchange: Exchange, arrays: Arrays) -> Arrays:
     """Nothing in place of what is no number: to refuse then would tell of the data what no noise
     covers.
     """
@@ -173,7 +175,8 @@ def _finite(arrays: Arrays) -> Arrays:
     log.warning(
         "what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead"
     )
-    return {k: a if k == "weight" else np.zeros_like(a) for k, a in arrays.items()}
+    counts = {k for k, spec in exchange.masked.items() if spec.public_count}
+    return {k: a if k in counts else np.zeros_like(a) for k, a in arrays.items()}
 
 
 def _check(exchange: Exchange, answer: Answer) -> None:
@@ -203,7 +206,7 @@ def _check(exchange: Exchange, answer: Answer) -> None:
             if channel == "masked" and not np.isfinite(array).all():
                 what = "holds NaN or infinity: training diverged, lower LR"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
-            if channel == "masked" and name == "weight" and not ((array >= 0) & (array <= 1)).all():
+            if spec.public_count and not ((array >= 0) & (array <= 1)).all():
                 raise Refusal(
                     "weight-hog",
                     f"{exchange.name}: a weight that is not between nothing and the agreed cap",

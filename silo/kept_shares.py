@@ -22,10 +22,10 @@ from crypto.sum.records import ShareRelease, UnmaskRequest
 from crypto.sum.silo_kept import KeptAnswer
 from crypto.sum.silo_limits import Journal, MemoryJournal
 
-__all__ = ["Releases"]
+__all__ = ["KeptShares"]
 
 
-class Releases:
+class KeptShares:
     def __init__(
         self,
         path: Path | None = None,

@@ -71,7 +71,7 @@ def shown(epsilon: float) -> float | str:
 
 
 class Ledger:
-    """`path` None: kept in memory only, for a desk without a disk (tests)."""
+    """`path` None: kept in memory only, for a gate without a disk (tests)."""
 
     def __init__(
         self,

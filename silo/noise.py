@@ -14,10 +14,10 @@ from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from crypto.sum.params import least_honest, policy_for
 from methods.base import Arrays, Exchange, Method
-from methods.dp.sum_noise import ranges_of, ring_of
-from privacy.events import RingNoise
+from methods.dp.sum_noise import ranges_of, sum_noise_of
+from privacy.events import NoisySum
 from privacy.noise import SecretStream
-from privacy.sum_noise import PUBLIC, Ring
+from privacy.sum_noise import SumNoise
 
 __all__ = ["agreed_ranges", "charge_of", "check", "noised"]
 
@@ -29,8 +29,8 @@ def _honest(settings: Settings, silos: int) -> int:
         raise Refusal("tiny-sum", str(e)) from None
 
 
-def _agreed(settings: Settings, method: Method, encoding: Encoding) -> Ring:
-    return ring_of(settings, method, _honest(settings, encoding.parties), encoding.steps)
+def _agreed(settings: Settings, method: Method, encoding: Encoding) -> SumNoise:
+    return sum_noise_of(settings, method, _honest(settings, encoding.parties), encoding.steps)
 
 
 def agreed_ranges(
@@ -41,8 +41,8 @@ def agreed_ranges(
 
 def check(
     settings: Settings, method: Method, exchange: Exchange, encoding: Encoding | None, silos: int
-) -> Ring:
-    """The ring of this sum, if the encoding is the agreed one and a sum over `silos` keeps the
+) -> SumNoise:
+    """The noise of this sum, if the encoding is the agreed one and a sum over `silos` keeps the
     promise.
     """
     if encoding is None:
@@ -50,8 +50,8 @@ def check(
             "channel-downgrade",
             f"{exchange.name} is noised within a sum and was asked for without one",
         )
-    ring = _agreed(settings, method, encoding)
-    if encoding.ranges != ranges_of(ring, exchange, encoding.steps):
+    noise = _agreed(settings, method, encoding)
+    if encoding.ranges != ranges_of(noise, exchange, encoding.steps):
         raise Refusal(
             "range-widening", f"{exchange.name}: the sum is not on the grid that DP=silo needs"
         )
@@ -60,18 +60,19 @@ def check(
             "range-widening",
             f"{exchange.name}: DP=silo needs the grid as it is, not rounded or rotated",
         )
-    if _honest(settings, silos) < ring.honest:
+    if _honest(settings, silos) < noise.honest:
         raise Refusal(
             "tiny-sum",
-            f"{silos} silos may leave fewer than {ring.honest} honest ones' noise in the sum",
+            f"{silos} silos may leave fewer than {noise.honest} honest ones' noise in the sum",
         )
-    return ring
+    return noise
 
 
-def charge_of(ring: Ring, exchange: Exchange, encoding: Encoding) -> RingNoise:
-    private = sum(spec.size for name, spec in exchange.masked.items() if name != PUBLIC)
-    return ring.event(private, encoding.parties)
+def charge_of(noise: SumNoise, exchange: Exchange, encoding: Encoding) -> NoisySum:
+    private = sum(spec.size for spec in exchange.masked.values() if not spec.public_count)
+    return noise.event(private, encoding.parties)
 
 
-def noised(ring: Ring, masked: Arrays, key: bytes) -> Arrays:
-    return ring.noised(masked, SecretStream(key))
+def noised(noise: SumNoise, exchange: Exchange, masked: Arrays, key: bytes) -> Arrays:
+    public = [name for name, spec in exchange.masked.items() if spec.public_count]
+    return noise.noised(masked, SecretStream(key), public)

@@ -5,7 +5,6 @@ log.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import os
@@ -23,22 +22,23 @@ from config.settings import Settings
 from crypto.errors import Refusal
 from crypto.sum.params import policy_for
 from crypto.sum.silo import Limits, SiloSum
-from methods.base import Method, SiloView, derived_seed
+from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
-from silo.gate import Desk, MemoryFile
+from silo.gate import Gate, MemoryFile
 from silo.home import Home
 from silo.journal import FileJournal
-from silo.kept_shares import Releases
+from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
 from silo.prometheus import SiloMetrics
-from silo.redial import SILENT, Patience
+from silo.redial import SILENT, Redial
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
+from study.agreement import rounding_seed, study_hash
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
 
-__all__ = ["VERSION", "Home", "open_ledger", "rounding_seed", "serve", "study_hash"]
+__all__ = ["AGAIN", "open_ledger", "serve"]
 
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
@@ -51,43 +51,8 @@ NOTHING: Mapping[str, str] = {}
 log = logging.getLogger("silo")
 
 
-def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
-    """What silo and coordinator must agree on before the first round. Where a run is kept is
-    nobody's business.
-
-    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: the
-    encoder is compared by its weights, wherever its folder is.
-    """
-    private = [
-        "out",
-        "port",
-        "slots",
-        "runner",
-        "corpus",
-        "vectors",
-        "encoder",
-        "seq2seq",
-        "target",
-        "ledger",
-    ]
-    private += ["physical", "metrics", "launcher", "hosts"]
-    if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
-        private += ["epsilon", "noise"]
-    agreed = {k: v for k, v in vars(settings).items() if k not in private} | {
-        "content": dict(content)
-    }
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
-
-
-def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
-    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks
-    never are.
-    """
-    return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
-
-
 def open_ledger(
-    home: Path, name: str, settings: Settings, task: Any, data: Any, most: float = math.inf
+    home: Path, name: str, view: SiloView, method: Method, most: float = math.inf
 ) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo
     there.
@@ -95,18 +60,15 @@ def open_ledger(
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be
     the same records. `most`: the silo's own bound on epsilon.
     """
-    held = hashlib.sha256(
-        task.corpus_hash.encode() + np.asarray(getattr(data, "indices", ()), np.int64).tobytes()
-    )
+    settings, corpus = view.settings, view.task.corpus_hash.encode()
+    held = hashlib.sha256(corpus + np.asarray(view.data.indices, np.int64).tobytes())
     path, shared = home / "ledger.jsonl", bool(settings.ledger)
     if shared:
-        path = (
-            Path(settings.ledger)
-            / f"{hashlib.sha256(task.corpus_hash.encode()).hexdigest()[:16]}-{name}.jsonl"
-        )
+        path = Path(settings.ledger) / f"{hashlib.sha256(corpus).hexdigest()[:16]}-{name}.jsonl"
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
-    return Ledger(path, budget, held.hexdigest()[:32], shared, unit_of(settings, task))
+    unit = unit_of(settings, view.task, method)
+    return Ledger(path, budget, held.hexdigest()[:32], shared, unit)
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -139,8 +101,7 @@ def _last_number(journal: FileJournal, study: bytes) -> int:
 
 def serve(
     home: Home,
-    index: int,
-    name: str,
+    *,
     address: str,
     settings: Settings,
     task: Any,
@@ -149,12 +110,12 @@ def serve(
     simulated: bool = False,
     rules: Rules = NO_RULES,
     agreed: Mapping[str, str] = NOTHING,
-    patience: float = SILENT,
+    silent: float = SILENT,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
     `address` may name several, with commas between: where the coordinator is, or may be restarted.
-    A connection that ends is dialled again, for `patience` seconds without a word (silo.redial).
+    A connection that ends is dialled again, for `silent` seconds without a word (silo.redial).
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model.
     Everywhere else it comes from the operating system, and nobody can subtract it. `rules`: this
@@ -162,8 +123,9 @@ def serve(
     same everywhere (the roster, the disclosures), by name.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
+    index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
-    content = {**task.agreement(), **agreed}
+    content = {**task.agreement(), **method.agreement, **agreed}
     study = study_hash(settings, content)
 
     def new_party(run: bytes) -> SiloSum:
@@ -179,15 +141,15 @@ def serve(
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
-    ledger = open_ledger(home.path, name, settings, task, data, rules.maximum_epsilon)
+    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
     session = Session(
-        desk=Desk(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
+        gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
         hello=Hello(VERSION, study, content),
         rules=rules.during(settings),
-        releases=Releases(home.path / "release.msgpack", journal, identities),
+        kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())
@@ -197,7 +159,7 @@ def serve(
     figures, server = (
         (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
     )
-    waiting = Patience(name, address, patience)
+    redial = Redial(name, address, silent)
     try:
         while session.state is not State.STOPPED:
             try:
@@ -206,7 +168,7 @@ def serve(
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
-                    waiting.heard()
+                    redial.heard()
                     began = time.monotonic()
                     if figures is not None:
                         figures.heard(*word)
@@ -218,7 +180,7 @@ def serve(
             except Cut as e:
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
-                waiting.cut(e)
+                redial.cut(e)
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")

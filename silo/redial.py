@@ -16,13 +16,13 @@ from collections.abc import Callable
 from config.errors import UserError
 from wire.dealer import Cut
 
-__all__ = ["REFUSED", "SILENT", "Patience"]
+__all__ = ["REFUSED", "SILENT", "Redial"]
 
 SILENT = 7 * 86400.0  #: seconds without a word from a coordinator after which a silo stops dialling
 REFUSED = 3600.0  #: seconds of refusals, with nothing else between them, after which it stops
 
 
-class Patience:
+class Redial:
     def __init__(
         self, name: str, address: str, silent: float, clock: Callable[[], float] = time.monotonic
     ) -> None:

@@ -73,10 +73,10 @@ class Rules:
 
     def check(self, settings: Settings, silos: int) -> None:
         """Refuse a study that breaks a rule, before anything is sent."""
-        if self.methods and settings.method not in self.methods:
+        if self.methods and settings.method_name not in self.methods:
             allowed = ", ".join(self.methods)
             raise UserError(
-                f'The study\'s method is "{settings.method}", and this silo allows only {allowed}.'
+                f'The study\'s method is "{settings.method_name}", and this silo allows only {allowed}.'
             )
         if not settings.secagg:
             raise UserError(

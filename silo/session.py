@@ -21,8 +21,8 @@ from crypto.sum.silo import SiloSum
 from crypto.sum.silo_kept import KeptAnswer
 from crypto.sum.silo_states import SiloState
 from methods.base import Answer
-from silo.gate import Desk
-from silo.kept_shares import Releases
+from silo.gate import Gate
+from silo.kept_shares import KeptShares
 from silo.ledger import BudgetSpent
 from silo.rules import Declined
 from silo.states import LEGAL, State
@@ -39,13 +39,13 @@ Outgoing = tuple[m.Message, Any]
 class Session:
     def __init__(
         self,
-        desk: Desk,
+        gate: Gate,
         *,
         new_party: Callable[[bytes], SiloSum] | None,
         rounding_seed: Callable[[int, int], bytes],
         broadcast_limit: int,
         hello: m.Hello,
-        releases: Releases | None = None,
+        kept_shares: KeptShares | None = None,
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
     ) -> None:
@@ -58,10 +58,10 @@ class Session:
         self.finished = False  #: whether the study was, when the coordinator said stop
         #: the coordinator's reason, when it stopped this silo before it was let in
         self.turned_away = ""
-        self._desk, self._new_party = desk, new_party
+        self._gate, self._new_party = gate, new_party
         self._rounding_seed, self._limit, self._hello = rounding_seed, broadcast_limit, hello
         self._rules = rules
-        self._releases, self._last_number = releases or Releases(), last_number
+        self._kept_shares, self._last_number = kept_shares or KeptShares(), last_number
         self._life = secrets.token_bytes(16)
         # the last question about survivors, and the answer
         self._endorsed: tuple[m.SumStep, m.SumStep] | None = None
@@ -108,7 +108,7 @@ class Session:
         )
         # whether it was heard before the connection ended, nobody knows
         if self.state is State.READY:
-            yield m.Ready(self._number, self._desk.charged()), None
+            yield m.Ready(self._number, self._gate.charged()), None
 
     def cut(self) -> None:
         """The connection ended. What was arriving will not be complete; all else stays as it is."""
@@ -161,7 +161,7 @@ class Session:
             # While the sum is open here its own rules are asked; after it, or after a restart, what
             # was kept.
             if self._party is None or not self._party.awaits(request.h):
-                answer = self._releases.again(request)
+                answer = self._kept_shares.again(request)
                 return None if answer is None else m.SumStep("release", answer.to_record())
         if self._endorsed is not None and self._endorsed[0] == message:
             return self._endorsed[1]
@@ -228,15 +228,15 @@ class Session:
         if self._told.complete:
             self._round.hold(self._told)
             index = self._told.message.exchange
-            exchange = self._desk.exchange(index)
+            exchange = self._gate.exchange(index)
             if exchange.masked and self._new_party is not None:
                 self._header = self._told.header(exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
-                caps = self._desk.caps(index, self._header.encoding)
+                caps = self._gate.caps(index, self._header.encoding)
                 heard = self._round.digest_with(self._told)
                 self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
                 # Who takes part in a second sum over a payload helps to open no first one.
-                self._releases.drop(self._sum.payload(self._header))
+                self._kept_shares.drop(self._sum.payload(self._header))
             self.state = State.TOLD
         yield from ()
 
@@ -245,7 +245,7 @@ class Session:
         assert told is not None
         encoding = self._header.encoding if self._header is not None else None
         try:
-            self._answer = self._desk.answer(
+            self._answer = self._gate.answer(
                 told.message.exchange, told.heard(), told.payload_hash, encoding
             )
         except (Refusal, BudgetSpent):
@@ -257,7 +257,7 @@ class Session:
             ) from None
         self._round.note_answered(told)
         self.state = State.READY
-        yield m.Ready(self._number, self._desk.charged()), None
+        yield m.Ready(self._number, self._gate.charged()), None
 
     def _send(self, message: m.Send, _: Any) -> Iterator[Outgoing]:
         told, answer = self._told, self._answer
@@ -284,7 +284,7 @@ class Session:
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
         # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would
         # count on it.
-        signed = self._sum.endorse(Proposal.from_record(message.record), self._releases.keep)
+        signed = self._sum.endorse(Proposal.from_record(message.record), self._kept_shares.keep)
         for dealer in self._sum.complaints:
             log.warning("the shares that %s dealt this silo do not open; it releases none", dealer)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
@@ -296,7 +296,7 @@ class Session:
 
     def _keep(self, kept: KeptAnswer) -> None:
         try:
-            self._releases.keep(kept)
+            self._kept_shares.keep(kept)
         except OSError as e:
             # What the journal will forbid holds without this. Silence might cost everybody the sum.
             log.error("this silo's disk: %s; its shares could not be sent again after a restart", e)
@@ -304,7 +304,7 @@ class Session:
     def _closed(self, message: m.Closed, _: Any) -> Iterator[Outgoing]:
         if message.number == self._number:
             if not message.ok and self._header is not None:
-                self._releases.drop(self._sum.payload(self._header))
+                self._kept_shares.drop(self._sum.payload(self._header))
                 if self._sum.state is not SiloState.RELEASED:
                     self._sum.abandon()
             self._forget()
@@ -313,13 +313,13 @@ class Session:
 
     def _round_over(self, message: m.RoundOver, _: Any) -> Iterator[Outgoing]:
         self._over()
-        self._releases.forget()
+        self._kept_shares.forget()
         if self._party is not None:
             self._party.end_round()
         yield from ()
 
     def _over(self) -> None:
-        self._desk.end_round()
+        self._gate.end_round()
         self._round.over()
 
     def _ping(self, message: m.Ping, _: Any) -> Iterator[Outgoing]:

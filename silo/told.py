@@ -82,7 +82,7 @@ class ToldRound:
         self.number: int | None = None
         #: Digest -> common arrays of this round, so that they need not come a second time.
         self._held: dict[bytes, Bundle] = {}
-        #: Exchange -> (round, digest) of the broadcast it was answered on, while the desk may carry
+        #: Exchange -> (round, digest) of the broadcast it was answered on, while the gate may carry
         #: something of it.
         self._answered: dict[int, tuple[int, bytes]] = {}
 

@@ -13,16 +13,46 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from config.settings import MACHINE_SETTINGS, Settings
 from config.study import StudyFile
-from coordinator.checkpoint import model_sha256
-from coordinator.exchange import sum_assumption
 from crypto.identity.roster import Roster
+from crypto.sum.params import assumption, policy_for
 from methods import describe
 from methods.base import Method, derived_seed
-from silo.process import study_hash
+from methods.common.arrays import model_sha256
 from study.prepare import Study
 
-__all__ = ["Agreed", "agreed", "page"]
+__all__ = ["Agreed", "agreed", "page", "rounding_seed", "study_hash", "sum_assumption"]
+
+
+def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
+    """What silo and coordinator must agree on before the first round. What belongs to one machine
+    is not in it.
+
+    `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: corpus,
+    encoder and vectors are compared by what is in them, wherever their folders are.
+    """
+    private = MACHINE_SETTINGS | {"corpus"}
+    if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
+        private |= {"epsilon", "noise"}
+    agreed = {k: v for k, v in vars(settings).items() if k not in private}
+    agreed["method"] = settings.method_name  # where its file is, is a machine's own business
+    agreed["content"] = dict(content)
+    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
+
+
+def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> bytes:
+    """Decides stochastic rounding. From the run's seed, so that both runners round alike; masks
+    never are.
+    """
+    return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
+
+
+def sum_assumption(settings: Settings) -> str:
+    """What has to be true for this run's sums to hide their parts, in words: the one home of that
+    sentence.
+    """
+    return assumption(settings.cohort_size, policy_for(settings.fraction), settings.silos)
 
 
 @dataclass(frozen=True)
@@ -35,7 +65,7 @@ class Agreed:
 
     @property
     def everything(self) -> dict[str, str]:
-        return {**self.prepared.task.agreement(), **self.content}
+        return {**self.prepared.agreement, **self.content}
 
     @property
     def hash(self) -> bytes:
@@ -45,7 +75,8 @@ class Agreed:
 def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
     settings = prepared.settings
     model = model_sha256(prepared.method.init(derived_seed(settings.seed, "init")).model)
-    study.compare({**prepared.task.agreement(), "model": model})
+    pinned = {**prepared.agreement, "model": model}
+    study.compare(pinned)
     content = {
         "study file": study.digest,
         "roster": roster.digest.hex(),
@@ -70,7 +101,7 @@ def _disclosures(method: Method) -> list[dict[str, str]]:
 
 def page(of: Agreed) -> str:
     """For whoever has to decide: who takes part, what leaves, who can read it, what it costs."""
-    s, about = of.prepared.settings, describe(of.prepared.method.name)
+    s, about = of.prepared.settings, describe(of.prepared.settings.method)
     budget = f"epsilon {s.epsilon:g} at delta {s.delta:g}" if s.epsilon else f"noise {s.noise:g}"
     privacy = (
         "no noise is added: epsilon is infinite, and whoever has the model can ask it what it remembers"
@@ -82,8 +113,13 @@ def page(of: Agreed) -> str:
         f"Consortium   {of.roster.consortium}, roster version {of.roster.version} ({of.roster.fingerprint})",
         f"Coordinator  {of.roster.coordinator.name}",
         f"Silos        {', '.join(c.name for c in of.roster.silos)}",
-        f"Method       {s.method}: {about.summary}",
+        f"Method       {s.method_name}: {about.summary}",
         f"             {about.citation}",
+        *(
+            [f"             from outside: its file has the SHA-256 {about.digest}"]
+            if about.digest
+            else []
+        ),
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",

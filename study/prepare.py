@@ -21,13 +21,14 @@ from methods import adjusted, build
 from methods.base import Method, derived_seed
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
-from methods.dp.sum_noise import ring_of
-from methods.tasks import load_task, task_name
+from methods.dp.releases import record_privacy
+from methods.dp.sum_noise import sum_noise_of
 from methods.tasks.base import Task
+from methods.tasks.load import load_task, task_name
 from privacy.discrete import table
-from privacy.sum_noise import Ring
+from privacy.sum_noise import SumNoise
 
-__all__ = ["Study", "planned_ring", "prepare", "warm", "write_partition"]
+__all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
@@ -39,6 +40,11 @@ class Study:
     task: Task
     method: Method
     partition: Partition
+
+    @property
+    def agreement(self) -> dict[str, str]:
+        """What every party must have alike, by name: hashes of public content."""
+        return {**self.task.agreement(), **self.method.agreement}
 
 
 def prepare(settings: Settings, holder: int | None = None) -> Study:
@@ -69,7 +75,9 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     task.divided(partition.indices)
     method = build(settings.method, task, settings)
     if not settings.secagg and not any(e.masked for e in method.exchanges):
-        raise UserError(f"SECAGG=off means nothing for {settings.method}: it sends nothing masked.")
+        raise UserError(
+            f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
+        )
     return Study(settings, task, method, partition)
 
 
@@ -81,10 +89,11 @@ def warm(study: Study) -> None:
     # seconds, once here and not once in every silo: the noise that meets epsilon
     if study.settings.dp == "record":
         held = (task.subset(ix) for ix in study.partition.indices)
-        for records in {records_in(study.settings, task, data) for data in held} - {0}:
-            plan(study.settings, records)
+        declared = record_privacy(study.method.privacy)
+        for records in {records_in(study.method, task, data) for data in held} - {0}:
+            plan(study.settings, records, declared)
     if study.settings.dp == "silo":
-        table(planned_ring(study).deviation)
+        table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
     optimizer = task.optimizer(model, 0.1)
@@ -93,12 +102,12 @@ def warm(study: Study) -> None:
         optimizer.step()
 
 
-def planned_ring(study: Study) -> Ring:
+def planned_sum_noise(study: Study) -> SumNoise:
     """DP=silo: the noise of every sum in which nobody is missing from the start."""
     s = study.settings
-    cohort = max(int(s.fraction * s.silos), 1)
+    cohort = s.cohort_size
     honest = least_honest(cohort, policy_for(s.fraction), s.silos)
-    return ring_of(s, study.method, honest, steps_of(s.bits, cohort))
+    return sum_noise_of(s, study.method, honest, steps_of(s.bits, cohort))
 
 
 def write_partition(run: Path, study: Study) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings as hypothesis_settings
 
@@ -128,8 +129,8 @@ def summary(run: Path) -> dict[str, Any]:
 def alive(pid: int) -> bool:
     """Whether the process still runs (a zombie does not)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 

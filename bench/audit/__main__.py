@@ -26,7 +26,7 @@ from config.errors import UserError
 from config.load import load
 from methods import default_corpus, describe
 from methods.dp.coverage import unit_of
-from methods.tasks import task_name
+from methods.tasks.load import task_name
 from study.prepare import Study, prepare
 
 __all__ = ["audit", "main"]
@@ -89,13 +89,13 @@ def audit(study: Study, shadows: int) -> dict[str, Any]:
     s = study.settings
     views, why_not = attack_update(study)
     return {
-        "method": s.method,
+        "method": s.method_name,
         "corpus": study.task.corpus_name,
         "silos": s.silos,
         "rounds": s.rounds,
         "seed": s.seed,
         "dp": s.dp,
-        "unit": unit_of(s, study.task) if s.dp != "off" else study.task.record_unit,
+        "unit": unit_of(s, study.task, study.method) if s.dp != "off" else study.task.record_unit,
         "delta": s.delta if s.dp != "off" else 0.0,
         "epsilon_at_most": _promised(study),
         "membership": [asdict(a) for a in attack_membership(study, shadows)],
@@ -156,7 +156,7 @@ def main(words: list[str]) -> None:
     except UserError as e:
         print(e, file=sys.stderr)
         raise SystemExit(2) from None
-    folder = folder / f"{study.settings.method}-{study.task.name}-{study.settings.dp}"
+    folder = folder / f"{study.settings.method_name}-{study.task.name}-{study.settings.dp}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "audit.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     (folder / "audit.md").write_text(_page(found), "utf-8")

@@ -25,7 +25,7 @@ import numpy as np
 from torch import nn
 
 from bench.audit.membership import auc
-from bench.simulation.inprocess import InProcessChorus
+from bench.simulation.inprocess import InProcessCarrier
 from coordinator.exchange import Call, call_ranges
 from coordinator.runlog import RunLog
 from crypto.numbers.encoding import FRAME_WORDS
@@ -80,17 +80,17 @@ def _moved(update: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | None:
     """The first round: the model before it, the victim's masked arrays, and their sum."""
-    chorus = InProcessChorus(study, RunLog(folder))
+    carrier = InProcessCarrier(study, RunLog(folder))
     state, cohort = study.method.init(0), tuple(range(study.settings.silos))
     start = state.model
-    desk, seen = chorus._desks[_VICTIM], list[Answer]()
-    answer = desk.answer
+    gate, seen = carrier._gates[_VICTIM], list[Answer]()
+    answer = gate.answer
 
     def overheard(*given: Any) -> Answer:
         seen.append(answer(*given))
         return seen[-1]
 
-    desk.answer = overheard  # type: ignore[method-assign,assignment]  # the one silo that is listened to
+    gate.answer = overheard  # type: ignore[method-assign,assignment]  # the one silo that is listened to
     for index, exchange in enumerate(study.method.exchanges):
         ranges = call_ranges(study.settings, study.method, exchange, len(cohort))
         exact = study.settings.dp == "silo"
@@ -105,7 +105,7 @@ def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | 
             lane_bits=study.settings.bits,
             exact=exact,
         )
-        folded = chorus.perform(call)
+        folded = carrier.perform(call)
         if any(name.startswith("update/") for name in exchange.masked):
             return start, seen[-1].masked, folded.total, call
         state = exchange.fold(state, folded)

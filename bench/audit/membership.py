@@ -29,15 +29,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file
 from scipy.stats import beta, rankdata
 
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from methods import build
 from methods.base import derived_seed
+from methods.common.bags import BAGS
 from methods.common.training import load
-from methods.dp.coverage import BAG_METHODS
+from models.saved import read_weights
 from study.prepare import Study
 
 __all__ = [
@@ -98,7 +98,8 @@ def _groups(study: Study) -> np.ndarray:
     """Which record each training unit is part of."""
     task: Any = study.task
     n = task.train_size()
-    if study.settings.method not in BAG_METHODS:
+    declared = study.method.privacy.record if study.method.privacy is not None else None
+    if declared is None or declared.unit is not BAGS:
         return np.arange(n)
     bags = task.bags(task.subset(np.arange(n)))
     group = np.empty(n, dtype=np.int64)
@@ -144,7 +145,7 @@ def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
             raise UserError(
                 "A run of the audit did not finish; with fewer records per silo, raise EPSILON or SILOS."
             )
-        values = load_file(Path(folder) / "model" / "model.safetensors")
+        values = read_weights(Path(folder) / "model")
     model = study.task.new_model(0)
     own = dict(model.named_parameters())
     return load(model, {k: v for k, v in values.items() if k in own})

@@ -26,7 +26,7 @@ class Published:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     title: str
     #: the rows; the first is the paper's own. None: `variants` are all there are

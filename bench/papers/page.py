@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.papers import Comparison
-from coordinator.summary import rounds_to
-from report.progress import human_bytes
+from report.files import rounds_to
+from report.units import human_bytes
 
 __all__ = ["CONVERGENCE", "Done", "Results", "first_metric", "page", "panels"]
 

@@ -28,7 +28,8 @@ from bench.papers import PAPERS, Comparison
 from bench.papers.page import CONVERGENCE, Done, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
 from config.errors import UserError, nearest
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
+from report.files import read_lines
 
 __all__ = ["main", "merged", "run_table", "seed_list", "with_columns", "with_methods", "with_rows"]
 

@@ -27,12 +27,12 @@ from crypto.sum.params import policy_for
 from crypto.sum.records import SumHeader
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NonPrivate, RingNoise
-from silo.process import VERSION
+from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
+from wire.messages import VERSION
 from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
@@ -94,7 +94,7 @@ def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
     settings = study.settings
     keys = m.SumStep("keys", blanks.keys(names).to_record())
     nonces = m.SumStep("nonces", blanks.nonces(names).to_record())
-    hello = m.Hello(VERSION, HASH, dict(study.task.agreement()))
+    hello = m.Hello(VERSION, HASH, study.agreement)
     for name in names:
         wire.counter.connection(name)
         wire.up(name, hello)
@@ -111,12 +111,12 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
     words are not.
     """
     dp = study.settings.dp
-    free = {d.name: why_free(study.method.name, d.name, dp) for d in exchange.disclosures}
+    free = {d.name: why_free(study.method, exchange, d.name, dp) for d in exchange.disclosures}
     events: list[tuple[str, Event]] = (
         [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
     )
     if dp == "silo" and exchange.masked:
-        events = [("noisy sum", RingNoise(1.234, 1e-16))]
+        events = [("noisy sum", NoisySum(1.234, 1e-16))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [
@@ -213,7 +213,7 @@ def _answers(
 
 def _folded(call: Call, sealed: Mapping[int, Arrays]) -> Folded:
     total = {
-        name: _blank(spec, name == "weight").astype(np.float64) * len(call.cohort)
+        name: _blank(spec, spec.public_count).astype(np.float64) * len(call.cohort)
         for name, spec in call.exchange.masked.items()
     }
     return Folded(call.round, tuple(sorted(call.cohort)), total, sealed)

@@ -18,10 +18,10 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
 from config.errors import UserError
@@ -38,7 +38,7 @@ _MEMORY = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     seconds: float  #: what the calibration itself took
     #: Per sampled round and exchange: (seconds for nothing, seconds per training unit) of one silo.
@@ -67,7 +67,7 @@ def calibrate(study: Study) -> Calibration:
     began = time.monotonic()
     gc.collect()
     gc.freeze()  # as the launcher does: pages that the collector does not touch stay shared
-    shared = _rollup("Pss:")
+    shared = int(psutil.Process().memory_full_info().pss)
     try:
         silo = _apart(lambda: _silo(study))
         coordinator = _apart(lambda: _coordinator(study))
@@ -202,15 +202,9 @@ def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         return {"bug": traceback.format_exc()}
 
 
-def _rollup(*fields: str) -> int:
-    """Bytes of these lines of /proc/self/smaps_rollup, added up."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(fields))
-
-
 def _own() -> int:
     """Bytes that this process shares with nobody."""
-    return _rollup("Private_Clean:", "Private_Dirty:")
+    return int(psutil.Process().memory_full_info().uss)
 
 
 class _Peak:

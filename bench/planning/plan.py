@@ -25,12 +25,11 @@ from config.errors import UserError
 from config.settings import Settings
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan as dpsgd_plan
-from methods.dp.releases import planned_releases
+from methods.dp.releases import planned_releases, record_privacy
 from privacy.accountant import total
-from privacy.events import DpSgd, RingNoise
-from report.pages.elements import duration
-from report.progress import human_bytes
-from study.prepare import Study, planned_ring, prepare, warm
+from privacy.events import DpSgd, NoisySum
+from report.units import duration, human_bytes
+from study.prepare import Study, planned_sum_noise, prepare, warm
 
 __all__ = ["make_plan", "run_plan", "worth_calibrating", "write_plan"]
 
@@ -91,20 +90,24 @@ def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
     if s.dp == "off":
         return {"epsilon": "inf", "delta": 0.0}
     if s.dp == "silo":
-        ring = planned_ring(study)
+        noise = planned_sum_noise(study)
         sums = sum(1 for e in study.method.exchanges if e.masked)
         most = max(Counter(i for cohort in r.cohorts for i in cohort).values(), default=0)
-        epsilon = total([RingNoise(ring.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
-        return {"epsilon": epsilon, "delta": s.delta, "noise": ring.noise}
+        epsilon = total([NoisySum(noise.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
+        return {"epsilon": epsilon, "delta": s.delta, "noise": noise.noise}
+    declared = record_privacy(study.method.privacy)
     asked = Counter(i for cohort in r.cohorts for i in cohort)
     events: set[DpSgd] = set()
     for i, times in asked.items():
-        records = records_in(s, study.task, study.task.subset(study.partition.indices[i]))
+        records = records_in(
+            study.method, study.task, study.task.subset(study.partition.indices[i])
+        )
         if records:
-            once = dpsgd_plan(s, records)
+            once = dpsgd_plan(s, records, declared)
             events.add(DpSgd(once.noise, once.rate, once.steps * times))
     worst = sorted(events, key=lambda e: -e.rate * math.sqrt(e.steps) / e.noise)[:_WORST]
-    epsilon = max((total([e, *planned_releases(s)], s.delta).epsilon for e in worst), default=0.0)
+    beside = planned_releases(s, declared)
+    epsilon = max((total([e, *beside], s.delta).epsilon for e in worst), default=0.0)
     return {
         "epsilon": epsilon,
         "delta": s.delta,
@@ -202,7 +205,7 @@ def run_plan(settings: Settings, bandwidth: float, as_json: bool, console: Conso
         return 0
     s = study.settings
     console.print(
-        f"{s.method} on {study.task.corpus_name}, {s.silos} silos, {s.rounds} rounds, partition {s.partition}, "
+        f"{s.method_name} on {study.task.corpus_name}, {s.silos} silos, {s.rounds} rounds, partition {s.partition}, "
         f"seed {s.seed}: nothing was run yet",
         highlight=False,
         soft_wrap=True,

@@ -10,12 +10,14 @@ coordinator here, which then listens on all addresses.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgpack
@@ -25,10 +27,18 @@ from config.errors import UserError
 from config.settings import Settings
 from coordinator.rundir import silo_home
 
-__all__ = ["places"]
+__all__ = ["check_launcher", "places"]
 
 #: Sends the request, keeps standard input open until the answer is there, and returns the answer.
 Send = Callable[[bytes], bytes]
+
+
+def check_launcher(settings: Settings) -> None:
+    """Before anything is prepared or started: whether this machine has what the launcher needs."""
+    if settings.launcher == "ray" and find_spec("ray") is None:
+        raise UserError(
+            "LAUNCHER=ray needs Ray, which is not installed here: pip install 'sottovoce[ray]'."
+        )
 
 
 def _settings(settings: Settings) -> dict[str, object]:
@@ -94,11 +104,9 @@ def _ray(run: Path, settings: Settings, port: int) -> int:
     """One worker on every node of the cluster that HOSTS names (nothing: the one that is running
     here).
     """
-    try:
-        import ray
-    except ImportError:
-        raise UserError('LAUNCHER=ray needs Ray: pip install "sottovoce[ray]".') from None
-    ray.init(address=settings.hosts or "auto", log_to_driver=False, logging_level="ERROR")
+    import ray  # optional; check_launcher has seen that it is there
+
+    ray.init(address=settings.hosts or "auto", log_to_driver=False, logging_level=logging.ERROR)
     nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"]]
     here = ray.util.get_node_ip_address()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint
-from coordinator.exchange import Call, Interrupted, Phases, RoundFailed, sum_assumption
+from coordinator.exchange import Call, Interrupted, Phases, RoundFailed
 from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.rundir import shared_secret
@@ -23,16 +23,17 @@ from crypto.errors import Refusal
 from crypto.sum.params import parameters, policy_for
 from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
-from silo.gate import Desk, MemoryFile
+from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
-from silo.process import open_ledger, rounding_seed, study_hash
+from silo.process import open_ledger
+from study.agreement import rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
 from wire.counter import ByteCounter
 
-__all__ = ["InProcessChorus", "run_inprocess"]
+__all__ = ["InProcessCarrier", "run_inprocess"]
 
 
-class InProcessChorus:
+class InProcessCarrier:
     def __init__(
         self,
         study: Study,
@@ -51,9 +52,9 @@ class InProcessChorus:
         self.spent: set[int] = set()
         self.said: dict[str, str] = {}
         self.charged: list[dict[str, Any]] = []
-        self._desks: list[Desk] = []
+        self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
-        which = study_hash(study.settings, study.task.agreement()).hex()
+        which = study_hash(study.settings, study.agreement).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
@@ -64,10 +65,10 @@ class InProcessChorus:
                 study.settings,
                 shared_secret(study.settings),
             )
-            ledger = open_ledger(home, silo_name(i), study.settings, study.task, view.data)
+            ledger = open_ledger(home, silo_name(i), view, study.method)
             self._ledgers.append(ledger)
-            self._desks.append(
-                Desk(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger)
+            self._gates.append(
+                Gate(view, study.method, MemoryFile(home / "memory.safetensors", which), ledger)
             )
 
     def begin_round(self, round: int) -> tuple[int, ...]:
@@ -107,7 +108,7 @@ class InProcessChorus:
                 call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {})
             )
             try:
-                answer = self._desks[i].answer(
+                answer = self._gates[i].answer(
                     call.index, heard, f"{call.round}/{call.index}".encode(), encoding
                 )
             except BudgetSpent as e:
@@ -124,7 +125,7 @@ class InProcessChorus:
                     f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}."
                 ) from None
             self.phases.add_silo("computing", time.monotonic() - since)
-            self.charged += [{"silo": silo_name(i), **line} for line in self._desks[i].charged()]
+            self.charged += [{"silo": silo_name(i), **line} for line in self._gates[i].charged()]
             if plain is not None and encoding is not None:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
@@ -154,8 +155,8 @@ class InProcessChorus:
         return parameters(cohort, policy_for(self._settings.fraction), self._settings.silos).n_min
 
     def end_round(self, round: int) -> None:
-        for desk in self._desks:
-            desk.end_round()
+        for gate in self._gates:
+            gate.end_round()
 
     def stop(self, reason: str) -> None:
         """Nobody to tell."""
@@ -175,7 +176,7 @@ def run_inprocess(
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:
         runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
-    chorus = InProcessChorus(study, runlog, absent, should_stop)
+    carrier = InProcessCarrier(study, runlog, absent, should_stop)
     settings = study.settings
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
     try:
@@ -183,7 +184,7 @@ def run_inprocess(
             study.method,
             study.task,
             settings=study.settings,
-            chorus=chorus,
+            carrier=carrier,
             runlog=runlog,
             resume=resume,
             should_stop=should_stop,
@@ -192,6 +193,6 @@ def run_inprocess(
         runlog.event("interrupted")
         return INTERRUPTED
     finally:
-        chorus.close()
+        carrier.close()
     runlog.event("finished")
     return 0

@@ -31,7 +31,8 @@ from coordinator.rundir import coordinator_home, silo_home
 from methods.base import silo_name
 from report.progress import Follower
 from silo import process as silo_process
-from silo.process import study_hash
+from silo.home import Home
+from study.agreement import study_hash
 from study.prepare import Study
 from wire.keyring import Keyring
 
@@ -50,7 +51,7 @@ class Outcome:
 
 def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
-    study_id = study_hash(settings, study.task.agreement())
+    study_id = study_hash(settings, study.agreement)
     slots = settings.slots or os.cpu_count() or 1
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked
@@ -72,11 +73,11 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         return coordinator_process.serve(
             run,
             keys,
-            settings,
-            study.task,
-            study.method,
-            study_id,
-            slots,
+            settings=settings,
+            task=study.task,
+            method=study.method,
+            study=study_id,
+            slots=slots,
             host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
             bound=bound,
             enrol_seconds=60.0 if local else _ELSEWHERE,
@@ -106,17 +107,15 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         for i in range(settings.silos if local else 0):
 
             def take_part(i: int = i) -> int:
-                home = silo_process.Home(silo_home(run, i))
+                home = Home(silo_home(run, i))
                 data = study.task.subset(study.partition.indices[i])
                 return silo_process.serve(
                     home,
-                    i,
-                    silo_name(i),
-                    address,
-                    settings,
-                    study.task,
-                    data,
-                    study.method,
+                    address=address,
+                    settings=settings,
+                    task=study.task,
+                    data=data,
+                    method=study.method,
                     simulated=True,
                 )
 
@@ -124,7 +123,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
         table["silos"] = {silo_name(i): p for p, i in silos.items()}
         (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
-        follower.started([coordinator, *silos])
+        follower.started()
         status = _watch(coordinator, silos, follower, memory, interrupted)
     finally:
         _end(silos)

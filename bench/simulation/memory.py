@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+
+import psutil
 
 __all__ = ["MemoryWatch"]
 
@@ -21,17 +22,14 @@ class MemoryWatch:
         now = time.monotonic()
         if now < self._next:
             return
-        total = sum(_pss_kb(pid) for pid in pids) / 1024
+        total = sum(_pss(pid) for pid in pids) / 2**20
         self.peak_mb = max(self.peak_mb, round(total, 1))
         done = time.monotonic()
         self._next = done + max(0.5, 50 * (done - now))
 
 
-def _pss_kb(pid: int) -> int:
+def _pss(pid: int) -> int:
     try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass  # the process has just ended
-    return 0
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.Error:
+        return 0  # the process has just ended

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.planning.plan import worth_calibrating, write_plan
+from bench.simulation.elsewhere import check_launcher
 from bench.simulation.inprocess import run_inprocess
 from bench.simulation.launch import run_processes
 from bench.simulation.memory import MemoryWatch
@@ -22,7 +23,8 @@ from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
 from report.pages.words import why_infinite
-from report.progress import Follower, human_bytes
+from report.progress import Follower
+from report.units import human_bytes
 from report.write import write_report
 from study.prepare import Study, prepare, warm, write_partition
 
@@ -31,6 +33,7 @@ __all__ = ["resume", "simulate"]
 
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
+    check_launcher(settings)
     import torch
 
     # one per silo, and the same in both runners: sums of floats depend on it
@@ -42,14 +45,14 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         console.print(
             "[bold red]NOTHING IS MASKED: SECAGG=off lets the coordinator read every silo's update.[/bold red]"
         )
-    console.print(f"preparing {settings.method} …", highlight=False)
+    console.print(f"preparing {settings.method_name} …", highlight=False)
     study = prepare(settings)
     settings = study.settings
     if run is None:
         run = _new_run(study)
     note = f" ({study.partition.note})" if study.partition.note else ""
     console.print(
-        f"{settings.method} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
+        f"{settings.method_name} on {study.task.corpus_name}, {settings.silos} silos, {settings.rounds} rounds, "
         f"partition {settings.partition}{note}, seed {settings.seed}, {settings.runner}: {run}",
         highlight=False,
         soft_wrap=True,
@@ -134,8 +137,9 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        follower.started([])
-        return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
+        follower.started()
+        with follower.ticking():
+            return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)

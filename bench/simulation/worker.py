@@ -82,6 +82,7 @@ def main() -> int:
     from config.settings import Settings
     from methods.base import silo_name
     from silo import process as silo_process
+    from silo.home import Home
     from study.prepare import prepare, warm
 
     torch.set_num_threads(1)
@@ -95,16 +96,14 @@ def main() -> int:
 
         def take_part(i: int) -> int:
             data = study.task.subset(study.partition.indices[i])
-            home = silo_process.Home(homes[i])
+            home = Home(homes[i])
             return silo_process.serve(
                 home,
-                i,
-                silo_name(i),
-                address,
-                study.settings,
-                study.task,
-                data,
-                study.method,
+                address=address,
+                settings=study.settings,
+                task=study.task,
+                data=data,
+                method=study.method,
                 simulated=True,
             )
 

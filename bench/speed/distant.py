@@ -27,16 +27,16 @@ import torch.nn.functional as F
 from config.load import load
 from methods.base import Heard, SiloView
 from methods.common.training import parameters, round_lr
-from methods.lazymil import score, train_on_winners
+from methods.lazymil import Silo, score, train_on_winners
 from methods.tasks.distant import DistantTask
 from study.prepare import Study, prepare
 
 __all__ = ["main"]
 
 
-def _view(study: Study, index: int) -> SiloView:
-    data = study.task.subset(study.partition.indices[index])
-    return SiloView(index, study.task, data, study.settings, b"bench")
+def _view(study: Study, task: DistantTask, index: int) -> Silo:
+    data = task.subset(study.partition.indices[index])
+    return SiloView(index, task, data, study.settings, b"bench")
 
 
 def _score_plainly(model: torch.nn.Module, batches: list[Any]) -> None:
@@ -80,7 +80,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
     ratios: dict[str, list[float]] = {"scored": [], "trained": []}
     speeds: dict[str, list[float]] = {"scored": [], "trained": []}
     for index in range(silos):
-        silo = _view(study, index)
+        silo = _view(study, task, index)
         n = task.size(silo.data)
         by_length = np.argsort(silo.data.sentences.lengths[silo.data.indices], kind="stable")
         rows = [task.batch(silo.data, by_length[b : b + 512]) for b in range(0, n, 512)]

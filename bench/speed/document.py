@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from config.load import load
-from methods.tasks import load_task
 from methods.tasks.document import DocumentTask
+from methods.tasks.load import load_task
 
 __all__ = ["main", "measure"]
 

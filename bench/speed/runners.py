@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from coordinator.runlog import read_lines
+from report.files import read_lines
 
 __all__ = ["main"]
 

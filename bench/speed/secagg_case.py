@@ -66,7 +66,7 @@ def policy_of(dropout: float) -> Policy:
     return Policy(dropout=max(0.1, dropout))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     case: Case
     seconds: dict[str, float]  #: CPU seconds by step, all silos together

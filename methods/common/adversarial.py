@@ -24,11 +24,24 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError
-from config.settings import Settings
-from methods.base import Answer, Arrays, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
+from methods.base import (
+    Answer,
+    Arrays,
+    Broadcast,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    Privacy,
+    RecordPrivacy,
+    SiloView,
+    State,
+)
 from methods.common.pseudo import pseudo_complete
-from methods.common.training import apply_update, difference, load, parameters, specs, train
-from methods.fedavg import update_disclosure
+from methods.common.training import apply_update, load, parameters, specs, train
+from methods.common.weighted import update_disclosure, updates
+from methods.dp.coverage import TRAINED
+from methods.tasks.ner import Data, NerTask
 from models.pointer import losses_of, split_losses
 
 __all__ = ["Adversary", "Step", "build_adversarial", "domain_loss", "reverse"]
@@ -93,8 +106,8 @@ def domain_loss(step: Step) -> torch.Tensor:
 def build_adversarial(
     name: str,
     citation: str,
-    task: Any,
-    settings: Settings,
+    task: NerTask,
+    *,
     distill: bool,
     extra: Callable[[Step], torch.Tensor],
     adversary: Callable[[int, int, int], Adversary] = Adversary,
@@ -127,7 +140,7 @@ def build_adversarial(
     def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         return Broadcast(joined(state))
 
-    def answer(silo: SiloView, heard: Heard) -> Answer:
+    def answer(silo: SiloView[NerTask, Data], heard: Heard) -> Answer:
         pair = load(new_pair(0), heard.common)
         data, n = silo.data, task.size(silo.data)
         notes = {"examples": float(n)}
@@ -143,11 +156,8 @@ def build_adversarial(
                 step = Step(batch, states, source, logits, domain, model.ner, model.adversary)
                 return sum(parts).mean() + extra(step)  # type: ignore[union-attr]
 
-            notes |= train(silo, pair, heard.round, data, loss)
-        return Answer(
-            masked={f"update/{k}": v for k, v in difference(pair, heard.common).items()},
-            notes=notes,
-        )
+            notes |= train(silo, pair, heard.round, data, loss=loss)
+        return Answer(masked=updates(pair, heard.common), notes=notes)
 
     def fold(state: State, folded: Folded) -> State:
         if not folded.survivors:
@@ -164,4 +174,5 @@ def build_adversarial(
         fold=fold,
         masked=specs(shapes),
     )
-    return Method(name, citation, (exchange,), init)
+    privacy = Privacy(RecordPrivacy({"update": TRAINED}), silo=True)
+    return Method(name, citation, (exchange,), init, privacy=privacy)

@@ -12,55 +12,30 @@ sentence).
 
 from __future__ import annotations
 
-from typing import Any
-
-from methods.base import Answer, Broadcast, Exchange, Folded, Heard, Method, SiloView, State
-from methods.common.training import apply_update, difference, load, parameters, specs, train
+from methods.base import Heard, Method, Privacy, RecordPrivacy, SiloView, Unit
+from methods.common.weighted import Aim, averaged
+from methods.dp.coverage import TRAINED
 from methods.dp.dpsgd import Records
-from methods.fedavg import update_disclosure
+from methods.tasks.distant import DistantTask, Rows
 
-__all__ = ["build_bag_method"]
+__all__ = ["BAGS", "build_bag_method"]
+
+#: A record of DP=record is a bag of sentences.
+BAGS = Unit("bag", lambda task, data: len(task.bags(data)))
 
 
-def answer(silo: SiloView, heard: Heard) -> Answer:
-    """E epochs over the silo's bags, B bags to a step; an empty silo returns an update of zeros."""
-    task = silo.task
-    model = load(task.new_model(0), heard.common)
-    notes = {"examples": 0.0}
-    if task.size(silo.data):
-        bags = task.bags(silo.data)
-        records = Records(len(bags), lambda chosen: task.bag_batch(silo.data, bags, chosen))
-        notes = train(
-            silo, model, heard.round, loss=task.bag_loss, batches=task.bag_batches, records=records
-        )
-    return Answer(
-        masked={f"update/{k}": v for k, v in difference(model, heard.common).items()}, notes=notes
+def bag_by_bag(silo: SiloView[DistantTask, Rows], heard: Heard) -> Aim:
+    """E epochs over the silo's bags, B bags to a step."""
+    task, data = silo.task, silo.data
+    bags = task.bags(data)
+    return Aim(
+        loss=task.bag_loss,
+        batches=task.bag_batches,
+        records=Records(len(bags), lambda chosen: task.bag_batch(data, bags, chosen)),
     )
 
 
-def uniform_mean(state: State, folded: Folded) -> State:
-    if not folded.survivors:
-        return state
-    return State(apply_update(state.model, folded.total, len(folded.survivors)), state.memory)
-
-
-def build_bag_method(name: str, citation: str, task: Any) -> Method:
-    """The bag rule itself is the task's, since testing uses it too; `methods.tasks` reads it from
-    `BAG_RULE`.
-    """
-
-    def init(seed: int) -> State:
-        return State(parameters(task.new_model(seed)))
-
-    def broadcast(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        return Broadcast(state.model)
-
-    exchange = Exchange(
-        name="train",
-        disclosures=(update_disclosure("a silo's bags"),),
-        broadcast=broadcast,
-        answer=answer,
-        fold=uniform_mean,
-        masked=specs(parameters(task.new_model(0))),
-    )
-    return Method(name, citation, (exchange,), init)
+def build_bag_method(name: str, citation: str, task: DistantTask) -> Method:
+    """The bag rule itself is the task's, since testing uses it too; it is read from `BAG_RULE`."""
+    privacy = Privacy(RecordPrivacy({"update": TRAINED}, unit=BAGS), silo=True)
+    return averaged(name, citation, task, objective=bag_by_bag, privacy=privacy, of="a silo's bags")

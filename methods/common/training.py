@@ -14,7 +14,8 @@ from methods.base import Arrays, ArraySpec, SiloView
 if TYPE_CHECKING:
     from methods.dp.dpsgd import Records
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
+#: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
+Loss = Callable[[Any, Any], torch.Tensor]
 
 __all__ = ["apply_update", "difference", "load", "parameters", "round_lr", "specs", "train"]
 
@@ -70,6 +71,7 @@ def train(
     model: nn.Module,
     round: int,
     data: Any = None,
+    *,
     loss: Loss | None = None,
     batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
     each: Loss | None = None,
@@ -98,7 +100,18 @@ def train(
             each = task.record_losses
         each = each if task.record_rows else None
         lr = round_lr(s.lr, s.decay, round)
-        return train_private(silo, model, round, data, lr, each, one, drift, records, mean_gradient)
+        return train_private(
+            silo,
+            model,
+            round,
+            data=data,
+            lr=lr,
+            each=each,
+            one=one,
+            drift=drift,
+            records=records,
+            mean_gradient=mean_gradient,
+        )
     objective = task.loss if loss is None else loss
     epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))

@@ -24,16 +24,16 @@ import torch
 from torch import nn
 
 from config.settings import Settings
-from methods.base import SiloView
+from methods.base import RecordPrivacy, SiloView
 from methods.dp.clipping import Bookkeeper, one_by_one
-from methods.dp.releases import beside, planned_rounds
+from methods.dp.releases import beside, planned_rounds, record_privacy
 from privacy.accountant import solve_dpsgd
 from privacy.events import DpSgd
 from privacy.noise import SecretStream
 
 __all__ = ["Records", "plan", "rate_of", "train_private"]
 
-Loss = Callable[[nn.Module, Any], torch.Tensor]
+Loss = Callable[[Any, Any], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def rate_of(records: int, batch: int) -> float:
     return min(1.0, math.ceil(exact * 10**digits - 1e-9) / 10**digits)
 
 
-def plan(settings: Settings, records: int) -> DpSgd:
+def plan(settings: Settings, records: int, declared: RecordPrivacy) -> DpSgd:
     """One round's training as an event: the noise is the user's, or solved so that all planned
     rounds meet epsilon, together with whatever else the method releases.
 
@@ -71,11 +71,9 @@ def plan(settings: Settings, records: int) -> DpSgd:
     steps = settings.epochs * math.ceil(1 / rate)
     noise = settings.noise
     if not noise:
-        # Lazy MIL's two phases have two rates: each plan is as if all rounds had its own, so a
-        # little is left over.
-        epsilon = settings.epsilon * (0.98 if settings.method == "lazymil" else 1.0)
+        epsilon, rounds = settings.epsilon * declared.spent, planned_rounds(settings)
         noise = solve_dpsgd(
-            epsilon, settings.delta, rate, steps * planned_rounds(settings), beside(settings)
+            epsilon, settings.delta, rate, steps * rounds, beside(settings, declared)
         )
     return DpSgd(noise, rate, steps)
 
@@ -94,6 +92,7 @@ def train_private(
     silo: SiloView,
     model: nn.Module,
     round: int,
+    *,
     data: Any,
     lr: float,
     each: Loss | None = None,
@@ -116,7 +115,7 @@ def train_private(
         chunks=lambda chosen, most: task.record_chunks(data, chosen, most),
     )
     nominal = records.count if records.nominal is None else records.nominal
-    event = plan(s, nominal)
+    event = plan(s, nominal, record_privacy(silo.privacy))
     silo.spend("training", event)
     stream = SecretStream(silo.noise_key(round, "dp-sgd"))
     # Of its own key, not of the run's seed: masks that others can compute would tie records to each
@@ -136,7 +135,16 @@ def train_private(
     try:
         for _ in range(event.steps):
             chosen = np.flatnonzero(stream.uniform(records.count) < event.rate)
-            total = _clipped(model, records, chosen, s, own, each, one, keeper)
+            total = _clipped(
+                model,
+                records=records,
+                chosen=chosen,
+                settings=s,
+                own=own,
+                each=each,
+                one=one,
+                keeper=keeper,
+            )
             noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(
                 event.noise * s.clip * scale
             )
@@ -166,6 +174,7 @@ def train_private(
 
 def _clipped(
     model: nn.Module,
+    *,
     records: Records,
     chosen: np.ndarray,
     settings: Settings,

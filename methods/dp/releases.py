@@ -7,22 +7,19 @@ budget of its own.
 | fedner | the mean gradient of the target loss | every round but the first | the sum, by CLIP |
 | lazymil | the best value in each of M buckets | `scorings` times | one value, by 1 |
 
-Each gets noise so that all of its releases together would cost a share of epsilon by themselves;
-the noise of training is then solved so that everything together meets epsilon
-(`methods.dp.dpsgd.plan`). With NOISE given, it is the noise of these releases too. PRIVACY.md
-derives the last column.
+Each method declares its release (`methods.base.Release`). With NOISE given, it is the noise of
+these releases too. PRIVACY.md derives the last column.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from config.errors import UserError
 from config.settings import Settings
-from methods.base import SiloView
+from methods.base import Privacy, RecordPrivacy, Release, SiloView
 from privacy.accountant import Key, merged, solve_gaussian
 from privacy.events import Gaussian
 from privacy.noise import SecretStream
@@ -33,6 +30,7 @@ __all__ = [
     "noisy_counts",
     "planned_releases",
     "planned_rounds",
+    "record_privacy",
     "release_noise",
 ]
 
@@ -45,55 +43,43 @@ def planned_rounds(settings: Settings) -> int:
     return t if c >= 1 else min(t, math.ceil(c * t + 2 * math.sqrt(t * c * (1 - c))))
 
 
-def _targets(settings: Settings) -> int:
-    return (
-        max(planned_rounds(settings) - 1, 0)
-        if settings.options.get("ablation", "none") == "none"
-        else 0
-    )
+def record_privacy(privacy: Privacy | None) -> RecordPrivacy:
+    """The method's declaration for DP=record; `methods.dp.coverage` has refused those without."""
+    if privacy is None or privacy.record is None:
+        raise ValueError("a method without a declaration of privacy was asked for DP=record")
+    return privacy.record
 
 
-def _scorings(settings: Settings) -> int:
-    return int(settings.options.get("scorings", 1))
-
-
-#: Method -> how many releases, and their share of epsilon.
-_RELEASES: Mapping[str, tuple[Callable[[Settings], int], float]] = {
-    "fedlc": (lambda s: 1, 0.1),
-    "fedrs": (lambda s: 1, 0.1),
-    "fedner": (_targets, 0.1),
-    "lazymil": (_scorings, 0.1),
-}
-
-
-def release_noise(settings: Settings) -> float:
+def release_noise(settings: Settings, release: Release) -> float:
     """Standard deviation of the noise, in units of what one record can change."""
     if settings.noise:
         return settings.noise
-    often, share = _RELEASES[settings.method]
-    return solve_gaussian(share * settings.epsilon, settings.delta, max(often(settings), 1))
+    share = release.share * settings.epsilon
+    return solve_gaussian(share, settings.delta, max(release.often, 1))
 
 
-def planned_releases(settings: Settings) -> list[Gaussian]:
+def planned_releases(settings: Settings, declared: RecordPrivacy) -> list[Gaussian]:
     """All releases of a run beside training."""
-    if settings.method not in _RELEASES:
+    if declared.release is None:
         return []
-    return [Gaussian(release_noise(settings))] * _RELEASES[settings.method][0](settings)
+    return [Gaussian(release_noise(settings, declared.release))] * declared.release.often
 
 
-def beside(settings: Settings) -> Key:
+def beside(settings: Settings, declared: RecordPrivacy) -> Key:
     """The same for the accountant, where training's noise is to be solved."""
-    return () if settings.noise else merged(planned_releases(settings))
+    return () if settings.noise else merged(planned_releases(settings, declared))
 
 
-def noised(
-    silo: SiloView, round: int, what: str, values: np.ndarray, sensitivity: float
-) -> np.ndarray:
-    """`values` with the method's noise on every number: charged first, float32."""
-    event = Gaussian(release_noise(silo.settings))
-    silo.spend(what, event)
-    noise = SecretStream(silo.noise_key(round, what)).normal(values.size).reshape(values.shape)
-    return (values + event.noise * sensitivity * noise.astype(np.float64)).astype(np.float32)
+def noised(silo: SiloView, round: int, values: np.ndarray, sensitivity: float) -> np.ndarray:
+    """`values` as the method releases them, with noise on every number: charged first, float32."""
+    release = record_privacy(silo.privacy).release
+    if release is None:
+        raise ValueError("a method that declared no release was asked for one")
+    event = Gaussian(release_noise(silo.settings, release))
+    silo.spend(release.what, event)
+    noise = SecretStream(silo.noise_key(round, release.what)).normal(values.size)
+    shaped = noise.reshape(values.shape).astype(np.float64)
+    return (values + event.noise * sensitivity * shaped).astype(np.float32)
 
 
 def noisy_counts(silo: SiloView, round: int, counts: np.ndarray) -> np.ndarray:
@@ -107,4 +93,4 @@ def noisy_counts(silo: SiloView, round: int, counts: np.ndarray) -> np.ndarray:
                 "The silo's memory holds counts of other classes; move its memory.safetensors away."
             )
         return kept
-    return noised(silo, round, "class counts", counts.astype(np.float64), 1.0)
+    return noised(silo, round, counts.astype(np.float64), 1.0)

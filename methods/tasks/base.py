@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import nn
+from typing_extensions import TypeVar
 
-__all__ = ["Evaluation", "Task"]
+__all__ = ["Evaluation", "Examples", "Split", "Task"]
 
 Split = Literal["dev", "test"]
 
@@ -29,7 +30,17 @@ class Evaluation:
     curve: Sequence[tuple[float, float]] = ()  #: (recall, precision) where the task has one
 
 
-class Task(ABC):
+class Examples(Protocol):
+    """The training units of one silo: which they are, and whatever else its task keeps beside."""
+
+    @property
+    def indices(self) -> np.ndarray: ...
+
+
+D = TypeVar("D", bound=Examples, default=Any)
+
+
+class Task(ABC, Generic[D]):
     """One corpus and the network trained on it. Holds the held-out splits; training data are handed
     in.
     """
@@ -104,16 +115,20 @@ class Task(ABC):
         return
 
     @abstractmethod
-    def subset(self, indices: np.ndarray) -> Any:
+    def subset(self, indices: np.ndarray) -> D:
         """The examples of one silo. Cheap to hold: indices into arrays that forked silos share."""
 
     @abstractmethod
-    def size(self, data: Any) -> int:
+    def size(self, data: D) -> int:
         """How many training units `data` holds."""
 
     @abstractmethod
-    def batches(self, data: Any, size: int, rng: np.random.Generator) -> Iterator[Any]:
+    def batches(self, data: D, size: int, rng: np.random.Generator) -> Iterator[Any]:
         """One shuffled epoch. The last batch is kept however small; no data, no batch."""
+
+    @abstractmethod
+    def batch(self, data: D, chosen: np.ndarray) -> Any:
+        """The training units at these positions of `data`, as `loss` takes them."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
@@ -125,7 +140,7 @@ class Task(ABC):
         """
         raise NotImplementedError(f"{self.name} has no losses by record")
 
-    def record_chunks(self, data: Any, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    def record_chunks(self, data: D, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         """The records of a DP-SGD step in parts of at most `most` that are computed at once: order
         does not matter to their sum.
         """

@@ -106,7 +106,7 @@ class Bags:
         return self.rows[self.starts[:-1]]
 
 
-class DistantTask(Task):
+class DistantTask(Task[Rows]):
     name = "distant"
     record_unit, record_rows = "sentence", True
     metric = "auc"

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,6 +28,7 @@ from models import document_heads as heads
 from models.backbone import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import Batch, Pieces, assemble, tokenise
+from models.saved import encoder_files
 from models.tuning import FULL, LIGHT, frozen, rows_are_records
 
 __all__ = ["Data", "DocumentTask", "Knobs"]
@@ -104,7 +103,7 @@ class _Keys(Mapping[str, np.ndarray]):
         return len(self._made)
 
 
-class DocumentTask(Task):
+class DocumentTask(Task[Data]):
     name = "document"
     record_unit = "document"
     metric = "f1"
@@ -291,15 +290,9 @@ class DocumentTask(Task):
             "pair_types": self._pair_types(),
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
-            "backbone": self.checkpoint.backbone.config.to_dict(),
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        with tempfile.TemporaryDirectory() as folder:
-            self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {
-                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
-            }
-        return files
+        return files | encoder_files(self.checkpoint)
 
     def _pair_types(self) -> list[list[str]]:
         """The types, head and tail, of which the training split has candidate pairs: what a model

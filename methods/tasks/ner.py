@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,6 +29,7 @@ from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
 from models.pointer import PROMPTS, Inputs, trainable_share
 from models.pointer_targets import Span
+from models.saved import encoder_files
 from models.tuning import LIGHT, LIGHTLY, frozen, rows_are_records
 
 __all__ = ["Data", "Knobs", "NerTask"]
@@ -80,7 +79,7 @@ class Data:
         return self.known[int(self.indices[position])]
 
 
-class NerTask(Task):
+class NerTask(Task[Data]):
     name = "ner"
     record_unit = "sentence"
     metric = "f1"
@@ -262,8 +261,8 @@ class NerTask(Task):
         return Evaluation(s.mean_f1, figures, per_type)
 
     def model_files(self) -> Mapping[str, bytes]:
-        """What `models.pointer.open_model` needs beside the weights; the tokenizer as
-        `transformers` keeps it.
+        """What beside the weights is needed to open the model. The pointer network's language model
+        is loaded by its name, tokenizer included.
         """
         about = {
             **self.network.about(),
@@ -271,12 +270,7 @@ class NerTask(Task):
             "max_length": self.knobs.max_length,
         }
         files = {"config.json": json.dumps(about, indent=1, default=str).encode()}
-        with tempfile.TemporaryDirectory() as folder:
-            self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {
-                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
-            }
-        return files
+        return files if self.network.name == "pointer" else files | encoder_files(self.checkpoint)
 
     # What the methods of this task use
 

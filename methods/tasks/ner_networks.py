@@ -173,7 +173,6 @@ class TaggerNetwork:
             "architecture": "tagger",
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
-            "backbone": self.checkpoint.backbone.config.to_dict(),
         }
 
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
+from models.saved import encoder_files
 from models.sentence_encoder import STYLES, SentenceEncoder, Style
 from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen, rows_are_records
 
@@ -105,7 +104,7 @@ class Batch:
         return self.ids, self.real, self.flags
 
 
-class SentenceTask(Task):
+class SentenceTask(Task[Data]):
     name = "sentence"
     record_unit = "sentence"
     metric = "micro_f1"
@@ -246,9 +245,7 @@ class SentenceTask(Task):
         }
 
     def model_files(self) -> Mapping[str, bytes]:
-        """What `models.sentence_encoder.open_model` needs beside the weights; the tokenizer as
-        `transformers` keeps it.
-        """
+        """What `models.sentence_encoder.open_model` needs beside the weights."""
         config = {
             "architecture": "sentence-encoder",
             "relations": list(self.labels),
@@ -257,15 +254,9 @@ class SentenceTask(Task):
             "max_length": self.knobs.max_length,
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
-            "backbone": self.checkpoint.backbone.config.to_dict(),
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        with tempfile.TemporaryDirectory() as folder:
-            self.checkpoint.tokenizer.save_pretrained(folder)
-            files |= {
-                p.name: p.read_bytes() for p in Path(folder).iterdir() if p.name != "config.json"
-            }
-        return files
+        return files | encoder_files(self.checkpoint)
 
     # What the methods of this task use
 

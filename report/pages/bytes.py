@@ -9,8 +9,8 @@ from typing import Any
 
 from report.files import RunFiles
 from report.pages.charts import Chart, Series, draw, trend
-from report.pages.elements import NONE, Html, details, exact, node, section, table
-from report.progress import human_bytes
+from report.pages.elements import NONE, Html, details, node, section, table
+from report.units import exact, human_bytes
 
 __all__ = ["plan", "plan_rows", "round_bytes", "seconds", "total_words", "traffic"]
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from report.pages.elements import NONE, Html, details, exact, node, short, table
+from report.pages.elements import NONE, Html, details, node, table
+from report.units import exact, short
 
 __all__ = ["Chart", "Series", "draw", "trend"]
 

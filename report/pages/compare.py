@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from coordinator.summary import rounds_to
-from report.files import RunFiles
+from report.files import RunFiles, rounds_to
 from report.pages.bytes import round_bytes
 from report.pages.charts import Chart, Series, draw
-from report.pages.elements import NONE, Html, data, duration, node, page, section, table
+from report.pages.elements import NONE, Html, data, node, page, section, table
 from report.pages.words import up_per_silo_round
-from report.progress import human_bytes
+from report.units import duration, human_bytes
 
 __all__ = ["MODELS", "Group", "compare_page", "grouped", "paired"]
 

@@ -8,19 +8,14 @@ import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from report.progress import human_bytes
-
 __all__ = [
     "Html",
     "NONE",
     "data",
     "details",
-    "duration",
-    "exact",
     "node",
     "page",
     "section",
-    "short",
     "table",
     "text",
 ]
@@ -59,30 +54,6 @@ def node(tag: str, *inside: str | Html, **attributes: str | bool) -> Html:
 def data(value: object, shown: str) -> Html:
     """A figure: `shown` to people, and as the log has it to programs (and to our tests)."""
     return node("data", shown, value=str(value))
-
-
-def exact(value: float, unit: str) -> str:
-    """A figure in a table: nothing is rounded that the reader could miss."""
-    if unit in ("bytes", "count"):
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
-    if unit == "seconds":
-        return f"{value:.3f}"
-    return f"{value:.4f}"
-
-
-def short(value: float, unit: str) -> str:
-    """A figure in a sentence."""
-    if unit == "bytes":
-        return human_bytes(value)
-    return duration(value) if unit == "seconds" else exact(value, unit)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def table(

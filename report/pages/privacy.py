@@ -8,9 +8,10 @@ from collections import defaultdict
 
 from report.files import RunFiles
 from report.pages.charts import Chart, Series, draw
-from report.pages.elements import Html, exact, node, section, table
+from report.pages.elements import Html, node, section, table
 from report.pages.protection import not_protected, protection, trust, utility
 from report.pages.words import rounds_with, why_infinite
+from report.units import exact
 
 __all__ = ["HEAD", "disclosure_rows", "left"]
 

@@ -11,10 +11,10 @@ from report.pages import bytes as run_bytes
 from report.pages import privacy as run_privacy
 from report.pages import silos as run_silos
 from report.pages.charts import Chart, Series, draw, trend
-from report.pages.elements import Html, data, details, duration, exact, node, page, section, table
+from report.pages.elements import Html, data, details, node, page, section, table
 from report.pages.glossary import glossary
 from report.pages.words import facts, lead, plain, up_per_silo_round, warnings, why_infinite
-from report.progress import human_bytes
+from report.units import duration, exact, human_bytes
 
 __all__ = ["run_page"]
 

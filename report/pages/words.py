@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from report.files import RunFiles
-from report.pages.elements import NONE, Html, data, exact, node
-from report.progress import human_bytes
+from report.pages.elements import NONE, Html, data, node
+from report.units import exact, human_bytes
 
 __all__ = ["facts", "lead", "plain", "rounds_with", "up_per_silo_round", "warnings", "why_infinite"]
 

@@ -11,6 +11,8 @@ from bench.audit.__main__ import _page, _study, audit, main
 from bench.audit.inversion import attack_update
 from bench.audit.membership import auc, clopper_pearson, epsilon_lower_bound
 
+pytestmark = pytest.mark.slow
+
 SMALL = {
     "method": "fedavg",
     "corpus": "distant:sentences=150,dev=40,test=40",

@@ -35,6 +35,8 @@ from study.prepare import Study, prepare, warm
 from tests.browser.test_methods import study as tiny
 from tests.conftest import lines, sottovoce, summary
 
+pytestmark = pytest.mark.slow
+
 # those two are one process by definition
 WIRED = [n for n in names() if n not in ("local", "centralised")]
 

@@ -18,7 +18,7 @@ from config.load import load
 from config.settings import Settings
 from methods import METHODS, check_options
 from methods.dp.coverage import REFUSED
-from methods.tasks import task_name
+from methods.tasks.load import task_name
 from report.files import RunFiles
 from report.pages.protection import protection_rows, sentences, utility
 

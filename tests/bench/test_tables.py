@@ -15,9 +15,9 @@ from bench.papers.table import jobs, merged, run_table, seed_list, with_columns,
 from config.errors import UserError
 from config.load import load
 from config.settings import Settings
-from coordinator.summary import rounds_to
 from methods import METHODS, check_options, tasks_of
-from methods.tasks import load_task
+from methods.tasks.load import load_task
+from report.files import rounds_to
 
 TOY = Comparison(
     title="toy",

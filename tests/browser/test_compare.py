@@ -19,8 +19,7 @@ from cli import main as cli
 from config.errors import UserError
 from config.load import dump
 from report.pages.compare import MODELS, paired
-from report.pages.elements import duration
-from report.progress import human_bytes
+from report.units import duration, human_bytes
 from tests.browser.chromium import chromium, needs_chromium
 from tests.browser.page import opened, plotted, quiet, table
 from tests.conftest import lines, summary

@@ -13,7 +13,7 @@ from bench.planning.plan import write_plan
 from bench.simulation.inprocess import run_inprocess
 from config.load import dump, load
 from methods import names, tasks_of
-from report.pages.elements import exact
+from report.units import exact
 from report.write import write_report
 from study.prepare import Study, prepare, write_partition
 from tests.browser.chromium import Tab, chromium, needs_chromium

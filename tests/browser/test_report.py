@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from report.progress import human_bytes
+from report.units import human_bytes
 from tests.browser.chromium import Tab, needs_chromium
 from tests.browser.page import colours, column, opened, plotted, quiet, table, tile
 from tests.conftest import lines, summary

@@ -13,7 +13,7 @@ from corpora.document import read as documents
 from corpora.document.entropy import released
 from corpora.document.table import UNLINKED, DocumentCorpus
 from corpora.splitting import sentence_spans
-from methods.tasks import task_name
+from methods.tasks.load import task_name
 from tests.corpora.documents import folder_of, only, said
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -132,6 +132,7 @@ def test_micro_f1_by_hand_without_none() -> None:
 # The encoder that is shipped
 
 
+@pytest.mark.slow
 def test_pretraining_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     """Also with another hash seed: nothing may hang on the order of a set."""
     code = (
@@ -160,6 +161,7 @@ def test_the_shipped_encoder_is_the_one_of_its_manifest_and_of_its_plan(name: st
     assert not [p for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pkl")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "document"])
 def test_the_shipped_encoder_was_made_from_the_text_the_generator_gives_today(name: str) -> None:
     """If the language changes, the encoder must be made again: sottovoce pretrain."""

@@ -204,6 +204,7 @@ def test_bad_arguments_are_refused(call: str, values: tuple) -> None:
         getattr(kernel, call)(*values)
 
 
+@pytest.mark.slow
 def test_it_is_used_and_can_be_turned_off() -> None:
     script = "from crypto.numbers import lanes, prg; print(lanes.pack is lanes.pack_numpy, prg._keystream is None)"
     for setting, says in (("", "False False"), ("off", "True True"), ("OFF", "True True")):
@@ -214,6 +215,7 @@ def test_it_is_used_and_can_be_turned_off() -> None:
         assert told.stdout.strip() == says, told.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, instead",
     [

@@ -104,6 +104,7 @@ def test_a_mask_is_added_or_subtracted(sign: int) -> None:
         Mask(bytes(16), sign)
 
 
+@pytest.mark.slow
 @needs_aes
 @pytest.mark.parametrize(
     "name, instead", [("VERSION", "0"), ("add", "lambda *a: 0"), ("widest", "lambda: 0")]

@@ -30,6 +30,7 @@ DEATHS = ("never", "before upload", "during upload", "before signing", "before s
 FATES = st.sampled_from(("never",) * 12 + DEATHS[1:])
 
 
+@pytest.mark.slow
 @settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_exact_or_clean_failure(data: st.DataObject) -> None:

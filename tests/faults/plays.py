@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coordinator.runlog import read_lines
+from report.files import read_lines
 from study.prepare import Study
 from tests.faults.steps import Fault
 from tests.faults.world import Result, play, tiny

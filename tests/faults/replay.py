@@ -7,17 +7,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.simulation.inprocess import InProcessChorus
+from bench.simulation.inprocess import InProcessCarrier
 from coordinator.exchange import Call, RoundSpent
 from coordinator.loop import run_study
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from methods.base import Folded
+from report.files import read_lines
 from study.prepare import Study
 
 __all__ = ["replay"]
 
 
-class _Recorded(InProcessChorus):
+class _Recorded(InProcessCarrier):
     """Takes participants and survivors from another run's rounds.jsonl."""
 
     def __init__(self, study: Study, runlog: RunLog, rounds: list[dict[str, Any]]) -> None:
@@ -50,7 +51,7 @@ def replay(run: Path, study: Study, scratch: Path) -> tuple[list[str], list[str]
         study.method,
         study.task,
         settings=study.settings,
-        chorus=_Recorded(study, runlog, rounds),
+        carrier=_Recorded(study, runlog, rounds),
         runlog=runlog,
     )
     return [r["model_sha256"] for r in rounds], [

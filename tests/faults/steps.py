@@ -22,7 +22,7 @@ import coordinator.reopen
 import silo.gate
 from coordinator.runlog import RunLog
 from silo.journal import FileJournal
-from silo.kept_shares import Releases
+from silo.kept_shares import KeptShares
 from silo.ledger import Ledger
 from wire import messages as m
 from wire.dealer import Dealer
@@ -166,7 +166,7 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
     receives(Router, lambda event: event.message if isinstance(event, Received) else None)
     FileJournal.put = steps.around("journal", FileJournal.put)  # type: ignore[method-assign]
     Ledger.charge = steps.around("ledger", Ledger.charge)  # type: ignore[method-assign]
-    Releases.keep = steps.around("release", Releases.keep)  # type: ignore[method-assign]
+    KeptShares.keep = steps.around("release", KeptShares.keep)  # type: ignore[method-assign]
     RunLog.traffic = steps.around("runlog", RunLog.traffic)  # type: ignore[method-assign]
     silo.gate.save_arrays = steps.around("memory", silo.gate.save_arrays)
     coordinator.checkpoint.write = steps.around("checkpoint", coordinator.checkpoint.write)

@@ -25,12 +25,13 @@ from bench.simulation.launch import fork
 from config.settings import Settings
 from coordinator import process as coordinator_process
 from coordinator.rundir import coordinator_home, make_keys, shared_secret
-from coordinator.runlog import read_lines
 from corpora.partition import Partition
 from methods import build
 from methods.base import silo_name
+from report.files import read_lines
 from silo import process as silo_process
-from silo.process import study_hash
+from silo.home import Home
+from study.agreement import study_hash
 from study.prepare import Study
 from tests.faults.relay import Relay
 from tests.faults.replay import replay
@@ -129,11 +130,11 @@ class _World:
         return coordinator_process.serve(
             run,
             Keyring.load(coordinator_home(run)),
-            settings,
-            study.task,
-            study.method,
-            hash,
-            2,
+            settings=settings,
+            task=study.task,
+            method=study.method,
+            study=hash,
+            slots=2,
             host=self.host,
             enrol_seconds=8.0,
             grace=1.5,
@@ -143,12 +144,18 @@ class _World:
         study, name = self.study, silo_name(i)
         data = study.task.subset(study.partition.indices[i])
         home, places = (
-            silo_process.Home(self.run / "silos" / name),
+            Home(self.run / "silos" / name),
             self.moves or [("127.0.0.1", self.relays[i].port)],
         )
         address = ",".join(f"tcp://{host}:{port}" for host, port in places)
         return silo_process.serve(
-            home, i, name, address, study.settings, study.task, data, study.method, simulated=True
+            home,
+            address=address,
+            settings=study.settings,
+            task=study.task,
+            data=data,
+            method=study.method,
+            simulated=True,
         )
 
     def drive(self) -> tuple[int, float]:

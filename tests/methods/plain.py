@@ -14,8 +14,8 @@ from config.settings import TASK_DEFAULTS, Settings
 from corpora.partition import cut
 from methods import build
 from methods.base import Arrays, Folded, Heard, Method, SiloView, State, derived_seed
-from methods.tasks import load_task
 from methods.tasks.base import Task
+from methods.tasks.load import load_task
 
 SECRET = b"shared by the silos"
 

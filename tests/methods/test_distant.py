@@ -15,9 +15,9 @@ from config.errors import UserError
 from config.settings import Settings
 from methods.base import Folded, Heard, SiloView, State
 from methods.common.training import parameters
-from methods.fedavg import weighted_mean
+from methods.common.weighted import weighted_mean
 from methods.local import one_round_alone
-from methods.tasks import load_task, task_name
+from methods.tasks.load import load_task, task_name
 from tests.methods.plain import SECRET, resolved, run
 from tests.methods.small_distant import twelve
 
@@ -157,7 +157,7 @@ def test_a_wrong_option_is_one_clear_sentence(method, options, says):
 
 def test_unknown_names():
     with pytest.raises(UserError, match='Did you mean "lazymil"'):
-        methods.module("lazymill")
+        methods.find("lazymill")
     with pytest.raises(UserError, match="neither built in"):
         task_name(Settings(method="lazymil", corpus="/nowhere/at/all"))
     assert task_name(Settings()) == "distant" and methods.default_corpus("lazymil") == "distant"

@@ -23,8 +23,9 @@ from methods.base import SiloView
 from methods.common.training import difference, parameters, train
 from methods.dp.clipping import Bookkeeper, _squares, one_by_one
 from methods.dp.dpsgd import Records, padding_rows, plan, rate_of, train_private
+from methods.dp.releases import record_privacy
 from methods.fedlcc import bilinear_cosine
-from methods.tasks import load_task
+from methods.tasks.load import load_task
 from privacy.accountant import total
 from privacy.events import DpSgd, Event
 from privacy.noise import SecretStream
@@ -55,7 +56,8 @@ def _study() -> Study:
 def _view(**changes: object) -> SiloView:
     study = _study()
     data = study.task.subset(study.partition.indices[0])
-    return SiloView(0, study.task, data, replace(study.settings, **changes), b"")  # type: ignore[arg-type]
+    settings = replace(study.settings, **changes)  # type: ignore[arg-type]
+    return SiloView(0, study.task, data, settings, b"", privacy=study.method.privacy)
 
 
 def _by_hand(
@@ -382,7 +384,7 @@ def test_the_noise_that_is_promised_is_the_noise_that_is_added() -> None:
     start, n, spent = parameters(model), view.task.size(view.data), []
     paying = replace(view, spend=lambda what, event: spent.append(event))
     train(paying, model, 0)
-    assert spent == [plan(view.settings, n)]
+    assert spent == [plan(view.settings, n, record_privacy(view.privacy))]
     e = spent[0]
     # the padding vector stays where it was
     assert not difference(model, start)["word.weight"][0].any()
@@ -404,7 +406,12 @@ def test_the_event_is_charged_before_the_first_step() -> None:
 
     with pytest.raises(RuntimeError, match="training"):
         train_private(
-            replace(view, spend=refuse), model, 0, view.data, 0.1, view.task.record_losses
+            replace(view, spend=refuse),
+            model,
+            0,
+            data=view.data,
+            lr=0.1,
+            each=view.task.record_losses,
         )
     assert all(np.array_equal(before[k], v) for k, v in parameters(model).items())
 
@@ -441,7 +448,8 @@ def test_budgets_end_a_run_in_good_order(tmp_path: Path) -> None:
     figure below.
     """
     sizes = [len(ix) for ix in _study().partition.indices]
-    rounds = {n: plan(_study().settings, n) for n in sizes}
+    declared = record_privacy(_study().method.privacy)
+    rounds = {n: plan(_study().settings, n, declared) for n in sizes}
     two = max(total([DpSgd(e.noise, e.rate, 2 * e.steps)], 1e-5).epsilon for e in rounds.values())
     study = prepare(load(None, WORDS | PRIVATE | {"epsilon": str(two * 1.001)}))
     assert run_inprocess(tmp_path, study) == 0

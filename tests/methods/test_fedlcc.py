@@ -140,6 +140,7 @@ def test_later_the_term_counts_and_the_previous_model_is_that_of_the_last_round_
     assert previous_model(remembered(memory, 7, second), 7) == first
 
 
+@pytest.mark.slow
 def test_weighed_by_size_and_without_the_term_it_is_fedavg_to_the_bit() -> None:
     plain, _ = run(tiny_study("fedavg", SILOS, rounds=2))
     ours, folder = run(tiny_study("fedlcc", SILOS, rounds=2, options={"mean": "size", "mu": 0.0}))
@@ -247,6 +248,7 @@ def _undisturbed(folder: Path, words: dict[str, str]) -> list[str]:
     return _by_round(folder)
 
 
+@pytest.mark.slow
 def test_silos_killed_and_started_again_find_their_previous_models_and_give_the_model_of_the_plain_loop(
     tmp_path: Path, start: Any
 ) -> None:

@@ -90,6 +90,7 @@ def _views(study: Any, spent: list[tuple[str, Event]]) -> list[SiloView]:
             study.settings,
             b"s",
             spend=lambda *x: spent.append(x),
+            privacy=study.method.privacy,
         )
         for i, ix in enumerate(study.partition.indices)
     ]

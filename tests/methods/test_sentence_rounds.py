@@ -18,15 +18,16 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import load_file
 
-from bench.simulation.inprocess import InProcessChorus
+from bench.simulation.inprocess import InProcessCarrier
 from config.errors import UserError
 from coordinator.exchange import Call, first_ranges, message_bytes
 from coordinator.loop import run_study
-from coordinator.runlog import RunLog, read_lines
+from coordinator.runlog import RunLog
 from crypto.sum.plain import PlainSum
-from methods import METHODS, adjusted, build, feded, module
+from methods import METHODS, adjusted, build, describe, feded
 from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
 from methods.common.training import load, parameters, train
+from report.files import read_lines
 from study.prepare import Study
 from tests.methods.small_sentence import (
     memory_of,
@@ -36,6 +37,8 @@ from tests.methods.small_sentence import (
     tiny_study,
     tiny_task,
 )
+
+pytestmark = pytest.mark.slow
 
 SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
 SIZES = [24, 12, 9]
@@ -341,7 +344,7 @@ def test_public_only_hears_nothing_from_the_silos() -> None:
 # Silos of every odd kind
 
 SENTENCE_METHODS = [
-    m for m in METHODS if "sentence" in module(m).TASKS and not hasattr(module(m), "REFERENCE")
+    m for m in METHODS if "sentence" in describe(m).tasks and not describe(m).reference
 ]
 
 
@@ -372,7 +375,7 @@ def test_odd_silos(method: str) -> None:
     assert any(not np.array_equal(got[k], start[k]) for k in start)
 
 
-class _LateSilo(InProcessChorus):
+class _LateSilo(InProcessCarrier):
     """Silo 3 is not there before round `first`."""
 
     first = 1
@@ -383,10 +386,10 @@ class _LateSilo(InProcessChorus):
 
 def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[dict[str, Any]]]:
     study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
-    chorus = _LateSilo(study, RunLog(folder))
-    chorus.first = first
+    carrier = _LateSilo(study, RunLog(folder))
+    carrier.first = first
     run_study(
-        study.method, study.task, settings=study.settings, chorus=chorus, runlog=RunLog(folder)
+        study.method, study.task, settings=study.settings, carrier=carrier, runlog=RunLog(folder)
     )
     state = load_file(folder / "checkpoint" / "state.safetensors")
     return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(

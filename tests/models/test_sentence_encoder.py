@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
 from config.errors import UserError
 from methods.tasks.sentence import Knobs, style_of
 from models.backbone import load_checkpoint
 from models.marking import HEAD, MARKERS, TAIL, Mention, mark, tokenise, window
+from models.saved import read_weights
 from models.sentence_encoder import FEDCMC, FEDED, SentenceEncoder, Style, open_model
 from tests.methods.small_sentence import run, tiny_checkpoint, tiny_folder, tiny_study, tiny_task
 
@@ -226,6 +226,6 @@ def test_a_finished_run_leaves_a_model_that_opens() -> None:
     assert tokenizer.convert_tokens_to_ids(
         "<e1>"
     ) == tiny_checkpoint().tokenizer.convert_tokens_to_ids("<e1>")
-    kept = load_file(folder / "model" / "model.safetensors")
+    kept = read_weights(folder / "model")
     for name, value in model.named_parameters():
         assert np.array_equal(value.detach().numpy(), kept[name]), name

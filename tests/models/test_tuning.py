@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
@@ -21,12 +20,15 @@ from extract.texts import NerExtractor, TaggerExtractor
 from methods.common.training import load as put
 from methods.common.training import parameters
 from methods.fedner import prompt_gradients
-from methods.tasks import load_task
+from methods.tasks.load import load_task
 from models import document_encoder
 from models import sentence_encoder as encoder
 from models.pcnn import PCNN
+from models.saved import read_weights
 from models.tuning import rows_are_records, tuning
 from study.prepare import prepare
+
+pytestmark = pytest.mark.slow
 
 SMALL = {
     "distant": {"method": "fedavg", "corpus": "distant:sentences=300"},
@@ -155,7 +157,7 @@ def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_pat
         if n.startswith("update/")
     }
     assert sent <= set(parameters(task_.new_model(0)))
-    whole = load_file(tmp_path / "model" / "model.safetensors")
+    whole = read_weights(tmp_path / "model")
     ours = put(
         task_.new_model(0),
         {k: v for k, v in whole.items() if k in dict(task_.new_model(0).named_parameters())},

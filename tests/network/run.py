@@ -23,7 +23,8 @@ from coordinator import process as coordinator_process
 from coordinator.rundir import coordinator_home, make_keys, shared_secret
 from methods.base import silo_name
 from silo import process as silo_process
-from silo.process import study_hash
+from silo.home import Home
+from study.agreement import study_hash
 from study.prepare import Study, prepare, warm
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
@@ -47,11 +48,11 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         return coordinator_process.serve(
             run,
             Keyring.load(coordinator_home(run)),
-            settings,
-            study.task,
-            study.method,
-            hash,
-            settings.silos,
+            settings=settings,
+            task=study.task,
+            method=study.method,
+            study=hash,
+            slots=settings.silos,
             host=hub,
             bound=lambda p: port.write_text(f"{p}\n") and None,
             grace=30.0,
@@ -61,12 +62,18 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         if net is not None:
             net.enter(silo_name(i))
         home, data = (
-            silo_process.Home(run / "silos" / silo_name(i)),
+            Home(run / "silos" / silo_name(i)),
             study.task.subset(study.partition.indices[i]),
         )
         address = f"tcp://{hub}:{int(port.read_text())}"
         return silo_process.serve(
-            home, i, silo_name(i), address, settings, study.task, data, study.method, simulated=True
+            home,
+            address=address,
+            settings=settings,
+            task=study.task,
+            data=data,
+            method=study.method,
+            simulated=True,
         )
 
     pids = {fork(os.getpid(), run / "coordinator.log", coordinate): "coordinator"}

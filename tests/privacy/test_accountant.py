@@ -9,14 +9,14 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from privacy.accountant import merged, solve_dpsgd, solve_gaussian, solve_ring, total
+from privacy.accountant import merged, solve_dpsgd, solve_gaussian, solve_noisy_sum, total
 from privacy.events import (
     DpSgd,
     Event,
     Free,
     Gaussian,
+    NoisySum,
     NonPrivate,
-    RingNoise,
     UnknownEvent,
     from_record,
     to_record,
@@ -25,7 +25,7 @@ from privacy.events import (
 EVENTS: list[Event] = [
     DpSgd(1.5, 0.04, 7),
     Gaussian(2.5),
-    RingNoise(2.0, 1e-20),
+    NoisySum(2.0, 1e-20),
     Free("public"),
     NonPrivate(),
 ]
@@ -49,7 +49,7 @@ def test_dp_accounting_vectors() -> None:
     assert total([DpSgd(0.5, 0.2, 1), DpSgd(0.5, 0.2, 2)], 0.15594).epsilon == pytest.approx(
         1.0, abs=2e-3
     )
-    assert total([RingNoise(4.530877117, 0.0)], 1e-6, "silo").rdp == pytest.approx(1.0, rel=2e-3)
+    assert total([NoisySum(4.530877117, 0.0)], 1e-6, "silo").rdp == pytest.approx(1.0, rel=2e-3)
 
 
 def _gaussian_epsilon(noise: float, delta: float) -> float:
@@ -117,8 +117,8 @@ def test_one_release_without_noise_makes_the_total_infinite() -> None:
 
 def test_a_silo_is_not_protected_by_dp_sgd_and_a_record_half_as_well_by_a_noisy_sum() -> None:
     assert math.isinf(total([DpSgd(10.0, 0.01, 1)], 1e-5, "silo").epsilon)
-    noisy = [RingNoise(4.0, 0.0)] * 3
-    assert total(noisy, 1e-5, "record") == total([RingNoise(2.0, 0.0)] * 3, 1e-5, "silo")
+    noisy = [NoisySum(4.0, 0.0)] * 3
+    assert total(noisy, 1e-5, "record") == total([NoisySum(2.0, 0.0)] * 3, 1e-5, "silo")
 
 
 def test_noisy_sums_are_charged_as_zcdp() -> None:
@@ -127,7 +127,7 @@ def test_noisy_sums_are_charged_as_zcdp() -> None:
     """
     k, z, delta = 20, 5.0, 1e-5
     rho = k / (2 * z**2)
-    mine = total([RingNoise(z, 1e-25)] * k, delta, "silo").epsilon
+    mine = total([NoisySum(z, 1e-25)] * k, delta, "silo").epsilon
     assert (
         _gaussian_epsilon(z / math.sqrt(k), delta)
         < mine
@@ -136,16 +136,16 @@ def test_noisy_sums_are_charged_as_zcdp() -> None:
 
 
 def test_tails_cut_too_near_are_not_covered() -> None:
-    assert math.isfinite(total([RingNoise(2.0, 1e-20)], 1e-5, "silo").epsilon)
-    assert math.isinf(total([RingNoise(2.0, 1e-7)], 1e-5, "silo").epsilon)
+    assert math.isfinite(total([NoisySum(2.0, 1e-20)], 1e-5, "silo").epsilon)
+    assert math.isinf(total([NoisySum(2.0, 1e-7)], 1e-5, "silo").epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_solved_noise_is_enough_and_hardly_more(epsilon: float) -> None:
     z = solve_dpsgd(epsilon, 1e-5, 0.1, 100)
     assert 0.98 * epsilon < total([DpSgd(z, 0.1, 100)], 1e-5).epsilon <= epsilon
-    z = solve_ring(epsilon, 1e-5, 20)
-    assert 0.98 * epsilon < total([RingNoise(z, 1e-25)] * 20, 1e-5, "silo").epsilon <= epsilon
+    z = solve_noisy_sum(epsilon, 1e-5, 20)
+    assert 0.98 * epsilon < total([NoisySum(z, 1e-25)] * 20, 1e-5, "silo").epsilon <= epsilon
 
 
 def test_gaussian_releases_are_charged_and_leave_less_for_training() -> None:

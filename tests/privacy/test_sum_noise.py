@@ -22,17 +22,16 @@ from crypto.sum.params import Policy, least_honest, parameters
 from crypto.sum.silo_limits import Limits
 from methods import METHODS, tasks_of
 from methods.base import Heard, SiloView
-from methods.dp.coverage import REFUSED
 from privacy.accountant import total
 from privacy.discrete import table
-from privacy.events import Gaussian, RingNoise
+from privacy.events import Gaussian, NoisySum
 from privacy.noise import SecretStream
-from privacy.sum_noise import Ring, choose
-from silo.gate import Desk, MemoryFile
+from privacy.sum_noise import SumNoise, choose
+from silo.gate import Gate, MemoryFile
 from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.crypto.world import World
-from tests.methods.test_coverage import CORPORA
+from tests.methods.test_coverage import CORPORA, REFERENCES
 
 STEPS = steps_of(32, 10)
 # they send something that the coordinator reads silo by silo
@@ -64,33 +63,33 @@ def test_the_noise_in_an_opened_sum_is_at_least_the_promise(dead: int) -> None:
     is promised.
     """
     policy, size = Policy(), 30_000
-    ring = choose(1.0, 2.0, least_honest(10, policy, 10), STEPS)
-    assert ring.honest == 4
-    encoding = Encoding(32, 10, (size,), (ring.range(STEPS),))
+    noise = choose(1.0, 2.0, least_honest(10, policy, 10), STEPS)
+    assert noise.honest == 4
+    encoding = Encoding(32, 10, (size,), (noise.range(STEPS),))
     world = World(10, limits=Limits(max_range=1e6, policy=policy)).enrol()
     nothing = {"update/w": np.zeros(size, np.float32)}
     noisy = {
-        name: [ring.noised(nothing, SecretStream(name.encode() * 4))["update/w"]]
+        name: [noise.noised(nothing, SecretStream(name.encode() * 4))["update/w"]]
         for name in world.names
     }
     survivors, sums = world.whole(encoding, noisy, world.names[1 : 1 + dead])
-    in_steps = sums[0] / ring.grid
+    in_steps = sums[0] / noise.grid
     # nothing but whole numbers of grid steps
     assert np.abs(in_steps - np.rint(in_steps)).max() < 1e-6
-    own = {name: np.rint(noisy[name][0] / ring.grid) for name in survivors}
+    own = {name: np.rint(noisy[name][0] / noise.grid) for name in survivors}
     assert np.array_equal(np.rint(in_steps), sum(own.values()))  # and each silo's, exactly
-    promised = ring.noise * ring.clip
+    promised = noise.noise * noise.clip
     assert sums[0].std() == pytest.approx(promised * math.sqrt(len(survivors) / 4), rel=0.03)
     # three collude and subtract their own
-    hidden = sum(own[name] for name in survivors[3:]) * ring.grid
+    hidden = sum(own[name] for name in survivors[3:]) * noise.grid
     assert hidden.std() > 0.97 * promised
     assert abs(sums[0].mean()) < 5 * sums[0].std() / math.sqrt(size)
 
 
 def test_a_sum_with_less_noise_than_promised_is_not_opened(tmp_path: Path) -> None:
     policy = Policy()
-    ring = choose(1.0, 2.0, least_honest(10, policy, 10), STEPS)
-    encoding = Encoding(32, 10, (5,), (ring.range(STEPS),))
+    noise = choose(1.0, 2.0, least_honest(10, policy, 10), STEPS)
+    encoding = Encoding(32, 10, (5,), (noise.range(STEPS),))
     world = World(10, limits=Limits(max_range=1e6, policy=policy)).enrol()
     data = {name: [np.zeros(5, np.float32)] for name in world.names}
     with pytest.raises(SumFailed, match="below the floor of 7"):
@@ -110,12 +109,12 @@ def test_a_sum_with_less_noise_than_promised_is_not_opened(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e6])
 def test_a_silos_vector_is_clipped_in_whole_numbers(scale: float) -> None:
-    ring = Ring(0.7, 3.0, 2, 1024)
+    noise = SumNoise(0.7, 3.0, 2, 1024)
     x = np.random.default_rng(1).normal(0, scale, 50_000)
-    whole = ring.clipped(x)
-    assert math.sqrt(float((whole**2).sum())) <= ring.radius <= 0.7 / ring.grid
+    whole = noise.clipped(x)
+    assert math.sqrt(float((whole**2).sum())) <= noise.radius <= 0.7 / noise.grid
     if scale == 1e6:
-        assert math.sqrt(float((whole**2).sum())) > 0.9 * ring.radius
+        assert math.sqrt(float((whole**2).sum())) > 0.9 * noise.radius
 
 
 def test_the_promise_over_a_run_is_what_the_accountant_says() -> None:
@@ -123,15 +122,15 @@ def test_the_promise_over_a_run_is_what_the_accountant_says() -> None:
         policy = Policy(corrupt_among="roster" if n == roster else "cohort")
         least = parameters(n, policy, roster).n_min
         assert 2 <= least_honest(n, policy, roster) <= least
-    event = Ring(1.0, 5.0, 4, 8192).event(1_500_000, 10)
+    event = SumNoise(1.0, 5.0, 4, 8192).event(1_500_000, 10)
     assert event.noise == 5.0 and event.slack < 1e-13
-    whole = total([RingNoise(5.0, 0.0)] * 20, 1e-5, "silo")
+    whole = total([NoisySum(5.0, 0.0)] * 20, 1e-5, "silo")
     assert total([event] * 20, 1e-5, "silo").epsilon == pytest.approx(whole.rdp, rel=0.01)
     # a record's protection is not a silo's
     assert math.isinf(total([Gaussian(5.0)], 1e-5, "silo").epsilon)
 
 
-def _desk(path: Path) -> tuple[Desk, Encoding, Heard]:
+def _gate(path: Path) -> tuple[Gate, Encoding, Heard]:
     words = {
         "corpus": CORPORA["distant"][0],
         "silos": "10",
@@ -143,17 +142,17 @@ def _desk(path: Path) -> tuple[Desk, Encoding, Heard]:
     study = prepare(load(None, words | {"method": "fedavg"}))
     s = study.settings
     view = SiloView(0, study.task, study.task.subset(study.partition.indices[0]), s, b"")
-    desk = Desk(view, study.method, MemoryFile(None))
+    gate = Gate(view, study.method, MemoryFile(None))
     exchange = study.method.exchanges[0]
     sizes = tuple(x.size for x in exchange.masked.values())
     blank = Encoding(32, 10, sizes, (1.0,) * len(sizes))
-    encoding = replace(blank, ranges=tuple(desk.caps(0, blank)))
+    encoding = replace(blank, ranges=tuple(gate.caps(0, blank)))
     model = study.method.init(0).model
-    return desk, encoding, Heard(0, tuple(range(10)), model)
+    return gate, encoding, Heard(0, tuple(range(10)), model)
 
 
 def test_a_silo_refuses_a_sum_that_would_not_keep_its_promise(tmp_path: Path) -> None:
-    desk, encoding, heard = _desk(tmp_path)
+    gate, encoding, heard = _gate(tmp_path)
     wider = replace(encoding, ranges=(encoding.ranges[0], *(2 * r for r in encoding.ranges[1:])))
     for bad, attack in (
         (None, "channel-downgrade"),
@@ -162,36 +161,37 @@ def test_a_silo_refuses_a_sum_that_would_not_keep_its_promise(tmp_path: Path) ->
         (replace(encoding, rotate=True), "range-widening"),
     ):
         with pytest.raises(Refusal) as refused:
-            desk.answer(0, heard, b"h", bad)
+            gate.answer(0, heard, b"h", bad)
         assert refused.value.attack == attack
-    answer = desk.answer(0, heard, b"h", encoding)
-    assert [x["disclosure"] for x in desk.charged()] == ["noisy sum", "update", "weight"]
+    answer = gate.answer(0, heard, b"h", encoding)
+    assert [x["disclosure"] for x in gate.charged()] == ["noisy sum", "update", "weight"]
     assert answer.masked["weight"].tolist() == [1.0]
     # asked again over the same silos: the same, no second noise
-    assert desk.answer(0, heard, b"h", encoding) is answer
+    assert gate.answer(0, heard, b"h", encoding) is answer
     fewer = replace(heard, cohort=tuple(range(6)))
     # in a smaller sum the same share of noise is too little
     with pytest.raises(Refusal) as refused:
-        desk.answer(0, fewer, b"h", encoding)
+        gate.answer(0, fewer, b"h", encoding)
     assert refused.value.attack == "tiny-sum"
     blank = Encoding(32, 6, encoding.sizes, (1.0,) * len(encoding.sizes))
-    smaller = replace(blank, ranges=tuple(desk.caps(0, blank)))
+    smaller = replace(blank, ranges=tuple(gate.caps(0, blank)))
     # also where the sum's own grid is that of the smaller number
     with pytest.raises(Refusal) as refused:
-        desk.answer(0, fewer, b"h", smaller)
+        gate.answer(0, fewer, b"h", smaller)
     assert refused.value.attack == "tiny-sum"
 
 
 def test_a_silo_whose_update_is_no_number_sends_noise_alone(tmp_path: Path) -> None:
     """A refusal would tell what no noise covers."""
-    desk, encoding, heard = _desk(tmp_path)
+    gate, encoding, heard = _gate(tmp_path)
     broken = {k: np.full_like(v, np.inf) for k, v in heard.common.items()}
-    answer = desk.answer(0, replace(heard, common=broken), b"h", encoding)
+    answer = gate.answer(0, replace(heard, common=broken), b"h", encoding)
     assert all(np.isfinite(a).all() for a in answer.masked.values()) and answer.masked[
         "weight"
     ].tolist() == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
     corpus, _ = CORPORA[tasks_of(method)[0]]
@@ -204,7 +204,7 @@ def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
         "runner": "inprocess",
     }
     words |= {"partition": "iid", "dp": "silo", "epsilon": "8"}
-    if method in REFUSED or method in SEALED:
+    if method in REFERENCES or method in SEALED:
         with pytest.raises(
             UserError, match=f'^The method "{method}" does not run with DP=silo: [^.]*\\.$'
         ):

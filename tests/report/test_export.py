@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
@@ -140,12 +141,15 @@ def test_mlflow_has_every_round_and_setting(
     assert kept.tags["epsilon"] == "inf"
 
 
-@pytest.mark.skipif(
-    find_spec("tensorboard") is not None, reason="the optional extra tensorboard is installed"
-)
-def test_an_extra_that_is_not_there_is_named(run: RunFiles, tmp_path: Path) -> None:
+def test_an_extra_that_is_not_there_is_named(
+    run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch.utils.tensorboard", "mlflow"):  # as if they were not installed
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r"pip install 'sottovoce\[tensorboard\]'"):
         export_tensorboard(run, tmp_path)
+    with pytest.raises(UserError, match=r"pip install 'sottovoce\[mlflow\]'"):
+        export_mlflow(run, tmp_path.as_uri())
 
 
 def test_figures_for_prometheus_are_those_of_the_log(run: RunFiles) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from config.load import dump
 from config.settings import Settings
-from coordinator.exchange import sum_assumption
 from report.files import RunFiles
 from report.pages.elements import Html
 from report.pages.glossary import glossary
 from report.pages.silos import held_classes, silos
 from report.pages.words import rounds_with
 from report.write import write_report
+from study.agreement import sum_assumption
 from tests.conftest import lines, summary
 from tests.methods.small_distant import twelve
 from tests.methods.small_sentence import run, tiny_study

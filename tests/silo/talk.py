@@ -20,7 +20,7 @@ from methods.base import (
     SiloView,
     State,
 )
-from silo.gate import Desk, MemoryFile
+from silo.gate import Gate, MemoryFile
 from silo.session import Session
 from silo.session import State as S
 from wire import messages as m
@@ -51,16 +51,16 @@ def _good(silo: SiloView, heard: Heard) -> Answer:
     )
 
 
-def new_desk(
+def new_gate(
     answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None = None, **changes: Any
-) -> Desk:
+) -> Gate:
     view = SiloView(0, None, None, Settings(), b"")
-    return Desk(view, _method(answer, **changes), MemoryFile(path))
+    return Gate(view, _method(answer, **changes), MemoryFile(path))
 
 
-def new_session(desk: Desk | None = None) -> Session:
+def new_session(gate: Gate | None = None) -> Session:
     return Session(
-        desk or new_desk(),
+        gate or new_gate(),
         new_party=None,
         rounding_seed=lambda r, e: b"",
         broadcast_limit=1 << 20,

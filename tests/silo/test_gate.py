@@ -14,7 +14,7 @@ from methods.base import (
     SiloView,
 )
 from silo.gate import MemoryFile
-from tests.silo.talk import SEALED, new_desk
+from tests.silo.talk import SEALED, new_gate
 
 
 def test_memory_is_of_one_study(tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ NOTE = {"note": np.zeros(3, np.uint8)}
 )
 def test_only_what_was_declared_leaves_the_desk(answer: Answer, attack: str) -> None:
     with pytest.raises(Refusal) as refused:
-        new_desk(lambda silo, heard: answer).answer(0, Heard(0, (0,), {}), b"")
+        new_gate(lambda silo, heard: answer).answer(0, Heard(0, (0,), {}), b"")
     assert refused.value.attack == attack
 
 
 def test_an_array_that_no_disclosure_covers_does_not_leave() -> None:
     with pytest.raises(Refusal, match="no disclosure covers"):
-        new_desk(disclosures=(SEALED,)).answer(0, Heard(0, (0,), {}), b"")
+        new_gate(disclosures=(SEALED,)).answer(0, Heard(0, (0,), {}), b"")
 
 
 def test_the_desk_keeps_carry_for_the_round_memory_for_good_and_its_answer_for_a_second_try(
@@ -64,13 +64,13 @@ def test_the_desk_keeps_carry_for_the_round_memory_for_good_and_its_answer_for_a
         calls.append((dict(silo.carry), {k: v.tolist() for k, v in silo.memory.items()}))
         return Answer(ONE, NOTE, carry={"n": len(calls)}, memory={"kept": np.array([heard.round])})
 
-    desk = new_desk(remember, tmp_path / "memory.safetensors")
-    first = desk.answer(0, Heard(0, (0,), {}), b"a")
-    assert desk.answer(0, Heard(0, (0,), {}), b"a") is first and len(calls) == 1
-    desk.answer(0, Heard(0, (0,), {}), b"b")
-    desk.end_round()
-    desk.answer(0, Heard(1, (0,), {}), b"a")
-    again = new_desk(remember, tmp_path / "memory.safetensors")  # a restart
+    gate = new_gate(remember, tmp_path / "memory.safetensors")
+    first = gate.answer(0, Heard(0, (0,), {}), b"a")
+    assert gate.answer(0, Heard(0, (0,), {}), b"a") is first and len(calls) == 1
+    gate.answer(0, Heard(0, (0,), {}), b"b")
+    gate.end_round()
+    gate.answer(0, Heard(1, (0,), {}), b"a")
+    again = new_gate(remember, tmp_path / "memory.safetensors")  # a restart
     again.answer(0, Heard(2, (0,), {}), b"a")
     # Asked again on other grounds, an exchange stands on those before it, of which there are none.
     assert calls == [({}, {}), ({}, {"kept": [0]}), ({}, {"kept": [0]}), ({}, {"kept": [1]})]

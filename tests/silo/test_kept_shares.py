@@ -13,7 +13,7 @@ from crypto.sum.records import UnmaskRequest
 from crypto.sum.silo_kept import KeptAnswer, begun
 from crypto.sum.silo_limits import MemoryJournal
 from silo.journal import FileJournal
-from silo.kept_shares import Releases
+from silo.kept_shares import KeptShares
 from tests.crypto.attacks import run_to_proposal
 from tests.crypto.world import World
 
@@ -49,8 +49,8 @@ def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over
     path, world, journal = tmp_path / "release.msgpack", World(4).enrol(), MemoryJournal()
     (mine, *_), request = _kept(run_to_proposal(world)[0], world)
 
-    def restarted() -> Releases:
-        return Releases(path, journal, world.roster)
+    def restarted() -> KeptShares:
+        return KeptShares(path, journal, world.roster)
 
     restarted().keep(mine)  # killed before the journal's note of it, or before it was asked
     with pytest.raises(Refusal, match="begun another sum"):  # of which the journal knows
@@ -83,8 +83,8 @@ def test_a_release_is_said_to_the_same_question_only_and_until_the_round_is_over
 def test_a_file_of_releases_that_was_cut_short_is_as_good_as_none(tmp_path: Path) -> None:
     path, world = tmp_path / "release.msgpack", World(4).enrol()
     (mine, *_), request = _kept(run_to_proposal(world)[0], world)
-    Releases(path, MemoryJournal(), world.roster).keep(mine)
+    KeptShares(path, MemoryJournal(), world.roster).keep(mine)
     whole = path.read_bytes()
     for length in (0, 1, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        assert Releases(path, MemoryJournal(), world.roster).again(request) is None
+        assert KeptShares(path, MemoryJournal(), world.roster).again(request) is None

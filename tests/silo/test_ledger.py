@@ -26,12 +26,14 @@ from methods.base import (
     Exchange,
     Heard,
     Method,
+    Privacy,
+    RecordPrivacy,
     SiloView,
     State,
 )
 from privacy.accountant import total
-from privacy.events import DpSgd, Free, Gaussian, NonPrivate, RingNoise
-from silo.gate import Desk, MemoryFile
+from privacy.events import DpSgd, Free, Gaussian, NoisySum, NonPrivate
+from silo.gate import Gate, MemoryFile
 from silo.ledger import Budget, BudgetSpent, Ledger
 
 STEP = DpSgd(1.0, 0.1, 10)
@@ -128,6 +130,7 @@ def test_a_shared_folder_refuses_other_records(tmp_path: Path) -> None:
     assert _events(tmp_path / "l") == (STEP,)  # a silo's own file counts on
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_point_never_under_counts(tmp_path: Path) -> None:
     """A process says a number after each charge and is killed in the middle of it; the file has at
     least that many.
@@ -166,34 +169,36 @@ def _method(name: str = "fedavg") -> Method:
         lambda s, f: s,
         masked={"update/w": ArraySpec((2,))},
     )
-    return Method(name, "nobody", (exchange,), lambda seed: State({}))
+    # a method of the homemade kind says nothing of privacy
+    said_of_privacy = None if name == "homemade" else Privacy(RecordPrivacy({"update": "trained"}))
+    return Method(name, "nobody", (exchange,), lambda seed: State({}), privacy=said_of_privacy)
 
 
-def _desk(ledger: Ledger, dp: str = "off", name: str = "fedavg") -> Desk:
-    return Desk(
+def _gate(ledger: Ledger, dp: str = "off", name: str = "fedavg") -> Gate:
+    return Gate(
         SiloView(0, None, None, Settings(dp=dp), b""), _method(name), MemoryFile(None), ledger
     )
 
 
-def _hear(desk: Desk, round: int) -> Answer:
-    return desk.answer(0, Heard(round, (0, 1, 2), {}), str(round).encode())
+def _hear(gate: Gate, round: int) -> Answer:
+    return gate.answer(0, Heard(round, (0, 1, 2), {}), str(round).encode())
 
 
 def test_every_disclosure_is_charged_before_the_desk_gives_it_out(tmp_path: Path) -> None:
-    desk = _desk(Ledger(tmp_path / "off", Budget()))
-    _hear(desk, 0)
-    assert [(x["disclosure"], x["event"], x["epsilon_after"]) for x in desk.charged()] == [
+    gate = _gate(Ledger(tmp_path / "off", Budget()))
+    _hear(gate, 0)
+    assert [(x["disclosure"], x["event"], x["epsilon_after"]) for x in gate.charged()] == [
         ("update", "non-private release", "inf")
     ]
     ledger = Ledger(tmp_path / "record", Budget(epsilon=1e3))
-    desk = _desk(ledger, "record")
-    _hear(desk, 0)
+    gate = _gate(ledger, "record")
+    _hear(gate, 0)
     assert [e for e in ledger.events if not isinstance(e, Free)] == [STEP]
-    assert [x["disclosure"] for x in desk.charged()] == ["training", "update"]
+    assert [x["disclosure"] for x in gate.charged()] == ["training", "update"]
     # the same payload again, after a sum that failed: the same answer, not a second release
-    _hear(desk, 0)
+    _hear(gate, 0)
     assert len(ledger.events) == 2
-    assert len(desk.charged()) == 2
+    assert len(gate.charged()) == 2
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1001.0])
@@ -204,20 +209,20 @@ def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at
     on one document.
     """
     ledger = Ledger(tmp_path / "record", Budget(epsilon=1e3))
-    desk = _desk(ledger, "record")
+    gate = _gate(ledger, "record")
     sent = {"w": np.array([1.0, 999.0], np.float32), "winners": np.array([5000])}
-    desk.answer(0, Heard(0, (0, 1, 2), sent), b"0")
+    gate.answer(0, Heard(0, (0, 1, 2), sent), b"0")
     before = len(ledger.events)
     for heard in (
         Heard(1, (0, 1, 2), {"w": np.array([value], np.float32)}),
         Heard(1, (0, 1, 2), {}, {"w": np.array([value], np.float32)}),
     ):
         with pytest.raises(Refusal, match="numbers beyond 1000") as refused:
-            desk.answer(0, heard, b"1")
+            gate.answer(0, heard, b"1")
         assert refused.value.attack == "range-widening"
     assert len(ledger.events) == before
     # without a budget nothing hangs on it
-    _desk(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")
+    _gate(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")
 
 
 def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
@@ -242,14 +247,15 @@ def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:
         return call
 
     ledger = Ledger(path, Budget(epsilon=1e3))
-    desk = _desk(ledger, "record")
+    gate = _gate(ledger, "record")
     os.write, os.fsync = dying(write), dying(sync)  # type: ignore[assignment]
     for round in range(3):
-        _hear(desk, round)
+        _hear(gate, round)
         write(sent, f"{round}\n".encode())
     os._exit(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_kill_9_at_every_call_of_a_silo_leaves_what_was_sent_in_its_ledger(
     tmp_path: Path, after: bool
@@ -286,7 +292,7 @@ def test_costs_of_sentences_and_of_bags_are_not_added(tmp_path: Path) -> None:
         Ledger(tmp_path / "l", Budget(), records="bag")
     Ledger(tmp_path / "l", Budget(), records="sentence").close()
     noisy = Ledger(tmp_path / "s", Budget(unit="silo"), records="silo")
-    _charge(noisy, RingNoise(3.0, 0.0))
+    _charge(noisy, NoisySum(3.0, 0.0))
     noisy.close()
     # a whole silo was protected, and so every bag in it
     Ledger(tmp_path / "s", Budget(), records="bag").close()
@@ -295,9 +301,9 @@ def test_costs_of_sentences_and_of_bags_are_not_added(tmp_path: Path) -> None:
 def test_a_disclosure_that_nobody_has_shown_to_be_covered_is_refused_under_a_budget(
     tmp_path: Path,
 ) -> None:
-    desk = _desk(Ledger(tmp_path / "l", Budget(epsilon=1e3)), "record", name="homemade")
+    gate = _gate(Ledger(tmp_path / "l", Budget(epsilon=1e3)), "record", name="homemade")
     with pytest.raises(BudgetSpent, match="update would leave without noise"):
-        _hear(desk, 0)
+        _hear(gate, 0)
 
 
 def test_a_ledger_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
@@ -305,5 +311,5 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> Non
     os.close(ledger._file)  # type: ignore[arg-type]
     ledger._file = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(OSError):
-        _hear(_desk(ledger), 0)
+        _hear(_gate(ledger), 0)
     assert ledger.events == ()

@@ -23,7 +23,7 @@ from silo.session import Session
 from silo.session import State as S
 from tests.crypto.attacks import run_to_proposal
 from tests.crypto.world import World
-from tests.silo.talk import PATHS, PIECE, new_desk, new_session, say, told
+from tests.silo.talk import PATHS, PIECE, new_gate, new_session, say, told
 from wire import messages as m
 from wire.bundle import pack
 
@@ -137,7 +137,7 @@ def test_a_method_that_stumbles_does_not_end_the_silo() -> None:
     def broken(silo: SiloView, heard: Heard) -> Answer:
         raise IndexError("out of range")
 
-    session = new_session(new_desk(broken))
+    session = new_session(new_gate(broken))
     for step in PATHS[S.TOLD]:
         say(session, *step)
     said = say(session, m.Go(1))
@@ -157,7 +157,7 @@ def test_what_a_rule_declines_costs_that_exchange_and_nothing_else(
         Settings(rounds=3), lambda: time.struct_time((2026, 1, 1, clock[0], 0, 0, 0, 1, 0))
     )
     session = Session(
-        new_desk(),
+        new_gate(),
         new_party=None,
         rounding_seed=lambda r, e: b"",
         broadcast_limit=1 << 20,
@@ -216,7 +216,7 @@ def test_a_silo_says_whose_shares_do_not_open(caplog: pytest.LogCaptureFixture) 
     spoilt = tuple((d, bytes(len(b)) if d == "silo-002" else b) for d, b in proposal.blobs)
     party = world.silos["silo-000"]
     session = Session(
-        new_desk(),
+        new_gate(),
         new_party=lambda run: party,
         rounding_seed=lambda r, e: b"",
         broadcast_limit=1 << 20,
@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_no_half_line_and_the_silo_sits_the_exchange_out(
     def full(silo: SiloView, heard: Heard) -> Answer:
         raise OSError("no space left")
 
-    session = new_session(new_desk(full))
+    session = new_session(new_gate(full))
     for step in PATHS[S.TOLD]:
         say(session, *step)
     assert [x.kind for x in say(session, m.Go(1))] == ["refused"]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from coordinator.exchange import Call
-from coordinator.network import NetworkChorus
-from coordinator.runlog import RunLog, read_lines
+from coordinator.network import NetworkCarrier
+from coordinator.runlog import RunLog
 from methods.base import Folded, State
-from silo.process import study_hash
+from report.files import read_lines
+from study.agreement import study_hash
 from tests.conftest import wait_for
 from tests.system.stage import METHOD, ONES, PATIENCE, RUN, TRAIN, Lie, Outgoing, Stage
 from wire import messages as m
@@ -35,7 +36,7 @@ class Play:
         path = stage.path / "run"
         path.mkdir()
         self.runlog = RunLog(path)
-        self.chorus = NetworkChorus(
+        self.carrier = NetworkCarrier(
             stage.router,
             stage.settings,
             identities=stage.roster,
@@ -49,7 +50,7 @@ class Play:
         self.round = -1
 
     def enrol(self) -> Play:
-        self.chorus.enrol(PATIENCE, 0)
+        self.carrier.enrol(PATIENCE, 0)
         return self
 
     def perform(self, index: int = TRAIN, exact: bool = True) -> Folded:
@@ -58,18 +59,18 @@ class Play:
         """
         self.round += 1
         exchange = METHOD.exchanges[index]
-        self.chorus.begin_round(self.round)
+        self.carrier.begin_round(self.round)
         told = exchange.broadcast(State({"model": ONES}), self.round, ALL)
         call = Call(
             self.round,
             index,
             exchange=exchange,
             broadcast=told,
-            cohort=self.chorus.present(),
+            cohort=self.carrier.present(),
             ranges=(8.0,) * len(exchange.masked),
             lane_bits=32,
         )
-        folded = self.chorus.perform(call)
+        folded = self.carrier.perform(call)
         if exchange.masked:
             names = [self.stage.names[i] for i in folded.survivors]
             assert (

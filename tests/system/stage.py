@@ -35,6 +35,7 @@ from methods.base import (
     State,
 )
 from methods.base import silo_name as name_of
+from silo.home import Home
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.dealer import Dealer
@@ -217,10 +218,15 @@ class Stage:
             self._threads[name].start()
 
     def _serve(self, name: str) -> None:
-        home, i = silo.process.Home(self.path / "silos" / name), self.names.index(name)
+        home = Home(self.path / "silos" / name)
         try:
             silo.process.serve(
-                home, i, name, self.address, self.settings, _TASK, self.data[name], METHOD
+                home,
+                address=self.address,
+                settings=self.settings,
+                task=_TASK,
+                data=self.data[name],
+                method=METHOD,
             )
         except BaseException as e:  # whoever put up the stage looks at these at the end
             if _OVER not in str(e):  # a silo that was never let in says so

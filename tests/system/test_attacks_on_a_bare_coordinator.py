@@ -22,7 +22,7 @@ from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
 from crypto.sum.opening import Opening
 from crypto.sum.records import KeyOffer, ShareRelease
 from crypto.sum.running import RunningSum
-from silo.process import study_hash
+from study.agreement import study_hash
 from tests.system.attacks import gains, without
 from tests.system.play import ALL, HONEST, LIAR, Play, on, record
 from tests.system.stage import PATIENCE, REPORT, Outgoing
@@ -180,7 +180,7 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
         # after all five greetings, so as to be the last who says to be silo-004
         for _ in play.stage.names:
             play.stage.router.receive(PATIENCE)
-        play.chorus.members._newcomers.update(dict.fromkeys(play.stage.names, b""))
+        play.carrier.members._newcomers.update(dict.fromkeys(play.stage.names, b""))
         stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))
         play.stage.router.receive(PATIENCE)
         thread.start()

@@ -15,7 +15,7 @@ import crypto.sum.dealing
 from coordinator.exchange import RoundSpent
 from crypto.derive import Label
 from crypto.sum.records import Endorsement, ShareRelease, survivors_digest
-from silo.process import study_hash
+from study.agreement import study_hash
 from tests.conftest import wait_for
 from tests.system.attacks import refuses
 from tests.system.play import ALL, HONEST, LIAR, Change, Play, kind_of, on, record
@@ -186,7 +186,7 @@ def test_far_too_large_frames_cost_the_connection(perform: Perform) -> None:
     )
     play.stage.lies.clear()
     # it dials again, and is let in
-    play.chorus.members.wait(PATIENCE, lambda: LIAR in play.chorus.members.present)
+    play.carrier.members.wait(PATIENCE, lambda: LIAR in play.carrier.members.present)
     play.all_is_well()
 
 

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from cli import doctor
-from cli.consortium import Machine
 from cli.main import main
 from coordinator.process import doors
+from study.machine import Machine
 from tests.consortium import Consortium
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
+
 from bench.simulation.inprocess import run_inprocess
 from config.load import load
 from study.prepare import prepare
@@ -28,8 +30,8 @@ def _undisturbed(run: Path) -> str:
 
 def _port_closed(running: Running) -> bool:
     port = running.events("listening")[0]["port"]
-    table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return not any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in table)
+    listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return not any(c.laddr.port == port for c in listening)
 
 
 def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(

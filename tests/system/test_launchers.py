@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.simulation.inprocess import run_inprocess
+from cli.main import main
 from config.load import load
 from study.prepare import prepare
 from tests.conftest import ROOT, sottovoce, summary, wait_for
@@ -125,6 +126,18 @@ def test_silos_on_a_ray_cluster_give_the_same_model(tmp_path: Path) -> None:
         assert summary(tmp_path / "latest")["model_sha256"] == _plain(tmp_path / "plain")
     finally:
         cluster.shutdown()
+
+
+def test_without_ray_one_sentence_says_so_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", f"OUT={tmp_path / 'runs'}", *WORDS, "LAUNCHER=ray"])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and not said.out
+    assert len(said.err.splitlines()) == 1 and "pip install 'sottovoce[ray]'" in said.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_launcher_that_cannot_be_is_refused_in_a_sentence() -> None:

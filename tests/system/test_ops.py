@@ -218,10 +218,11 @@ def test_the_image_has_every_package_and_runs_without_root() -> None:
     assert all("/" not in rest.split()[0] for op, rest in steps if op == "FROM")
 
 
-@pytest.mark.parametrize("page", ["docs/operations.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/operations.md", "docs/quickstart.md", "README.md"])
 def test_the_runbooks_commands_exist(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
-    blocks = re.findall(r"```\n(.*?)```", text, re.S)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    blocks = [block for language, block in fenced if not language]
     found = 0
     for line in "\n".join(blocks).splitlines():
         words = shlex.split(line.partition("  #")[0].replace("…", ""), comments=True)

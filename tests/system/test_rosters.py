@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.consortium import rules_of, silo_study
 from config.errors import UserError
 from config.load import load
 from config.site import read_site
@@ -22,9 +21,10 @@ from crypto.identity.card import make_card
 from crypto.identity.keys import Identity
 from crypto.sum.records import KeyList, KeyOffer, agreement
 from silo.home import Home
-from silo.process import study_hash
-from silo.redial import Patience
+from silo.program import rules_of, silo_study
+from silo.redial import Redial
 from silo.rules import Hours, Rules
+from study.agreement import study_hash
 from study.prepare import prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.consortium import Consortium
@@ -139,22 +139,22 @@ def _end_of(dealer: Dealer) -> Cut:
 
 def test_a_silo_that_is_not_let_in_stops_after_an_hour_of_nothing_else() -> None:
     now = [0.0]
-    waiting = Patience("silo-001", "hub:5555", 7200.0, lambda: now[0])
+    redial = Redial("silo-001", "hub:5555", 7200.0, lambda: now[0])
 
     def cut(at: float, refused: bool = True) -> None:
         now[0] = at
-        waiting.cut(Cut("refused", refused))
+        redial.cut(Cut("refused", refused))
 
     for at in range(0, 3600, 30):
         cut(at)
     cut(3599, refused=False)  # somebody who can only forge refusals now and then stops nobody
     cut(3601)
-    waiting.heard()
+    redial.heard()
     cut(3700)
     cut(7250)  # an hour after 3601, but the word between them counts
     with pytest.raises(UserError, match="not let the key of silo-001 in: it was revoked, or"):
         cut(7300)
-    waiting.heard()
+    redial.heard()
     cut(14000, refused=False)
     with pytest.raises(UserError, match="No coordinator at hub:5555 for 7200 s"):
         cut(14501, refused=False)

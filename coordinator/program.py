@@ -1,0 +1,100 @@
+"""The coordinator as a program of its own, for silos that run elsewhere: the same coordinator that
+a simulation forks (coordinator.process).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from config.errors import UserError
+from config.logs import log_to
+from config.study import StudyFile, read_study
+from coordinator import process, rundir
+from crypto.identity.roster import Roster
+from methods.base import silo_name
+from report.write import write_report
+from study.agreement import Agreed, agreed, page
+from study.machine import Machine, guarded, local_settings, one_thread, pinned_roster
+from study.prepare import prepare
+from wire.passphrase import open_keys
+
+__all__ = ["coordinator_study", "run_coordinator", "show_study"]
+
+log = logging.getLogger("coordinator")
+_GRACE = 30.0  #: seconds for a silo whose connection ended to come back into the exchange it was in
+
+
+def coordinator_study(study: StudyFile, roster: Roster, machine: Machine) -> Agreed:
+    """The study as this machine reads it. A coordinator needs no training data."""
+    settings, cut_alike = local_settings(study, roster, machine)
+    return agreed(study, roster, prepare(settings, None if cut_alike else -1))
+
+
+def show_study(study: Path, machine: Machine, console: Console) -> None:
+    """What a study discloses, its hash, and the `[hashes]` that its file may name."""
+    one_thread()
+    of = coordinator_study(read_study(study), pinned_roster(open_keys(machine.home)), machine)
+    console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    pins = {**of.prepared.agreement, "model": of.content["model"]}
+    text = "\n".join(["", "[hashes]", *(f'"{name}" = "{value}"' for name, value in pins.items())])
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def run_coordinator(
+    study: Path, machine: Machine, listen: str, wait: float, console: Console
+) -> int:
+    """Run the study, or go on with it. Returns an exit status."""
+    one_thread()
+    log_to(sys.stderr)
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UserError(f'--listen must be HOST:PORT, not "{listen}".')
+    keys = open_keys(machine.home)
+    if keys.card.role != "coordinator":
+        raise UserError(
+            f"{machine.home} has the keys of a {keys.card.role}; a coordinator needs keys of its own."
+        )
+    of = coordinator_study(read_study(study), pinned_roster(keys), machine)
+    # A study is run once, so its hash names its run: a coordinator that is started again goes on
+    # with that one.
+    settings, name = replace(of.prepared.settings, port=int(port)), f"study-{of.hash.hex()[:12]}"
+    run = Path(settings.out) / name
+    if (run / "summary.json").is_file():
+        console.print(
+            f"this study is finished; its report: {run / 'report.html'}",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return 0
+    console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    run = rundir.create(settings, rundir.this_command("coordinator"), name)
+    members = {silo_name(i): card.name for i, card in enumerate(of.roster.silos)}
+    (run / "members.json").write_text(json.dumps(members, indent=1) + "\n", "utf-8")
+    try:
+        status = guarded(process.serve, log, process.RoundFailed)(
+            run,
+            keys,
+            settings=settings,
+            task=of.prepared.task,
+            method=of.prepared.method,
+            study=of.hash,
+            slots=settings.slots or settings.silos,
+            host=host,
+            bound=lambda port: console.print(f"listening on {host}:{port}", highlight=False),
+            enrol_seconds=wait,
+            agreed=of.content,
+            grace=_GRACE,
+        )
+    except process.RoundFailed as e:
+        text = f"{e} Finished rounds are kept; start the program again to go on."
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+        return process.FAILED
+    if status == 0:
+        console.print(f"report: {write_report(run)}", soft_wrap=True, highlight=False)
+    return status

@@ -1,0 +1,135 @@
+"""A trained model on disk: which file has which weights, and how they come back.
+
+A network on a BERT-type encoder is kept in two parts. `encoder/` holds what `transformers` itself
+would write (config, weights, tokenizer), so `AutoModel.from_pretrained` and
+`AutoTokenizer.from_pretrained` load it. `head.safetensors` holds the weights that stand on the
+encoder, named as in the network. All other models (PCNN, prompts for a language model that is
+loaded by its name, one model per silo) have all their weights in `model.safetensors`. Runs made
+before this layout kept every model that way, and are read as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from config.errors import UserError
+from models.backbone import Checkpoint
+
+__all__ = [
+    "ENCODER",
+    "WEIGHTS",
+    "divided",
+    "encoder_files",
+    "has_encoder",
+    "is_per_silo",
+    "new_backbone",
+    "open_tokenizer",
+    "put",
+    "read_weights",
+]
+
+ENCODER = "encoder"  #: the folder that `transformers` loads
+_WHOLE, _HEAD, _BODY = "model.safetensors", "head.safetensors", f"{ENCODER}/model.safetensors"
+WEIGHTS = (_WHOLE, _HEAD, _BODY)
+_BACKBONE = "backbone."  #: what every network here calls its encoder
+_OF_A_SILO = re.compile(r"\d+/")  #: how the method `local` names the arrays of its silos
+#: `transformers` refuses a weight file that does not say for which library it was written
+_METADATA = {"format": "pt"}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def encoder_files(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The config and the tokenizer of `encoder/`, as `transformers` writes them."""
+    config = copy.deepcopy(checkpoint.backbone.config)
+    config.architectures, config.dtype = [type(checkpoint.backbone).__name__], torch.float32
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint.tokenizer.save_pretrained(folder)
+        config.save_pretrained(folder)
+        return {f"{ENCODER}/{p.name}": p.read_bytes() for p in sorted(Path(folder).iterdir())}
+
+
+def has_encoder(files: Iterable[str]) -> bool:
+    """Whether some of these files, named as `encoder_files` names them, are an encoder's."""
+    return any(name.startswith(f"{ENCODER}/") for name in files)
+
+
+def divided(model: Arrays, encoder: bool) -> dict[str, tuple[Arrays, Mapping[str, str]]]:
+    """File -> arrays and metadata. `encoder`: the model is one network on an encoder."""
+    if not encoder:
+        return {_WHOLE: (model, {})}
+    body = {k.removeprefix(_BACKBONE): v for k, v in model.items() if k.startswith(_BACKBONE)}
+    head = {k: v for k, v in model.items() if not k.startswith(_BACKBONE)}
+    return {_BODY: (body, _METADATA), _HEAD: (head, _METADATA)}
+
+
+def read_weights(folder: str | Path) -> dict[str, np.ndarray]:
+    """All weights of a saved model by their names in the network, from either layout."""
+    folder = Path(folder)
+    if not (folder / ENCODER).is_dir():
+        return _read(folder / _WHOLE)
+    body = {_BACKBONE + k: v for k, v in _read(folder / _BODY).items()}
+    return body | _read(folder / _HEAD)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:  # which safetensors raises without a filename
+        raise UserError(f'The model is not whole: "{path}" is missing.') from None
+    except SafetensorError as e:
+        raise UserError(f'"{path}" is damaged: {e}.') from None
+
+
+def is_per_silo(folder: Path) -> bool:
+    """Whether the run left a model for each silo (the method `local`) instead of one."""
+    if not (folder / _WHOLE).is_file():
+        return False
+    try:
+        with safe_open(folder / _WHOLE, framework="numpy") as f:
+            return any(_OF_A_SILO.match(name) for name in f.keys())  # noqa: SIM118 (not a dict)
+    except SafetensorError as e:
+        raise UserError(f'"{folder / _WHOLE}" is damaged: {e}.') from None
+
+
+def put(model: torch.nn.Module, folder: str | Path) -> None:
+    """The saved weights into the network's parameters of the same names."""
+    weights = {k: torch.from_numpy(v) for k, v in read_weights(folder).items()}
+    model.load_state_dict(weights, strict=False)
+
+
+def new_backbone(folder: str | Path, about: Mapping[str, Any]) -> Any:
+    """The encoder of a saved model, its weights not yet loaded. `about`: the model's config.json,
+    which in the old layout describes the encoder too.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    if "backbone" in about:
+        described = dict(about["backbone"])
+        config = AutoConfig.for_model(described.pop("model_type"), **described)
+    else:
+        path = Path(folder) / ENCODER / "config.json"
+        with path.open("rb"):  # missing, it would be looked for on a hub
+            config = AutoConfig.from_pretrained(path.parent)
+    backbone = AutoModel.from_config(config)
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None  # no network here reads it
+    return backbone
+
+
+def open_tokenizer(folder: str | Path) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    folder = Path(folder)
+    beside = folder / ENCODER
+    return PreTrainedTokenizerFast.from_pretrained(beside if beside.is_dir() else folder)

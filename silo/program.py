@@ -1,0 +1,112 @@
+"""A silo as a program of its own: it reads its file, shows what would leave, asks for consent,
+waits for its hours, then takes part.
+
+This is the same silo that a simulation forks (silo.process). Consent, hours and limits are asked
+for here alone: in a simulation all silos are one person's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from config.errors import UserError
+from config.logs import log_to
+from config.site import OwnLimits, Site, read_site
+from config.study import read_study
+from silo import process
+from silo.home import Home
+from silo.rules import Hours, Rules
+from study.agreement import Agreed, agreed, page
+from study.machine import Machine, guarded, local_settings, one_thread
+from study.prepare import prepare
+from wire.passphrase import passphrase_for
+
+__all__ = ["rules_of", "run_silo", "silo_study"]
+
+log = logging.getLogger("silo")
+
+
+def run_silo(config: Path, accept: str, console: Console) -> int:
+    """Take part in the study that the silo's own file names. Returns an exit status."""
+    one_thread()
+    log_to(sys.stderr)
+    site = read_site(config)
+    rules = rules_of(site.limits)
+    home = Home(site.home, passphrase_for(site.home))
+    of = silo_study(site, home, rules)
+    console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    _consent(home, of, accept, console)
+    _wait_for_hours(rules, console)
+    study = of.prepared
+    return guarded(process.serve, log)(
+        home,
+        address=",".join(f"tcp://{place}" for place in site.addresses),
+        settings=study.settings,
+        task=study.task,
+        data=study.task.subset(study.partition.indices[home.index]),
+        method=study.method,
+        rules=rules,
+        agreed=of.content,
+    )
+
+
+def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
+    """The study as this silo would run it; a sentence where one of its own rules forbids it."""
+    study = read_study(site.study)
+    machine = Machine(
+        site.home,
+        corpus=site.corpus,
+        encoder=site.encoder,
+        seq2seq=site.seq2seq,
+        vectors=site.vectors,
+        metrics=site.metrics,
+    )
+    settings, cut_alike = local_settings(study, home.roster, machine)
+    rules.check(settings, len(home.roster.silos))  # before a corpus is read
+    prepared = prepare(rules.applied(settings), None if cut_alike else home.index)
+    # again: now what the study left open is known
+    rules.check(prepared.settings, len(home.roster.silos))
+    return agreed(study, home.roster, prepared)
+
+
+def rules_of(limits: OwnLimits) -> Rules:
+    hours = Hours.parse(limits.hours) if limits.hours else None
+    values = {k: v for k, v in vars(limits).items() if k != "hours"}
+    return Rules(**values, hours=hours)
+
+
+def _consent(home: Home, of: Agreed, accept: str, console: Console) -> None:
+    """Nothing is sent before the operator has agreed to this very study; what was agreed to is
+    kept.
+    """
+    wanted = of.hash.hex()
+    if accept and accept != wanted:
+        raise UserError(
+            f"--accept names another study than this one, whose hash is {wanted}; nothing was sent."
+        )
+    if home.agreed_to(wanted):
+        console.print("this silo agreed to it before (consents.jsonl)", highlight=False)
+    elif accept:
+        home.agree(wanted, of.study.title, "--accept")
+    elif not sys.stdin.isatty():
+        raise UserError(f"This silo has not agreed to this study. To agree: --accept {wanted}")
+    elif console.input('Take part? Type "yes" to agree: ').strip().lower() == "yes":
+        home.agree(wanted, of.study.title, "asked")
+    else:
+        raise UserError("Not agreed; nothing was sent.")
+
+
+def _wait_for_hours(rules: Rules, console: Console) -> None:
+    if rules.hours is None or not (seconds := rules.hours.seconds_until(time.localtime())):
+        return
+    console.print(
+        f"outside this silo's hours ({rules.hours}); it dials when they begin", highlight=False
+    )
+    log.info("waits %d s for its hours (%s)", seconds, rules.hours)
+    while rules.hours.seconds_until(time.localtime()):
+        time.sleep(min(30.0, rules.hours.seconds_until(time.localtime()) or 1.0))

@@ -1,0 +1,345 @@
+"""docs/data.md: every example is read exactly as it stands there, under the name that stands there.
+
+A section's example files are the fenced blocks that follow a line with a file name alone. Its line
+"Run it" says how the folder is named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from config.load import load
+from corpora.distant import generate as distant_made
+from corpora.distant import read as distant
+from corpora.distant.vectors import read_vectors
+from corpora.document import generate as document_made
+from corpora.document import read as documents
+from corpora.ner import generate as ner_made
+from corpora.ner import read as ner
+from corpora.sentence import generate as sentence_made
+from corpora.sentence import read as sentences
+from extract.read_pairs import read_candidates
+from extract.read_texts import read_texts
+from methods.tasks.load import task_name
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs/data.md").read_text("utf-8")
+_FILE = re.compile(r"^`([\w./-]+)`\n\n```\n(.*?)\n```$", re.M | re.S)
+_RUN = re.compile(r"^Run it: `make simulate METHOD=(\w+) CORPUS=(\S+)`$", re.M)
+SPLITS = ("train", "dev", "test")
+
+
+def _sections() -> dict[str, str]:
+    parts = re.split(r"^###? (.+)$", PAGE, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+@pytest.fixture(autouse=True)
+def _written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files of the page, in a folder of their own, which is where the test stands."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for name, text in _FILE.findall(PAGE):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text + "\n", "utf-8")
+
+
+@dataclass(frozen=True)
+class Expected:
+    task: str
+    sizes: tuple[int, int, int]  #: train, dev, test
+    labels: tuple[str, ...]
+    said: object  #: what the test split says, in the words of `_said`
+    note: str  #: a part of what a report would say
+
+
+SENTENCES = {
+    "Our own JSON lines": Expected(
+        "sentence",
+        (4, 1, 1),
+        ("None", "causes", "eases"),
+        [("pelutin", "causes", "Nausea")],
+        "read as jsonl",
+    ),
+    "Blinded TSV": Expected(
+        "sentence",
+        (2, 1, 1),
+        ("false", "true"),
+        [("@GENE$", "true", "@DISEASE$")],
+        "read as blinded",
+    ),
+    "ChemProt as JSON lines": Expected(
+        "sentence",
+        (2, 1, 1),
+        ("CPR:3", "CPR:4", "CPR:9"),
+        [("Pelutin", "CPR:3", "DEF2")],
+        "read as chemprot",
+    ),
+    "ChemProt as BioCreative has it": Expected(
+        "sentence",
+        (2, 1, 1),
+        ("CPR:3", "CPR:4"),
+        [("Pelutin", "CPR:3", "ABC1")],
+        "1 relations across sentences left out",
+    ),
+    "PGR": Expected(
+        "sentence",
+        (4, 1, 2),
+        ("false", "true"),
+        [("@GENE$", "true", "@DISEASE$"), ("@GENE$", "false", "@DISEASE$")],
+        "1 training examples left out whose sentences stand in the test file",
+    ),
+    "DDI": Expected(
+        "sentence",
+        (2, 1, 1),
+        ("None", "advise", "effect", "mechanism"),
+        [("ardimor", "effect", "pelutin")],
+        "read as ddi",
+    ),
+    "i2b2 2010": Expected(
+        "sentence",
+        (2, 1, 1),
+        ("TeRP", "TrAP", "TrIP", "TrWP"),
+        [("pelutin", "TrAP", "nausea")],
+        "examples without a relation left out",
+    ),
+}
+DISTANT = {
+    "OpenNRE": Expected(
+        "distant",
+        (3, 1, 2),
+        ("NA", "/person/born_in", "/person/lives_in", "targets"),
+        [("Q4", "/person/born_in", "Q8"), ("mir-4|gene-7", "targets", "mir-4|gene-7")],
+        "the publisher's splits",
+    ),
+    "NYT10": Expected(
+        "distant",
+        (2, 1, 1),
+        ("NA", "/person/born_in"),
+        [("m.4", "NA", "m.8")],
+        "the publisher's splits",
+    ),
+    "MIRGENE": Expected(
+        "distant",
+        (3, 1, 1),
+        ("NA", "UPREGULATION", "TARGET"),
+        [("p4", "NA", "p4")],
+        "the publisher's splits",
+    ),
+    "PGR as bags": Expected(
+        "distant",
+        (5, 1, 1),
+        ("NA", "related"),
+        [("101", "related", "HP:0000002")],
+        "labels are distant",
+    ),
+}
+DOCUMENTS = {
+    "PubTator": Expected(
+        "document",
+        (1, 1, 1),
+        ("CID",),
+        {("C000003", "D009325"): ("CID",), ("C000003", "D005076"): ()},
+        "hypernym-filtered with mesh.txt: 1 negative pairs left out",
+    ),
+    "DocRED": Expected(
+        "document",
+        (1, 1, 1),
+        ("place of birth", "residence"),
+        {("0", "1"): ("residence",), ("1", "0"): ()},
+        "read as docred",
+    ),
+    "Pairs by line": Expected(
+        "document",
+        (1, 1, 1),
+        ("CID",),
+        {("C3", "D1"): ("CID",)},
+        "filtered by whoever made the files",
+    ),
+}
+NER = {
+    "CoNLL columns": Expected(
+        "ner",
+        (2, 1, 1),
+        ("Drug", "Symptom"),
+        [("Nausea", "Symptom"), ("pelutin", "Drug")],
+        "notes read as conll",
+    ),
+    "CoNLL-2012": Expected(
+        "ner", (1, 1, 1), ("GPE", "PERSON"), [("Jan Vos", "PERSON")], "ontonotes read as conll2012"
+    ),
+    "BRAT": Expected(
+        "ner",
+        (2, 1, 1),
+        ("Drug", "Symptom"),
+        [("Nausea", "Symptom"), ("pelutin", "Drug")],
+        "brat read as brat",
+    ),
+    "ADE version 2": Expected(
+        "ner",
+        (2, 1, 1),
+        ("ADE", "Drug"),
+        [("Pelutin", "Drug"), ("hair loss", "ADE")],
+        "dev and test cut from its documents by hash",
+    ),
+}
+ALL = SENTENCES | DISTANT | DOCUMENTS | NER
+
+
+def test_no_format_is_without_an_example() -> None:
+    """The sections with a "Run it" are those tested here, and every reader's format has one."""
+    assert {name for name, body in _sections().items() if _RUN.search(body)} == set(ALL)
+    read = {
+        *(f for f in sentences.FORMATS if f != "hub"),
+        *documents.FORMATS,
+        *ner.FORMATS,
+        *(f"distant {kind}" for kind in distant._READERS),
+    }
+    named = {
+        "Our own JSON lines": "jsonl",
+        "Blinded TSV": "blinded",
+        "ChemProt as JSON lines": "chemprot",
+        "ChemProt as BioCreative has it": "biocreative",
+        "PGR": "pgr",
+        "DDI": "ddi",
+        "i2b2 2010": "i2b2",
+        "OpenNRE": "distant opennre",
+        "NYT10": "distant nyt10",
+        "MIRGENE": "distant mirgene",
+        "PGR as bags": "distant pgr",
+        "PubTator": "pubtator",
+        "DocRED": "docred",
+        "Pairs by line": "pairs",
+        "CoNLL columns": "conll",
+        "CoNLL-2012": "conll2012",
+        "BRAT": "brat",
+        "ADE version 2": "ade",
+    }
+    assert set(named) == set(ALL) and set(named.values()) == read
+
+
+def _named(section: str) -> tuple[str, str]:
+    """(task, CORPUS) as the section's "Run it" has them."""
+    (found,) = _RUN.findall(_sections()[section])
+    method, corpus = found
+    return task_name(load(None, {"method": method, "corpus": corpus})), corpus
+
+
+@pytest.mark.parametrize("section", SENTENCES)
+def test_sentences(section: str) -> None:
+    expected = ALL[section]
+    task, corpus = _named(section)
+    read = sentences.load(corpus, 0, 0.2)
+    assert (task, read.relations) == (expected.task, expected.labels)
+    assert tuple(len(read.splits[s]) for s in SPLITS) == expected.sizes
+    test = [
+        (e.text[slice(*e.head)], e.relation, e.text[slice(*e.tail)]) for e in read.examples("test")
+    ]
+    assert test == expected.said
+    assert expected.note in read.note
+
+
+@pytest.mark.parametrize("section", DISTANT)
+def test_distant_supervision(section: str) -> None:
+    expected = ALL[section]
+    task, corpus = _named(section)
+    read = distant.load(corpus)
+    assert (task, read.relations) == (expected.task, expected.labels)
+    assert tuple(len(read.split(s)) for s in SPLITS) == expected.sizes
+    rows = zip(read.test.head, read.test.relation, read.test.tail)
+    assert [
+        (read.entities[h], read.relations[r], read.entities[t]) for h, r, t in rows
+    ] == expected.said
+    assert expected.note in read.note
+
+
+@pytest.mark.parametrize("section", DOCUMENTS)
+def test_documents(section: str) -> None:
+    expected = ALL[section]
+    task, corpus = _named(section)
+    read = documents.load(corpus)
+    assert (task, read.relations) == (expected.task, expected.labels)
+    assert tuple(read.counts(s).documents for s in SPLITS) == expected.sizes
+    (d,) = read.documents("test")
+    pairs = {(d.entities[p.head].id, d.entities[p.tail].id): p.relations for p in d.pairs}
+    assert pairs == expected.said
+    assert expected.note in read.note
+
+
+@pytest.mark.parametrize("section", NER)
+def test_named_entities(section: str) -> None:
+    expected = ALL[section]
+    task, corpus = _named(section)
+    read = ner.load(corpus)
+    assert (task, read.types) == (expected.task, expected.labels)
+    assert tuple(len(read.splits[s]) for s in SPLITS) == expected.sizes
+    rows = read.splits["test"]
+    words = rows.words(0)
+    assert [(" ".join(words[a:b]), read.types[t]) for a, b, t in rows.spans(0)] == expected.said
+    assert expected.note in read.note
+
+
+def test_the_genre_is_the_domain() -> None:
+    assert ner.load("data/ontonotes").domains == ("bc", "nw")
+
+
+def test_a_list_of_folders_is_several_domains_and_a_mapping_renames_types() -> None:
+    read = ner.load("data/notes,data/brat")
+    assert (read.domains, read.types) == (("notes", "brat"), ("Drug", "Symptom"))
+    assert ner.read_mapping(Path("data/mapping.txt")) == {"Complaint": "Symptom", "Duration": ""}
+
+
+def test_word_vectors() -> None:
+    words, matrix = read_vectors("data/vectors.txt", 3)
+    assert words == ("the", "cough", "fever") and matrix.shape == (3, 3)
+
+
+def test_text_for_a_trained_model() -> None:
+    marked = [c.example for c in read_candidates(["new/marked.txt"])]
+    assert [(e.text[slice(*e.head)], e.text[slice(*e.tail)], e.tail_type) for e in marked] == [
+        ("Xolidan", "cough", "symptom"),
+        ("xolidan", "rash", "symptom"),
+    ]
+    assert [c.id for c in read_candidates(["new/pairs.jsonl"])] == ["a1", "a2.1", "a2.2"]
+    (document,) = read_texts(["new/documents.jsonl"])
+    assert [document.text[slice(*e.mentions[0])] for e in document.entities] == [
+        "Xolidan",
+        "cough",
+        "rash",
+    ]
+    (plain,) = read_texts(["new/plain.txt"])
+    assert plain.plain and plain.text.endswith("A rash came.\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("distant", distant_made.SETTINGS["distant"]),
+        ("sentence", sentence_made.SETTINGS["sentence"]),
+        ("document", document_made.SETTINGS["document"]),
+        ("ner", ner_made.SETTINGS["ner"]),
+    ],
+)
+def test_the_table_of_built_in_corpora_has_every_option_and_its_default(
+    name: str, recipe: object
+) -> None:
+    rows = re.findall(r"^\| (?:`([\w-]+)`)? ?\| `(\w+)` \| [^|]+ \| ([\d.]+) \|$", PAGE, re.M)
+    told: dict[str, dict[str, str]] = {}
+    corpus = ""
+    for first, option, default in rows:
+        corpus = first or corpus
+        told.setdefault(corpus, {})[option] = default
+    assert told[name] == {
+        f.name: str(getattr(recipe, f.name))
+        for f in fields(recipe)  # type: ignore[arg-type]
+        if f.name != "seed"
+    }
+    if name == "distant":
+        larger = distant_made.SETTINGS["nyt10-sized"]
+        for f in fields(larger):
+            if getattr(larger, f.name) != getattr(recipe, f.name):
+                assert f"`{f.name}={getattr(larger, f.name)}`" in PAGE

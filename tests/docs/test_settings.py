@@ -1,0 +1,78 @@
+"""docs/settings.md has every setting and option of the code, with its default."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import pytest
+
+import methods
+from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs/settings.md").read_text("utf-8")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "empty"
+
+
+def _chapter(title: str) -> str:
+    (body,) = re.findall(rf"^## {title}$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    return body
+
+
+def test_every_setting_is_there_and_its_default() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z0-9]+)` \| .+ \| ?(.*?) \|$", PAGE, re.M))
+    defaults = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
+    del defaults["options"]
+    assert set(rows) - {"SET", "CONFIG"} == {name.upper() for name in defaults}
+    for name, value in defaults.items():
+        if value not in (0, "", -1.0):  # these stand for something that the table says in words
+            assert rows[name.upper()] == _shown(value), name
+
+
+@pytest.mark.parametrize("task", TASK_DEFAULTS)
+@pytest.mark.parametrize("private", [False, True])
+def test_the_tasks_defaults(task: str, private: bool) -> None:
+    wanted = {"partition": "iid", **TASK_DEFAULTS[task]}
+    if private:
+        wanted |= RECORD_DEFAULTS[task]
+    keys = ("rounds", "epochs", "batch", "lr", "decay", "partition")
+    cells = " | ".join(_shown(wanted[key]) for key in keys)
+    assert f"| {task}{', `DP=record`' if private else ''} | {cells} |" in PAGE
+
+
+def _options(chapter: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    owner = ""
+    for first, option, default in re.findall(
+        r"^\| (?:`(\w+)`)? ?\| `(\w+)` \| .+ \| (\S+) \|$", _chapter(chapter), re.M
+    ):
+        owner = first or owner
+        found.setdefault(owner, {})[option] = default
+    return found
+
+
+def _as_shown(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _shown(value) for name, value in values.items()}
+
+
+def test_the_methods_options() -> None:
+    told = _options("Options of the methods")
+    known = {name: _as_shown(methods.describe(name).options) for name in methods.METHODS}
+    assert told == {name: options for name, options in known.items() if options}
+
+
+def test_the_tasks_options() -> None:
+    known = {
+        task: _as_shown(asdict(importlib.import_module(f"methods.tasks.{task}").Knobs()))
+        for task in TASK_DEFAULTS
+    }
+    assert _options("Options of the tasks") == known
