@@ -16,9 +16,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.papers.table import merged, seed_list
-from config.errors import UserError, nearest
-from methods import METHODS
+from bench.papers.table import merged, run_key, seed_list
+from config.errors import UserError
+from methods import find
 from report.files import read_run
 from report.pages.compare import compare_page, grouped
 
@@ -50,7 +50,7 @@ def compare_runs(
 
 def _ensured(folder: Path, words: tuple[str, ...]) -> Path:
     """The finished run with these settings: found, or made now."""
-    out = folder / hashlib.sha256(" ".join(sorted(words)).encode()).hexdigest()[:16]
+    out = folder / hashlib.sha256(run_key(words).encode()).hexdigest()[:16]
     if not (out / "latest" / "summary.json").is_file():
         command = [sys.executable, "-m", "cli.main", "simulate", *words, f"OUT={out}"]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -65,8 +65,7 @@ def run_missing(
     methods: Sequence[str], seeds: Sequence[int], extra: tuple[str, ...], folder: Path, say: Console
 ) -> list[Path]:
     for method in methods:
-        if method not in METHODS:
-            raise UserError(f'Unknown method "{method}".{nearest(method, METHODS)}')
+        find(method)  # there, or a sentence
     common = merged(("RUNNER=processes",), extra)
     at_once = 1 if "RUNNER=processes" in common else os.cpu_count() or 1
     wanted = [merged(common, (f"METHOD={m}", f"SEED={s}")) for m in methods for s in seeds]

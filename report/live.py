@@ -161,7 +161,7 @@ class LiveRun:
             test = {"value": s["value"], "epsilon": s["epsilon"], "wall_seconds": s["wall_seconds"]}
         return {
             "run": self.path.name,
-            "method": c["method"],
+            "method": Path(c["method"]).stem,
             "corpus": c["corpus"] or "built-in",
             "masked": c["secagg"],
             "metric": lines[0]["metric"] if lines else "",

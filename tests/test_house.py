@@ -39,7 +39,7 @@ def _decorators(node: ast.ClassDef | ast.FunctionDef) -> list[str]:
 
 def _is_command(function: ast.FunctionDef) -> bool:
     """Typer reads a command's options off its signature. Nobody calls it by position."""
-    return any(".command(" in decorator for decorator in _decorators(function))
+    return any("typer." in ast.unparse(a.annotation) for a in function.args.args if a.annotation)
 
 
 def _by_position(function: ast.FunctionDef) -> list[str]:
@@ -78,9 +78,9 @@ def _long_calls(tree: ast.Module, records: set[str]) -> list[str]:
     ]
 
 
-#: TEMPORARY, each until its owner's branch is merged: see the note of issue 19.
+#: TEMPORARY: methods/ is being worked on elsewhere; these go when that is merged.
 WAITING_LONG = {
-    "cli/main.py",
+    "methods/fedner.py",
     "methods/tasks/distant.py",
     "methods/tasks/document.py",
     "tests/methods/test_dpsgd.py",
@@ -88,12 +88,9 @@ WAITING_LONG = {
     "tests/methods/test_sentence_rounds.py",
 }
 WAITING_PARAMETERS = {
-    "coordinator/process.py",
+    "methods/__init__.py",
     "methods/common/adversarial.py",
-    "methods/common/training.py",
-    "methods/dp/dpsgd.py",
     "methods/dp/sum_noise.py",
-    "silo/process.py",
 }
 
 
@@ -122,7 +119,7 @@ def test_many_parameters_go_by_name() -> None:
         ("def f(a, b, *, c, d, e, f, g): ...", False),
         ("class C:\n def f(self, a, b, c, d, e, f): ...", False),
         ("class C:\n def f(self, a, b, c, d, e, f, g): ...", True),
-        ("@app.command('x')\ndef f(a, b, c, d, e, f, g): ...", False),
+        ("def f(a: Annotated[str, typer.Option()], b, c, d, e, f, g): ...", False),
     ],
 )
 def test_the_rule_sees_what_it_should(source: str, wrong: bool) -> None:

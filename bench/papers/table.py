@@ -29,9 +29,19 @@ from bench.papers.page import CONVERGENCE, Done, Results, first_metric, page, pa
 from bench.papers.plots import draw_rounds
 from config.errors import UserError, nearest
 from coordinator.runlog import RunLog
+from methods import find
 from report.files import read_lines
 
-__all__ = ["main", "merged", "run_table", "seed_list", "with_columns", "with_methods", "with_rows"]
+__all__ = [
+    "main",
+    "merged",
+    "run_key",
+    "run_table",
+    "seed_list",
+    "with_columns",
+    "with_methods",
+    "with_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -43,7 +53,16 @@ class Job:
 
     @property
     def key(self) -> str:
-        return " ".join(sorted((*self.words, f"SEED={self.seed}")))
+        return run_key((*self.words, f"SEED={self.seed}"))
+
+
+def run_key(words: tuple[str, ...]) -> str:
+    """What decides a run. A method's file from outside counts by what is in it, not by its place."""
+    name, path = "METHOD=", next((w for w in words if re.match(r"METHOD=.*\.py$", w)), "")
+    if path:
+        digest = find(path.removeprefix(name)).digest
+        words = (*(w for w in words if w != path), f"{name}{digest}")
+    return " ".join(sorted(words))
 
 
 def jobs(comparison: Comparison, common: tuple[str, ...], seeds: tuple[int, ...]) -> Iterator[Job]:
@@ -176,7 +195,9 @@ def _with_target(comparison: Comparison, text: str) -> Comparison:
 
 def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
     if comparison.methods:
-        return replace(comparison, methods=tuple(wanted), variants={})
+        ours = tuple(m for m in wanted if not m.endswith(".py"))
+        outside = {find(m).name: (f"METHOD={m}",) for m in wanted if m.endswith(".py")}
+        return replace(comparison, methods=ours, variants=outside)
     rows = {**comparison.variants, **comparison.more_variants}
     known = {
         word.partition("=")[2]

@@ -29,7 +29,13 @@ def request(settings: dict[str, Any], address: str, homes: dict[int, Path]) -> b
     """What a worker reads. `address`: tcp://HOST:PORT; with HOST `@`, the machine that dialled it
     by ssh.
     """
-    body = {"settings": settings, "address": address, "homes": pack_homes(homes)}
+    body: dict[str, Any] = {
+        "settings": settings,
+        "address": address,
+        "homes": pack_homes(homes),
+    }
+    if str(settings["method"]).endswith(".py"):  # the other machine need not have it
+        body["method"] = Path(settings["method"]).read_bytes()
     packed: bytes = msgpack.packb(body, use_bin_type=True)
     return len(packed).to_bytes(_LENGTH, "big") + packed
 
@@ -87,10 +93,14 @@ def main() -> int:
 
     torch.set_num_threads(1)
     settings = replace(Settings(), **body["settings"])
-    study = prepare(settings)
-    warm(study)
     address = _dialled(body["address"])
     with tempfile.TemporaryDirectory(prefix="sottovoce-") as folder:
+        if "method" in body:
+            file = Path(folder) / f"{settings.method_name}.py"
+            file.write_bytes(body["method"])
+            settings = replace(settings, method=str(file))
+        study = prepare(settings)
+        warm(study)
         homes = {int(i): Path(folder) / silo_name(int(i)) for i, _, _ in body["homes"]}
         unpack_homes(body["homes"], homes.__getitem__)
 

@@ -54,7 +54,8 @@ def _good(silo: SiloView, heard: Heard) -> Answer:
 def new_gate(
     answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None = None, **changes: Any
 ) -> Gate:
-    view = SiloView(0, None, None, Settings(), b"")
+    nothing: Any = None  # neither task nor data is looked at
+    view = SiloView(0, nothing, nothing, Settings(), b"")
     return Gate(view, _method(answer, **changes), MemoryFile(path))
 
 
