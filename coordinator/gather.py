@@ -30,6 +30,7 @@ from coordinator.unmasked import ClearSum
 from crypto.errors import Refusal
 from crypto.sum.coordinator import OpenSum, SumFailed
 from methods.base import Folded, silo_name
+from report import events
 from wire import messages as m
 from wire.router import Bad, Gone, Received, Router
 
@@ -159,7 +160,9 @@ class Gather:
         was = self._stages.move(silo, stage)
         if stage is Stage.DONE:
             self._runlog.event(
-                "answered", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                events.Answered(
+                    silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                )
             )
         return was
 
@@ -186,7 +189,9 @@ class Gather:
                 break
             self._to(silo, Stage.COMPUTING)
             self._runlog.event(
-                "computing", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                events.Computing(
+                    silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                )
             )
             self._router.send(silo, m.Go(self._number))
 
@@ -203,11 +208,13 @@ class Gather:
         if event is None:
             return
         if isinstance(event, Gone):
-            self._runlog.event("lost", silo=event.silo, round=self._call.round)
+            self._runlog.event(events.Lost(silo=event.silo, round=self._call.round))
             self._members.take(event)
             self._lost(event.silo)
         elif isinstance(event, Bad) and self._stages[event.silo] is not Stage.OUT:
-            self._runlog.event("refused", silo=event.silo, attack=event.attack, detail=event.detail)
+            self._runlog.event(
+                events.Refused(silo=event.silo, attack=event.attack, detail=event.detail)
+            )
             self._out(event.silo, f"refused ({event.attack})")
         elif isinstance(event, Received) and event.silo in self._stages:
             try:
@@ -216,7 +223,7 @@ class Gather:
                 detail = e.detail if isinstance(e, Refusal) else str(e)
                 culprit = (e.culprit if isinstance(e, Refusal) else None) or event.silo
                 log.warning("refused (%s): %s: %s", e.attack, culprit, detail)
-                self._runlog.event("refused", silo=culprit, attack=e.attack, detail=detail)
+                self._runlog.event(events.Refused(silo=culprit, attack=e.attack, detail=detail))
                 self._out(culprit, f"refused ({e.attack})")
         else:
             self._members.take(event)
@@ -288,7 +295,7 @@ class Gather:
             if message.attack == "budget-spent":
                 self.exhausted.add(silo)
             self._runlog.event(
-                "refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300]
+                events.RefusedBySilo(silo=silo, attack=message.attack, detail=message.detail[:300])
             )
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
@@ -310,7 +317,7 @@ class Gather:
         log.warning(
             "round %d, %s: %s is out: %s", self._call.round, self._call.exchange.name, silo, why
         )
-        self._runlog.event("out", silo=silo, round=self._call.round, why=why, stage=was.value)
+        self._runlog.event(events.Out(silo=silo, round=self._call.round, why=why, stage=was.value))
         if self._sum is not None:
             self._sum.lost(silo)
 

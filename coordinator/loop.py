@@ -37,6 +37,7 @@ from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_nam
 from methods.common.arrays import model_sha256
 from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
+from report import events
 from wire.messages import OVER
 
 __all__ = ["run_study"]
@@ -101,8 +102,8 @@ class _Loop:
                     # Too few silos can still pay for a round. What they paid for is whole; it is
                     # the run's result.
                     self.state = before
-                    silos = sorted(map(silo_name, self.carrier.spent))
-                    self.runlog.event("budgets-spent", round=round, silos=silos, why=str(e))
+                    silos = tuple(sorted(map(silo_name, self.carrier.spent)))
+                    self.runlog.event(events.BudgetsSpent(round=round, silos=silos, why=str(e)))
                     self.runlog.privacy(
                         self.method, round, now.sent, now.charged + self.carrier.charged
                     )
@@ -113,7 +114,7 @@ class _Loop:
                     break
                 if now.next == 0 or beginning == _BEGINNINGS - 1:
                     raise
-                self.runlog.event("round-again", round=round, why=str(e))
+                self.runlog.event(events.RoundAgain(round=round, why=str(e)))
                 self.state, self.progress.ranges, now = before, dict(ranges), None
         assert now is not None
         self._take_note(now)
@@ -127,7 +128,7 @@ class _Loop:
         self._score(round, began)
 
     def _give_up(self, round: int, now: RoundSoFar, why: Exception) -> None:
-        self.runlog.event("round-spent", round=round, why=str(why))
+        self.runlog.event(events.RoundSpent(round=round, why=str(why)))
         now.cohort = []
 
     def _begin(self, round: int) -> RoundSoFar:
@@ -135,7 +136,9 @@ class _Loop:
             self.settings, round, self.carrier.present()
         )
         self.runlog.event(
-            "round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked]
+            events.Round(
+                round=round, rounds=self.settings.rounds, cohort=tuple(map(silo_name, asked))
+            )
         )
         return RoundSoFar(list(asked), list(asked))
 
@@ -153,10 +156,9 @@ class _Loop:
         self.state, self.progress.ranges = self._ordered(midway.state), dict(now.ranges)
         self.carrier.counter.restore(now.traffic)
         self.runlog.event(
-            "round",
-            round=round,
-            rounds=self.settings.rounds,
-            cohort=[silo_name(i) for i in now.asked],
+            events.Round(
+                round=round, rounds=self.settings.rounds, cohort=tuple(map(silo_name, now.asked))
+            )
         )
         return now
 
@@ -212,6 +214,8 @@ class _Loop:
         wanted = set(select(self.settings, round, range(self.settings.silos))) | set(
             pending["asked"]
         )
+        missed = tuple(map(silo_name, sorted(wanted - set(pending["survivors"]))))
+        seconds = time.monotonic() - began
         line = {
             "round": round,
             "participants": [silo_name(i) for i in pending["asked"]],
@@ -219,11 +223,11 @@ class _Loop:
             "survivors_by_exchange": [
                 [silo_name(i) for i in who] for who in pending["by_exchange"]
             ],
-            "missed": [silo_name(i) for i in sorted(wanted - set(pending["survivors"]))],
+            "missed": list(missed),
             "metric": self.task.metric,
             "dev": evaluation.value,
             "figures": dict(evaluation.figures),
-            "seconds": time.monotonic() - began,
+            "seconds": seconds,
             **self.carrier.phases.drain(),
             "bytes_up": up,
             "bytes_down": down,
@@ -236,7 +240,9 @@ class _Loop:
         self.progress.pending = None
         self._keep(round + 1)
         self.runlog.event(
-            "round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")}
+            events.RoundDone(
+                round=round, dev=evaluation.value, seconds=seconds, bytes_up=up, missed=missed
+            )
         )
 
     def _keep(self, finished: int) -> None:

@@ -22,6 +22,7 @@ from coordinator.runlog import RunLog
 from crypto.sum.coordinator import OpenSum, SumFailed
 from crypto.sum.params import policy_for
 from methods.base import Folded, silo_name
+from report import events
 from wire import messages as m
 from wire.bundle import Bundle, broadcast_digest, pack
 from wire.router import Router
@@ -94,17 +95,17 @@ class NetworkCarrier:
         absent = sorted(set(self.members.names) - self.members.here)
         if absent:
             log.warning("starting without %s", ", ".join(absent))
-            self._runlog.event("absent", silos=absent)
+            self._runlog.event(events.Absent(silos=tuple(absent)))
         self.members.agree(round)
         self._runlog.event(
-            "enrolled", silos=len(self.members.present), seconds=time.monotonic() - began
+            events.Enrolled(silos=len(self.members.present), seconds=time.monotonic() - began)
         )
 
     def reopen(self, seconds: float, kept: reopen.KeptSum) -> None:
         """Before anybody agrees on new keys: a sum whose shares an earlier process had asked
         for.
         """
-        self._runlog.event("reopening", round=kept.round, exchange=kept.index)
+        self._runlog.event(events.Reopening(round=kept.round, exchange=kept.index))
         policy = policy_for(self._settings.fraction)
         self._reopened = reopen.reopen(
             kept,
@@ -117,7 +118,7 @@ class NetworkCarrier:
             should_stop=self._should_stop,
         )
         self._runlog.event(
-            "reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None
+            events.Reopened(round=kept.round, exchange=kept.index, ok=self._reopened is not None)
         )
 
     def begin_round(self, round: int) -> tuple[int, ...]:
@@ -134,7 +135,7 @@ class NetworkCarrier:
         self.members.settle()
         if self.members.newcomers:
             self.members.agree(round)
-            self._runlog.event("enrolled", silos=len(self.members.present), seconds=0.0)
+            self._runlog.event(events.Enrolled(silos=len(self.members.present), seconds=0.0))
         return ()
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
@@ -209,7 +210,7 @@ class NetworkCarrier:
                 log.warning(
                     "round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason
                 )
-                self._runlog.event("sum-failed", round=call.round, attempt=attempt, why=reason)
+                self._runlog.event(events.SumFailed(round=call.round, attempt=attempt, why=reason))
                 attempt += 1
                 continue
             gather.close(ok=True)

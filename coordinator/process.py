@@ -22,6 +22,7 @@ from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from report import events
 from study.agreement import sum_assumption
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
@@ -106,7 +107,7 @@ def serve(
         if resume is not None:
             runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
         finished = resume.finished if resume is not None else 0
-        runlog.event("listening", port=port, round=finished)
+        runlog.event(events.Listening(port=port, round=finished))
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
         content = {**task.agreement(), **method.agreement, **agreed}
@@ -145,15 +146,15 @@ def serve(
                 should_stop=lambda: stop["asked"],
                 midway=midway,
             )
-            runlog.event("finished")
+            runlog.event(events.Finished())
             return 0
         except Interrupted:
             carrier.stop(INTERRUPTED_RUN)
-            runlog.event("interrupted")
+            runlog.event(events.Interrupted())
             return INTERRUPTED
         except RoundFailed as e:
             carrier.stop(FAILED_RUN)
-            runlog.event("failed", why=str(e))
+            runlog.event(events.Failed(why=str(e)))
             raise
     finally:
         router.close()

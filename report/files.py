@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from report.events import Event, EventFile
 
 __all__ = ["RunFiles", "read_lines", "read_run", "rounds_to"]
 
@@ -25,7 +26,7 @@ class RunFiles:
     rounds: list[Line]
     traffic: list[Line]
     privacy: list[Line]
-    events: list[Line]
+    events: list[Event]
     disclosures: Line
     curve: Line
     config: Line
@@ -62,7 +63,7 @@ def read_run(run: Path) -> RunFiles:
             rounds=read_lines(run / "rounds.jsonl"),
             traffic=read_lines(run / "traffic.jsonl"),
             privacy=read_lines(run / "privacy.jsonl"),
-            events=read_lines(run / "events.jsonl"),
+            events=EventFile(run / "events.jsonl").new(),
             disclosures=table("disclosures.json"),
             curve=table("curve.json"),
             config=tomllib.loads(text),

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from typing import Any
 
+from report.events import Lost, Out
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, details, node, section, table
 
@@ -33,11 +34,12 @@ def _missed(run: RunFiles) -> Html:
             id="missed",
         )
     why: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for e in run.events:
-        if e["event"] == "out":
-            why[e["silo"], e["round"]].append(f"{e['why']} (while {e['stage']})")
-        elif e["event"] == "lost":
-            why[e["silo"], e["round"]].append("connection lost")
+    for event in run.events:
+        match event:
+            case Out(silo=silo, round=round, stage=stage):
+                why[silo, round].append(f"{event.why} (while {stage})")
+            case Lost(silo=silo, round=round):
+                why[silo, round].append("connection lost")
     rows = [
         (
             silo,
