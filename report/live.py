@@ -17,7 +17,7 @@ from typing import Any
 from config.errors import UserError
 from report import events
 from report.events import EventFile
-from report.files import read_lines
+from report.files import read_lines, silo_names, with_names
 
 __all__ = ["ENDED", "LiveRun"]
 
@@ -32,12 +32,13 @@ class LiveRun:
         self.path = run.resolve()  # `latest` may be moved while this run is followed
         try:
             self.config = tomllib.loads((run / "config.toml").read_text("utf-8"))
-            self._names = [f"silo-{i:03d}" for i in range(self.config["silos"])]
+            self._silos = [f"silo-{i:03d}" for i in range(self.config["silos"])]
             self.rounds = int(self.config["rounds"])
         except (OSError, ValueError, KeyError) as e:
             raise UserError(f'"{run}/config.toml" cannot be read ({e}).') from None
         self._events = EventFile(self.path / "events.jsonl")
-        self._states = dict.fromkeys(self._names, "not here yet")
+        self._states = dict.fromkeys(self._silos, "not here yet")
+        self._names: dict[str, str] = {}
         self._status, self._why, self._round, self._exchange = "starting", "", -1, ""
         self._last, self._listening = time.time(), 0.0
         self._notes: list[dict[str, Any]] = []
@@ -45,6 +46,7 @@ class LiveRun:
 
     def catch_up(self) -> list[str]:
         """Read what was appended; returns the new lines for people."""
+        self._names = self._names or silo_names(self.path)  # a consortium's, once they are there
         for event in self._events.new():
             self._take(event)
         if self._status in ("starting", "running") and self._launcher_gone():
@@ -78,6 +80,7 @@ class LiveRun:
             return str(e.filename).startswith("/proc")
 
     def _note(self, text: str) -> None:
+        text = with_names(text, self._names)
         self._notes = [*self._notes, {"time": self._last, "text": text}][-_NOTES:]
         self._said.append(text)
 
@@ -86,7 +89,7 @@ class LiveRun:
         match event:
             case events.Listening():
                 self._status, self._listening = "running", event.time
-                self._states = dict.fromkeys(self._names, "not here yet")
+                self._states = dict.fromkeys(self._silos, "not here yet")
             case events.Hello(silo=silo):
                 self._states[silo] = "enrolled"
             case events.Absent(silos=silos):
@@ -170,7 +173,7 @@ class LiveRun:
             "masked": c["secagg"],
             "metric": lines[0]["metric"] if lines else "",
             "status": self._status,
-            "why": self._why,
+            "why": with_names(self._why, self._names),
             "ended": self.ended,
             "last_event": self._last,
             "rounds": self.rounds,
@@ -179,7 +182,10 @@ class LiveRun:
             "up": sum(r["up"] for r in rows),
             "down": sum(r["down"] for r in rows),
             "seconds_left": left,
-            "silos": [{"name": n, "state": s} for n, s in self._states.items()],
+            "silos": [
+                {"silo": silo, "name": self._names.get(silo, silo), "state": state}
+                for silo, state in self._states.items()
+            ],
             "notes": self._notes,
             "test": test,
         }

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from report.events import Lost, Out
-from report.files import RunFiles
+from report.files import RunFiles, with_names
 from report.pages.elements import NONE, Html, details, node, section, table
 
 __all__ = ["division", "held_classes", "silos"]
@@ -42,9 +42,10 @@ def _missed(run: RunFiles) -> Html:
                 why[silo, round].append("connection lost")
     rows = [
         (
-            silo,
+            run.members.get(silo, silo),
             str(r + 1),
-            "; ".join(dict.fromkeys(why[silo, r])) or "was not there when the round began",
+            with_names("; ".join(dict.fromkeys(why[silo, r])), run.members)
+            or "was not there when the round began",
         )
         for silo, rounds in missed.items()
         for r in rounds
@@ -72,8 +73,9 @@ def _each(run: RunFiles) -> Html:
 
     def row(silo: str) -> tuple[str, ...]:
         at = int(silo.rpartition("-")[2])
+        named = run.members.get(silo)
         return (
-            silo,
+            f"{named} ({silo})" if named else silo,  # the logs have the number
             f"{sizes[at]:,}" if at < len(sizes) else NONE,
             f"{came[silo]} of {asked[silo]}",
             f"{sent[silo, 'up']:,}" if run.on_the_wire else NONE,
