@@ -100,7 +100,20 @@ def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:
     }
     rounds = [{"round": t, "dev": 0.1 * t} for t in range(2)]
     told = {"each_silo_sends": [sent], "masks_hold_if": "nobody colludes"}
-    return RunFiles(Path("."), s, rounds, [], privacy, [], told, {}, {}, "", None, None)
+    return RunFiles(
+        path=Path("."),
+        summary=s,
+        rounds=rounds,
+        traffic=[],
+        privacy=privacy,
+        events=[],
+        disclosures=told,
+        curve={},
+        config={},
+        config_text="",
+        partition=None,
+        plan=None,
+    )
 
 
 def test_what_protects_what_is_what_the_ledgers_say() -> None:
