@@ -257,7 +257,7 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
             # mentioned.
             fate = "listed" if p.place in general else _fate(kind, rng)
             truth[d.id, p.id] = (fate,) if fate in _RELATIONS[: recipe.relations] else ()
-            blocks += _told(fate, style, kind, d, p, recipe.wordings, rng)
+            blocks += _told(fate, style, kind=kind, d=d, p=p, wordings=recipe.wordings, rng=rng)
     for c in (*drugs, *problems):
         if rng.random() < 0.25:
             one = "drug" if c.type == "Drug" else "problem"
@@ -296,6 +296,7 @@ def _fate(kind: _Kind, rng: np.random.Generator) -> str:
 def _told(
     fate: str,
     style: str,
+    *,
     kind: _Kind,
     d: _Concept,
     p: _Concept,

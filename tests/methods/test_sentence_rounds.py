@@ -126,11 +126,11 @@ def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step(
     call = Call(
         0,
         0,
-        exchange,
-        Broadcast({}),
-        tuple(range(20)),
-        first_ranges(settings, exchange),
-        settings.bits,
+        exchange=exchange,
+        broadcast=Broadcast({}),
+        cohort=tuple(range(20)),
+        ranges=first_ranges(settings, exchange),
+        lane_bits=settings.bits,
     )
     rng = np.random.default_rng(3)
     log_p = F.log_softmax(
@@ -231,7 +231,9 @@ def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[di
     study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
     carrier = _LateSilo(study, RunLog(folder))
     carrier.first = first
-    run_study(study.method, study.task, study.settings, carrier, RunLog(folder))
+    run_study(
+        study.method, study.task, settings=study.settings, carrier=carrier, runlog=RunLog(folder)
+    )
     state = load_file(folder / "checkpoint" / "state.safetensors")
     return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(
         folder / "rounds.jsonl"

@@ -98,7 +98,7 @@ def test_pooling_equals_the_slow_reference(
         looks = document_encoder._entity_attention(
             batch, document_encoder._joined(batch, hidden, attention)[1]
         )
-        slow = [read_document(model, tokenizer, *d, window, limit) for d in drawn]
+        slow = [read_document(model, tokenizer, *d, window=window, limit=limit) for d in drawn]
     contexts, logits, slow_looks = ([x for d in slow for x in d[part]] for part in range(3))
     assert len(reading.context) == len(contexts) == len(batch.pair_rows)
     for fast_c, fast_x, c, x in zip(reading.context, reading.logits, contexts, logits):
