@@ -1,29 +1,34 @@
-"""Lines of plain or gzipped files, and rows of a distant-supervision corpus collected from them."""
+"""The files of a corpus: the folder and the format that the user names, which file is which, and
+the lines of plain or gzipped ones.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import numpy as np
+from config.errors import UserError, nearest
 
-from config.errors import UserError
-from corpora.distant.table import NA, Content, Sentences, pack
-
-__all__ = ["Row", "Rows", "file_hash", "find", "held_out", "lines", "parsed"]
+__all__ = ["corpus_folder", "file_hash", "find", "format_and_place", "lines"]
 
 
-@dataclass(frozen=True)
-class Row:
-    words: list[str]
-    head_at: int  #: word where the head entity's mention starts
-    tail_at: int
-    head: str  #: the entity's name in the knowledge base
-    tail: str
-    relation: str
+def format_and_place(spec: str, formats: Collection[str]) -> tuple[str, str]:
+    """ "format:place" in its two parts; the format is empty where only a place is given."""
+    kind, colon, place = spec.partition(":")
+    if not colon or Path(spec).exists():
+        return "", spec
+    if kind not in formats:
+        raise UserError(f'Unknown corpus format "{kind}".{nearest(kind, formats)}')
+    return kind, place
+
+
+def corpus_folder(place: str) -> Path:
+    folder = Path(place)
+    if not folder.is_dir():
+        raise UserError(f'The corpus "{place}" is not a folder.')
+    return folder
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -43,27 +48,6 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}, after line {number}: the file cannot be read ({e}).") from None
 
 
-def parsed(path: Path, parse: Callable[[str], Iterable[Row]], skip: int = 0) -> Iterator[Row]:
-    """Every row of a file; blank lines are passed over; a line that `parse` refuses is named."""
-    for number, line in lines(path):
-        if number <= skip or not line.strip():
-            continue
-        try:
-            yield from _checked(parse(line))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
-            what = f"missing {e}" if isinstance(e, KeyError) else str(e)
-            raise UserError(f"{path}, line {number}: not a row of this format: {what}.") from None
-
-
-def _checked(rows: Iterable[Row]) -> Iterator[Row]:
-    for row in rows:
-        if not row.words:
-            raise ValueError("the sentence is empty")
-        if not (0 <= row.head_at < len(row.words) and 0 <= row.tail_at < len(row.words)):
-            raise ValueError("an entity lies outside the sentence")
-        yield row
-
-
 def find(folder: Path, *stems: str) -> Path | None:
     """The one file of a folder whose name holds one of `stems`, plain or gzipped; None if there is
     none.
@@ -81,63 +65,3 @@ def find(folder: Path, *stems: str) -> Path | None:
 def file_hash(path: Path) -> str:
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
-
-
-def held_out(row: Row, percent: int, of: str) -> bool:
-    """Whether a row's pair belongs to a held-out split of about `percent` of the pairs.
-
-    Decided by the pair's name alone, so that the split is the same in every run and at every silo.
-    """
-    digest = hashlib.blake2b("\x1f".join((of, row.head, row.tail)).encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") % 100 < percent
-
-
-@dataclass
-class Rows:
-    """Numbers words, entities and relations as rows come in."""
-
-    relations: dict[str, int] = field(default_factory=lambda: {NA: 0})
-    words: dict[str, int] = field(default_factory=dict)
-    entities: dict[str, int] = field(default_factory=dict)
-    splits: dict[str, list[tuple[list[int], int, int, int, int, int]]] = field(
-        default_factory=lambda: {"train": [], "dev": [], "test": []}
-    )
-
-    def add(self, split: str, row: Row) -> None:
-        words, entities = self.words, self.entities
-        self.splits[split].append(
-            (
-                [words.setdefault(w.lower(), len(words)) for w in row.words],
-                row.head_at,
-                row.tail_at,
-                entities.setdefault(row.head, len(entities)),
-                entities.setdefault(row.tail, len(entities)),
-                self.relations.setdefault(row.relation, len(self.relations)),
-            )
-        )
-
-    def content(
-        self, name: str, note: str, auc_points: int, figures: Mapping[str, float] | None = None
-    ) -> Content:
-        for split, rows in self.splits.items():
-            if not rows:
-                raise UserError(f'The corpus "{name}" has no rows for {split}.')
-        packed = {split: pack(rows) for split, rows in self.splits.items()}
-        return Content(
-            name=name,
-            note=note,
-            words=tuple(self.words),
-            entities=tuple(self.entities),
-            relations=tuple(self.relations),
-            splits=packed,
-            gold={split: _facts(packed[split]) for split in ("dev", "test")},
-            auc_points=auc_points,
-            figures=figures or {},
-        )
-
-
-def _facts(s: Sentences) -> np.ndarray:
-    """Distinct facts other than NA of a split: (facts, 3)."""
-    some = s.relation > 0
-    facts = np.stack([s.head[some], s.tail[some], s.relation[some]], axis=1)
-    return np.unique(facts, axis=0).astype(np.int32).reshape(-1, 3)

@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from corpora.distant.rows import Row
 from corpora.distant.table import NA
-from corpora.lines import Row
 
 __all__ = ["mirgene", "nyt10", "opennre", "pgr"]
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from config.errors import UserError
 from corpora.distant import formats
+from corpora.distant.rows import Row, Rows, held_out, parsed
 from corpora.distant.table import NA, Content, Corpus, cached
-from corpora.lines import Row, Rows, file_hash, find, held_out, lines, parsed
+from corpora.lines import corpus_folder, file_hash, find, lines
 
 __all__ = ["load"]
 
@@ -26,9 +27,7 @@ _DEV_PERCENT = 5
 
 def load(folder: str) -> Corpus:
     """The corpus in `folder`, from the cache or read now."""
-    path = Path(folder)
-    if not path.is_dir():
-        raise UserError(f'The corpus "{folder}" is not a folder.')
+    path = corpus_folder(folder)
     kind, files = _recognise(path)
     source = {
         "reader": kind,

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.errors import UserError, nearest
+from config.errors import UserError
 from corpora.document import docred, pubtator
 from corpora.document import pairs as document_pairs
 from corpora.document.hypernyms import leave_out, read_tree
 from corpora.document.table import Content, Document, DocumentCorpus, cached
-from corpora.lines import file_hash, lines
+from corpora.lines import corpus_folder, file_hash, format_and_place, lines
 
 __all__ = ["FORMATS", "load", "recognise"]
 
@@ -40,14 +40,8 @@ Splits = dict[str, Sequence[Document]]
 
 def load(spec: str, mesh: str = "") -> DocumentCorpus:
     """The corpus that `spec` names, from the cache or read now."""
-    kind, colon, place = spec.partition(":")
-    if not colon or Path(spec).exists():
-        kind, place = "", spec
-    elif kind not in FORMATS:
-        raise UserError(f'Unknown corpus format "{kind}".{nearest(kind, FORMATS)}')
-    folder = Path(place)
-    if not folder.is_dir():
-        raise UserError(f'The corpus "{place}" is not a folder.')
+    kind, place = format_and_place(spec, FORMATS)
+    folder = corpus_folder(place)
     kind = kind or recognise(folder)
     if not kind:
         raise UserError(

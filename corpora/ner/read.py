@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, nearest
-from corpora.lines import file_hash, lines
+from corpora.lines import corpus_folder, file_hash, format_and_place, lines
 from corpora.ner.formats import Found, Losses, ade, brat, conll, conll2012
 from corpora.ner.table import Content, NerCorpus, Sentence, cached
 from corpora.ner.tags import union
@@ -60,14 +60,8 @@ def places(spec: str) -> list[tuple[str, Path]]:
     """(format, folder) of every corpus that a spec names."""
     found: list[tuple[str, Path]] = []
     for part in filter(None, spec.split(",")):
-        kind, colon, place = part.partition(":")
-        if not colon or Path(part).exists():
-            kind, place = "", part
-        elif kind not in FORMATS:
-            raise UserError(f'Unknown corpus format "{kind}".{nearest(kind, FORMATS)}')
-        folder = Path(place)
-        if not folder.is_dir():
-            raise UserError(f'The corpus "{place}" is not a folder.')
+        kind, place = format_and_place(part, FORMATS)
+        folder = corpus_folder(place)
         inside = sorted(p for p in folder.iterdir() if p.is_dir())
         if kind or recognise(folder):
             found.append((kind or recognise(folder), folder))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from corpora.lines import file_hash, find, lines
+from corpora.lines import corpus_folder, file_hash, find, lines
 from corpora.sentence import folders
 from corpora.sentence import one_a_line as by_line
 from corpora.sentence.table import Content, Example, SentenceCorpus, cached, divide
@@ -59,9 +59,7 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
                 public=public,
             ),
         )
-    folder = Path(place)
-    if not folder.is_dir():
-        raise UserError(f'The corpus "{place}" is not a folder.')
+    folder = corpus_folder(place)
     kind = kind or recognise(folder)
     if not kind:
         raise UserError(

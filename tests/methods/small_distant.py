@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from corpora.distant.rows import Row, Rows
 from corpora.distant.table import SPLITS, Content, Corpus, Sentences, pack
-from corpora.lines import Row, Rows
 from methods.tasks.distant import DistantTask, Knobs
 
 

@@ -200,7 +200,7 @@ def test_a_saved_model_is_opened_and_reads_alike() -> None:
 @pytest.mark.parametrize(
     ("knobs", "says"),
     [
-        ({"head": "x"}, "softmax2, bce, atl"),
+        ({"head": "x"}, "softmax2, bce or atl"),
         ({"window": 65}, "between 16 and 64"),
         ({"block": 7}, "16 dimensions"),
     ],

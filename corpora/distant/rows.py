@@ -1,0 +1,109 @@
+"""Rows of a distant-supervision corpus, collected from its files: checked, held out by pair, and
+numbered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from config.errors import UserError
+from corpora.distant.table import NA, Content, Sentences, pack
+from corpora.lines import lines
+
+__all__ = ["Row", "Rows", "held_out", "parsed"]
+
+
+@dataclass(frozen=True)
+class Row:
+    words: list[str]
+    head_at: int  #: word where the head entity's mention starts
+    tail_at: int
+    head: str  #: the entity's name in the knowledge base
+    tail: str
+    relation: str
+
+
+def parsed(path: Path, parse: Callable[[str], Iterable[Row]], skip: int = 0) -> Iterator[Row]:
+    """Every row of a file; blank lines are passed over; a line that `parse` refuses is named."""
+    for number, line in lines(path):
+        if number <= skip or not line.strip():
+            continue
+        try:
+            yield from _checked(parse(line))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
+            what = f"missing {e}" if isinstance(e, KeyError) else str(e)
+            raise UserError(f"{path}, line {number}: not a row of this format: {what}.") from None
+
+
+def _checked(rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
+        if not row.words:
+            raise ValueError("the sentence is empty")
+        if not (0 <= row.head_at < len(row.words) and 0 <= row.tail_at < len(row.words)):
+            raise ValueError("an entity lies outside the sentence")
+        yield row
+
+
+def held_out(row: Row, percent: int, of: str) -> bool:
+    """Whether a row's pair belongs to a held-out split of about `percent` of the pairs.
+
+    Decided by the pair's name alone, so that the split is the same in every run and at every silo.
+    """
+    digest = hashlib.blake2b("\x1f".join((of, row.head, row.tail)).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") % 100 < percent
+
+
+@dataclass
+class Rows:
+    """Numbers words, entities and relations as rows come in."""
+
+    relations: dict[str, int] = field(default_factory=lambda: {NA: 0})
+    words: dict[str, int] = field(default_factory=dict)
+    entities: dict[str, int] = field(default_factory=dict)
+    splits: dict[str, list[tuple[list[int], int, int, int, int, int]]] = field(
+        default_factory=lambda: {"train": [], "dev": [], "test": []}
+    )
+
+    def add(self, split: str, row: Row) -> None:
+        words, entities = self.words, self.entities
+        self.splits[split].append(
+            (
+                [words.setdefault(w.lower(), len(words)) for w in row.words],
+                row.head_at,
+                row.tail_at,
+                entities.setdefault(row.head, len(entities)),
+                entities.setdefault(row.tail, len(entities)),
+                self.relations.setdefault(row.relation, len(self.relations)),
+            )
+        )
+
+    def content(
+        self, name: str, note: str, auc_points: int, figures: Mapping[str, float] | None = None
+    ) -> Content:
+        for split, rows in self.splits.items():
+            if not rows:
+                raise UserError(f'The corpus "{name}" has no rows for {split}.')
+        packed = {split: pack(rows) for split, rows in self.splits.items()}
+        return Content(
+            name=name,
+            note=note,
+            words=tuple(self.words),
+            entities=tuple(self.entities),
+            relations=tuple(self.relations),
+            splits=packed,
+            gold={split: _facts(packed[split]) for split in ("dev", "test")},
+            auc_points=auc_points,
+            figures=figures or {},
+        )
+
+
+def _facts(s: Sentences) -> np.ndarray:
+    """Distinct facts other than NA of a split: (facts, 3)."""
+    some = s.relation > 0
+    facts = np.stack([s.head[some], s.tail[some], s.relation[some]], axis=1)
+    return np.unique(facts, axis=0).astype(np.int32).reshape(-1, 3)
