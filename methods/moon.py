@@ -29,7 +29,7 @@ from methods.common.weighted import COVERED, Aim, averaged
 from methods.tasks.sentence import Batch, Data, SentenceTask
 from models.sentence_encoder import SentenceEncoder
 
-__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "contrast", "contrasts"]
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "contrasts"]
 
 CITATION = "Li et al. 2021, Model-Contrastive Federated Learning, CVPR"
 TASKS = ("sentence",)
@@ -44,17 +44,6 @@ class Options:
 
 
 Similarity = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def contrast(
-    x: torch.Tensor,
-    g: torch.Tensor,
-    p: torch.Tensor,
-    tau: float,
-    similarity: Similarity = F.cosine_similarity,
-) -> torch.Tensor:
-    """Mean over the rows of L_con."""
-    return contrasts(x, g, p, tau, similarity).mean()
 
 
 def contrasts(
@@ -88,9 +77,8 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
 
         def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             x, g, p = seen(model, batch)
-            return F.cross_entropy(model.classify(x), batch.relation) + options.mu * contrast(
-                x, g, p, options.tau
-            )
+            known = F.cross_entropy(model.classify(x), batch.relation)
+            return known + options.mu * contrasts(x, g, p, options.tau).mean()
 
         def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             x, g, p = seen(model, batch)
