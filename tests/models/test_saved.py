@@ -23,6 +23,7 @@ from extract.pairs import open_extractor
 from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.tasks.sentence import Knobs, SentenceTask, style_of
+from models import document_encoder, sentence_encoder
 from models.backbone import load_checkpoint
 from models.marking import MARKERS
 from models.saved import read_weights
@@ -103,6 +104,23 @@ def test_no_weight_is_saved_twice_and_the_names_are_those_of_the_network(
     # what the summary's hash is taken over comes back, number for number
     assert model_sha256(read_weights(folder)) == model_sha256(parameters(model))
     assert "backbone" not in json.loads((folder / "config.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [("sentence", sentence_encoder.open_model), ("document", document_encoder.open_model)],
+)
+def test_a_model_that_lacks_a_weight_is_not_opened(
+    name: str, opened: Callable[[Path], object], tmp_path: Path
+) -> None:
+    _, _, folder = _saved(name, tmp_path)
+    opened(folder)
+    head = load_file(folder / "head.safetensors")
+    lacking = sorted(head)[0]
+    del head[lacking]
+    save_file(head, folder / "head.safetensors")
+    with pytest.raises(UserError, match=f"{lacking} does not fit"):
+        opened(folder)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
