@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from methods.base import Arrays, ArraySpec, SiloView
+from methods.tasks.base import Examples, Loss
 
 if TYPE_CHECKING:
     from methods.dp.dpsgd import Records
 
 M = TypeVar("M", bound=nn.Module)
-#: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
-Loss = Callable[[Any, Any], torch.Tensor]
 
 __all__ = [
     "apply_update",
@@ -80,7 +79,7 @@ def train(
     silo: SiloView,
     model: nn.Module,
     round: int,
-    data: Any = None,
+    data: Examples | None = None,
     *,
     loss: Loss | None = None,
     batches: Callable[[Any, int, np.random.Generator], Iterable[Any]] | None = None,
@@ -145,7 +144,7 @@ def trained(
     silo: SiloView,
     start: Arrays,
     round: int,
-    data: Any = None,
+    data: Examples | None = None,
     *,
     loss: Loss | None = None,
     each: Loss | None = None,

@@ -36,10 +36,10 @@ from methods.base import (
     State,
 )
 from methods.common.previous import remembered
-from methods.common.training import Loss, apply_update, difference, load, parameters, specs, train
+from methods.common.training import apply_update, difference, load, parameters, specs, train
 from methods.dp.coverage import COUNT, TRAINED
 from methods.dp.dpsgd import Records
-from methods.tasks.base import Task
+from methods.tasks.base import Loss, Task
 
 __all__ = [
     "COVERED",

@@ -27,13 +27,12 @@ from config.settings import Settings
 from methods.base import RecordPrivacy, SiloView
 from methods.dp.clipping import Bookkeeper, one_by_one
 from methods.dp.releases import beside, planned_rounds, record_privacy
+from methods.tasks.base import Examples, Loss
 from privacy.accountant import solve_dpsgd
 from privacy.events import DpSgd
 from privacy.noise import SecretStream
 
 __all__ = ["Records", "plan", "rate_of", "train_private"]
-
-Loss = Callable[[Any, Any], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def train_private(
     model: nn.Module,
     round: int,
     *,
-    data: Any,
+    data: Examples,
     lr: float,
     each: Loss | None = None,
     one: Loss | None = None,

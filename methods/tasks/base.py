@@ -8,7 +8,7 @@ on any task that fits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol
 
@@ -17,9 +17,11 @@ import torch
 from torch import nn
 from typing_extensions import TypeVar
 
-__all__ = ["Evaluation", "Examples", "Split", "Task"]
+__all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
 Split = Literal["dev", "test"]
+#: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
+Loss = Callable[[Any, Any], torch.Tensor]
 
 
 @dataclass(frozen=True)

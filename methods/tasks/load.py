@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from config.errors import UserError, check_choice, nearest
 from config.settings import Settings
@@ -115,18 +114,18 @@ def _distant(settings: Settings) -> Task:
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    extra: dict[str, Any] = {"bag_rule": bag_rule_of(settings.method, settings.options)}
     if corpus.partition(":")[0] in BUILT_IN:
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
         from corpora.distant import read as readers
 
         loaded = readers.load(corpus)
+    vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
 
-        extra["vectors"] = read_vectors(settings.vectors, knobs.vector_words)
-    return DistantTask(loaded, knobs, **extra)
+        vectors = read_vectors(settings.vectors, knobs.vector_words)
+    return DistantTask(loaded, knobs, bag_rule_of(settings.method, settings.options), vectors)
 
 
 def _sentence(settings: Settings) -> Task:
