@@ -12,7 +12,7 @@ offer
 * `inner_of(options, task) -> str`: the method that it runs, which is then handed to `build` too.
 
 Everything else that is true of a method alone is in the `Method` that it builds. Methods from
-outside of this package keep the same contract (`methods.outside`, docs/methods.md).
+outside of this package keep the same contract (`methods.outside`; docs/methods.md, "The file").
 """
 
 from __future__ import annotations

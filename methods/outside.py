@@ -102,7 +102,7 @@ def _check(module: ModuleType, where: str) -> None:
     ]
     if missing:
         raise UserError(
-            f'"{where}" is no method: it has no {" and no ".join(missing)} (docs/methods.md).'
+            f'"{where}" is no method: it has no {" and no ".join(missing)} (docs/methods.md, "The file").'
         )
     if not isinstance(module.CITATION, str) or not (module.__doc__ or "").strip():
         raise UserError(
