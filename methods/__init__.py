@@ -119,7 +119,7 @@ def find(method: str) -> MethodFile:
     if method in offered:
         return MethodFile(method, *load_installed(offered[method]))
     hint = " A method of your own is named by its file: METHOD=path/to/mine.py."
-    raise UserError(f'Unknown method "{method}".{nearest(method, names()) or hint}')
+    raise UserError(f'Unknown method "{method}".{nearest(method, names())}{hint}')
 
 
 def _from_file(path: Path) -> MethodFile:
