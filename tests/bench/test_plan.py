@@ -159,10 +159,14 @@ def test_what_goes_wrong_while_calibrating_is_a_sentence(capfd: pytest.CaptureFi
     def mistaken() -> dict[str, Any]:
         raise UserError("EPSILON is too small.")
 
+    def killed() -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
     with pytest.raises(UserError, match="calibration cannot be made: EPSILON is too small"):
         _apart(mistaken)
     with pytest.raises(UserError, match="signal 9: this machine has not enough free memory"):
-        _apart(lambda: {"killed": os.kill(os.getpid(), signal.SIGKILL)})
+        _apart(killed)
     # ours, not the user's: with its trace, once
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         _apart(lambda: {"never": 1 // 0})

@@ -157,9 +157,9 @@ def test_every_number_of_real_runs_is_that_of_their_logs(
         for name, runs in of.items():
             points = [[s["arrays_up_per_silo_round"], s["value"]] for s, _ in runs]
             assert plotted(tab, "front-bytes")[name] == points
-            sent = list(accumulate(line["arrays_up"] for line in runs[0][1]))
+            uploaded = list(accumulate(line["arrays_up"] for line in runs[0][1]))
             assert plotted(tab, "convergence")[name] == [
-                [b, x["dev"]] for b, x in zip(sent, runs[0][1])
+                [b, x["dev"]] for b, x in zip(uploaded, runs[0][1])
             ]
         for name, rounds, sent_until in table(tab, "#target-table"):
             reached = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
 
 import yaml
 from packaging.markers import default_environment
@@ -28,12 +29,12 @@ def _wanted() -> list[Requirement]:
 
 def test_every_package_that_is_asked_for_or_brought_along_is_pinned() -> None:
     """Of those that are installed: an extra that is not there brings nothing along."""
-    pins, seen = _pins(), set()
+    pins, seen = _pins(), set[tuple[str, str]]()
     waiting = [(r, "") for r in _wanted()]
     while waiting:
         r, extra = waiting.pop()
         name = canonicalize_name(r.name)
-        environment = {**default_environment(), "extra": extra}
+        environment: dict[str, Any] = {**default_environment(), "extra": extra}
         if (name, extra) in seen or (r.marker and not r.marker.evaluate(environment)):
             continue
         seen.add((name, extra))

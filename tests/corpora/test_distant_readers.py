@@ -6,23 +6,25 @@ import gzip
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from config.errors import UserError
 from corpora.distant import read as readers
+from corpora.distant.table import Corpus
 from corpora.distant.vectors import read_vectors
 
 PGR = Path(__file__).parents[3] / "shared" / "data" / "pgr"
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def _words(corpus, split: str, row: int) -> list[str]:
+def _words(corpus: Corpus, split: str, row: int) -> list[str]:
     s = corpus.split(split)
     return [corpus.words[t] for t in s.tokens[s.offsets[row] : s.offsets[row + 1]]]
 
@@ -59,7 +61,7 @@ def _opennre(folder: Path, zipped: bool = False, spoil: str | None = None) -> Pa
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_opennre_json_lines(tmp_path, zipped):
+def test_opennre_json_lines(tmp_path: Path, zipped: bool) -> None:
     corpus = readers.load(str(_opennre(tmp_path / "nyt", zipped)))
     assert corpus.relations == ("NA", "/people/lived", "/people/born")
     assert corpus.auc_points == 2000 and not corpus.public_words
@@ -82,10 +84,14 @@ def test_opennre_json_lines(tmp_path, zipped):
     assert table[0]["sentence"] == "bob was born in paris ." and table[1]["relation"] == "NA"
 
 
-def test_opennre_tokens_and_the_mirgene_variant_without_ids(tmp_path):
+def test_opennre_tokens_and_the_mirgene_variant_without_ids(tmp_path: Path) -> None:
     folder = tmp_path / "mir"
     folder.mkdir()
-    item = {"token": ["miR-1", "targets", "FOXO1"], "relation": "regulates", "entity_pair": "1|2"}
+    item: dict[str, Any] = {
+        "token": ["miR-1", "targets", "FOXO1"],
+        "relation": "regulates",
+        "entity_pair": "1|2",
+    }
     item |= {"h": {"name": "miR-1", "pos": [0, 1]}, "t": {"name": "FOXO1", "pos": [2, 3]}}
     many = "\n".join(json.dumps(item | {"entity_pair": f"{i}|2"}) for i in range(50))
     (folder / "train.json").write_text(many)
@@ -120,12 +126,12 @@ def test_opennre_tokens_and_the_mirgene_variant_without_ids(tmp_path):
         json.dumps({"text": 3, "relation": "NA", "h": 5, "t": []}),
     ],
 )
-def test_a_corrupt_line_names_file_and_line(tmp_path, spoil):
+def test_a_corrupt_line_names_file_and_line(tmp_path: Path, spoil: str) -> None:
     with pytest.raises(UserError, match=r"nyt10_train\.txt, line 7: "):
         readers.load(str(_opennre(tmp_path / "nyt", spoil=spoil)))
 
 
-def test_a_gzip_cut_short_names_the_file(tmp_path):
+def test_a_gzip_cut_short_names_the_file(tmp_path: Path) -> None:
     folder = _opennre(tmp_path / "nyt", zipped=True)
     file = folder / "nyt10_train.txt.gz"
     file.write_bytes(file.read_bytes()[:-20])
@@ -144,7 +150,7 @@ def _nyt10(folder: Path, bad: str = "") -> Path:
     return folder
 
 
-def test_older_nyt10_files(tmp_path):
+def test_older_nyt10_files(tmp_path: Path) -> None:
     corpus = readers.load(str(_nyt10(tmp_path / "nyt")))
     assert corpus.relations == ("NA", "/location/contains") and corpus.auc_points == 2000
     assert _words(corpus, "train", 0) == ["in", "new_york", ",", "queens", "is", "large"]
@@ -156,12 +162,12 @@ def test_older_nyt10_files(tmp_path):
 @pytest.mark.parametrize(
     "bad", ["m.1\tm.2\tonly three\n", "a\tb\tc\td\t/unlisted\te f\t###END###\n"]
 )
-def test_a_corrupt_nyt10_line(tmp_path, bad):
+def test_a_corrupt_nyt10_line(tmp_path: Path, bad: str) -> None:
     with pytest.raises(UserError, match=r"train\.txt, line 61: "):
         readers.load(str(_nyt10(tmp_path / "nyt", bad)))
 
 
-def test_mirgene_lines(tmp_path):
+def test_mirgene_lines(tmp_path: Path) -> None:
     folder = tmp_path / "mirgene"
     folder.mkdir()
     line = "{r} 123 4 {p} lex:a dep:b\tThe <Gene>FOXO1</Gene> gene is regulated by <MiRNA>miR - 223</MiRNA>.\n"
@@ -176,7 +182,7 @@ def test_mirgene_lines(tmp_path):
         readers.load(str(folder))
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="no training file"):
@@ -188,7 +194,7 @@ def test_what_is_missing_is_said(tmp_path):
         readers.load(str(empty / "train.txt"))
 
 
-def test_word_vectors_of_both_formats(tmp_path):
+def test_word_vectors_of_both_formats(tmp_path: Path) -> None:
     text = tmp_path / "v.txt"
     text.write_text("the 1 2 3\nThe 9 9 9\ncat -1 0 0.5\n")
     words, matrix = read_vectors(str(text), 10)
@@ -216,7 +222,7 @@ def test_word_vectors_of_both_formats(tmp_path):
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not PGR.is_dir(), reason="needs ../shared/data/pgr")
-def test_pgr_as_published():
+def test_pgr_as_published() -> None:
     corpus = readers.load(str(PGR))
     assert len(corpus.train) + len(corpus.dev) + len(corpus.test) == 7963
     splits = [corpus.split(s) for s in ("train", "dev", "test")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from corpora.distant.scores import curve
 
 
-def test_a_curve_worked_out_by_hand():
+def test_a_curve_worked_out_by_hand() -> None:
     # Ranked: 0.9 right, 0.8 wrong, 0.7 right, 0.1 wrong; three facts to find.
     c = curve(np.array([0.1, 0.9, 0.7, 0.8]), np.array([0, 1, 1, 0]), 3)
     assert c.precision.tolist() == [1.0, 0.5, 2 / 3, 0.5]
@@ -23,12 +23,12 @@ def test_a_curve_worked_out_by_hand():
     assert c.precision_at(8) == 2 / 8
 
 
-def test_equal_scores_keep_the_order_in_which_they_were_listed():
+def test_equal_scores_keep_the_order_in_which_they_were_listed() -> None:
     c = curve(np.zeros(4), np.array([1, 0, 0, 1]), 2)
     assert c.recall.tolist() == [0.5, 0.5, 0.5, 1.0]
 
 
-def test_an_empty_list_is_worth_nothing():
+def test_an_empty_list_is_worth_nothing() -> None:
     c = curve(np.zeros(0), np.zeros(0), 0)
     assert (c.auc(), c.precision_at(100), c.best_f1(), c.points(0)) == (0.0, 0.0, 0.0, ())
 
@@ -50,7 +50,9 @@ def _slow(items: list[tuple[int, bool]], gold: int, points: int) -> float:
     st.integers(0, 40),
     st.integers(0, 35),
 )
-def test_auc_equals_the_slow_reference(items, gold, points):
+def test_auc_equals_the_slow_reference(
+    items: list[tuple[int, bool]], gold: int, points: int
+) -> None:
     gold = max(gold, sum(r for _, r in items))
     c = curve(np.array([s for s, _ in items], float), np.array([r for _, r in items], bool), gold)
     assert c.auc(points) == pytest.approx(_slow(items, gold, points))

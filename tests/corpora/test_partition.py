@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.errors import UserError
-from corpora.partition import cut, parse
+from corpora.partition import Partition, cut, parse
 
 
 def _keys(size: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -23,7 +23,7 @@ def _keys(size: int, seed: int = 0) -> dict[str, np.ndarray]:
     st.integers(12, 200),
     st.integers(0, 2**62),
 )
-def test_a_partition_is_a_partition(spec, silos, size, seed):
+def test_a_partition_is_a_partition(spec: str, silos: int, size: int, seed: int) -> None:
     p = cut(spec, silos, seed, size, _keys(size))
     assert len(p.indices) == silos and (p.spec, p.seed) == (spec, seed)
     assert np.sort(np.concatenate(p.indices)).tolist() == list(range(size))
@@ -33,12 +33,12 @@ def test_a_partition_is_a_partition(spec, silos, size, seed):
         assert min(p.sizes) >= 1
 
 
-def test_iid_spreads_the_remainder():
+def test_iid_spreads_the_remainder() -> None:
     assert cut("iid", 4, 0, 10, {}).sizes == (3, 3, 2, 2)
     assert not (cut("iid", 4, 0, 10, {}).indices[0] == cut("iid", 4, 1, 10, {}).indices[0]).all()
 
 
-def test_pairs_stay_together_and_silos_are_about_equal():
+def test_pairs_stay_together_and_silos_are_about_equal() -> None:
     keys = _keys(600)
     p = cut("pair", 5, 3, 600, keys)
     homes = [set(keys["pair"][i]) for i in p.indices]
@@ -46,14 +46,14 @@ def test_pairs_stay_together_and_silos_are_about_equal():
     assert max(p.sizes) - min(p.sizes) <= 10
 
 
-def test_dirichlet_skews_labels_and_reports_its_repairs():
+def test_dirichlet_skews_labels_and_reports_its_repairs() -> None:
     labels = {"label": np.repeat(np.arange(4), 100)}
     skewed, even = (
         cut("dirichlet:0.05", 5, 0, 400, labels),
         cut("dirichlet:1000", 5, 0, 400, labels),
     )
 
-    def top(p):
+    def top(p: Partition) -> float:
         return np.mean([np.bincount(labels["label"][i]).max() / len(i) for i in p.indices])
 
     assert top(skewed) > 0.7 > 0.4 > top(even)
@@ -73,13 +73,13 @@ def test_dirichlet_skews_labels_and_reports_its_repairs():
         ("entropy", "structure"),
     ],
 )
-def test_a_wrong_spec_is_one_clear_sentence(spec, says):
+def test_a_wrong_spec_is_one_clear_sentence(spec: str, says: str) -> None:
     with pytest.raises(UserError) as e:
         cut(spec, 3, 0, 100, _keys(100))
     assert says in str(e.value) and "\n" not in str(e.value)
 
 
-def test_what_the_task_lacks_and_too_many_silos():
+def test_what_the_task_lacks_and_too_many_silos() -> None:
     with pytest.raises(UserError, match="cuts by pair"):
         cut("pair", 3, 0, 10, {"label": np.zeros(10)})
     with pytest.raises(UserError, match="at least one"):

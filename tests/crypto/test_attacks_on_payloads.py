@@ -5,6 +5,7 @@ tests/system/test_attacks_on_payloads.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -123,7 +124,7 @@ def test_round_regression() -> None:
     silo.end_round()
     for round in (4, 5):
         back = world.header(encoding(4), round=round)
-        refused("round-regression", lambda h=back: silo.begin(h, h.broadcast, SIZES))
+        refused("round-regression", partial(silo.begin, back, back.broadcast, SIZES))
     # A restarted silo has no ratchet to compare with, and remembers all the same.
     again = World(4, seed="1")
     again.journals["silo-000"] = world.journals["silo-000"]
@@ -216,7 +217,7 @@ def test_late_share_of_a_sum_that_was_given_up(monkeypatch: Patch) -> None:
         silo.abandon()
     proposals = opened.propose()
     for name, silo in world.silos.items():
-        refused("late-share", lambda silo=silo, p=proposals[name]: silo.endorse(p))
+        refused("late-share", partial(silo.endorse, proposals[name]))
 
     world = World(5).enrol()
     opened, data, _ = run_to_proposal(world)

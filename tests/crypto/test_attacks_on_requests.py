@@ -5,6 +5,7 @@ tests/system/test_attacks_on_requests.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -134,7 +135,7 @@ def test_wrong_shape_of_an_upload() -> None:
         replace(record, blobs=record.blobs[1:]),
         replace(record, blobs=((record.blobs[0][0], b""), *record.blobs[1:])),
     ):
-        refused("wrong-shape", lambda r=false: opened.begin_upload(r), "silo-000")
+        refused("wrong-shape", partial(opened.begin_upload, false), "silo-000")
     refused(
         "key-substitution",
         lambda: opened.begin_upload(replace(record, signature=bytes(64))),

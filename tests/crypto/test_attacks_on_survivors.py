@@ -5,6 +5,7 @@ tests/system/test_attacks_on_survivors.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def test_an_uncertified_set_opens_nothing(monkeypatch: Patch) -> None:
         ),
         replace(good, survivors=world.names[1:]),
     ):
-        refused("split-view", lambda request=false: silo.release(request))
+        refused("split-view", partial(silo.release, false))
     monkeypatch.setattr(crypto.sum.silo, "check_certificate", lambda *_: None)
     # opened on the coordinator's word alone
     assert silo.release(replace(good, endorsements=())).self_shares
@@ -112,6 +113,7 @@ def test_second_sum_opened_by_bystanders(monkeypatch: Patch) -> None:
         got = Opening(h, opened.topology, members, opened._records)
         for n in signers:
             got.receive(world.silos[n].release(UnmaskRequest(h, members, signed, ())))
+        assert opened._total is not None
         return opened.header.encoding.decode(strip(opened._total, got.seeds()), len(members))
 
     refused("second-sum", first)
@@ -202,11 +204,11 @@ def test_tiny_sum() -> None:
         opened, _, _ = run_to_proposal(world)
         proposal = Proposal(opened.header.h, world.names[:8], ())
         if world is careful:
-            refused("tiny-sum", lambda w=world, p=proposal: w.silos["silo-000"].endorse(p))
+            refused("tiny-sum", partial(world.silos["silo-000"].endorse, proposal))
         else:
             world.silos["silo-000"].endorse(proposal)
         below = Proposal(opened.header.h, world.names[:6], ())
-        refused("tiny-sum", lambda w=world, p=below: w.silos["silo-001"].endorse(p))
+        refused("tiny-sum", partial(world.silos["silo-001"].endorse, below))
     world = World(4).enrol()
     header = world.header(encoding(4), world.names[:2])
     refused("tiny-sum", lambda: world.silos["silo-000"].begin(header, header.broadcast, SIZES))

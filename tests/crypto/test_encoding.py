@@ -5,6 +5,7 @@ fast path.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,7 +250,7 @@ def test_rounding_policy() -> None:
     ],
 )  # fmt: skip
 def test_impossible_encodings(change: dict) -> None:
-    good = {
+    good: dict[str, Any] = {
         "lane_bits": 21,
         "parties": 4,
         "sizes": (3, 4),
@@ -276,7 +277,8 @@ def test_records_with_wrong_types(change: dict) -> None:
     assert Encoding.from_record(record) == Encoding(21, 4, (3, 4), (1.0, 1.0))
     with pytest.raises(Refusal):
         Encoding.from_record(record | change)
-    for broken in (None, [], {}, 3):
+    nothing: tuple[Any, ...] = (None, [], {}, 3)
+    for broken in nothing:
         with pytest.raises(Refusal):
             Encoding.from_record(broken)
 

@@ -4,13 +4,15 @@ from the code.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
 from crypto.errors import ATTACKS, Refusal
 from crypto.numbers.encoding import Encoding
 from crypto.sum.coordinator import OpenSum, SumState
-from crypto.sum.records import Proposal
+from crypto.sum.records import Proposal, ShareRelease
 from crypto.sum.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
 from tests.crypto.world import World, vectors
 
@@ -213,7 +215,7 @@ class CoordinatorScene:
             "propose": s.propose,
             "receive_endorsement": lambda: s.receive_endorsement(self.endorsements[self.late]),
             "unmask_requests": s.unmask_requests,
-            "receive_release": lambda: s.receive_release(self.release),
+            "receive_release": lambda: s.receive_release(cast(ShareRelease, self.release)),
             "result": s.result,
         }[name]()
 
@@ -249,9 +251,10 @@ def test_result_without_enough_shares_opens_nothing() -> None:
     for name in world.names:
         opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
+    assert opened._total is not None
     before = opened._total.copy()
     for name in world.names[:2]:
         opened.receive_release(world.silos[name].release(requests[name]))
     with pytest.raises(SumFailed, match="nothing was opened"):
         opened.result()
-    assert np.array_equal(before, opened._total)
+    assert opened._total is not None and np.array_equal(before, opened._total)

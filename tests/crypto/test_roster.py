@@ -41,7 +41,7 @@ def world() -> World:
     return World(*NAMES)
 
 
-def refused(attack: str):  # type: ignore[no-untyped-def]
+def refused(attack: str) -> pytest.RaisesExc[RosterRefused]:
     return pytest.raises(RosterRefused, match=rf"refused \({attack}\)|{attack}")
 
 

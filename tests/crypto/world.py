@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ class World:
         encoding: Encoding,
         vectors: dict[str, list[np.ndarray]],
         dead: Sequence[str] = (),
-        **changes: object,
+        **changes: Any,
     ) -> tuple[tuple[str, ...], list[np.ndarray]]:
         """One sum from header to result; those in `dead` die before their upload."""
         open_sum = self.begin(self.header(encoding, **changes))

@@ -18,7 +18,7 @@ from config.load import dump
 from coordinator.checkpoint import save_model
 from corpora.sentence.table import Example
 from extract.evaluate import evaluate_model
-from extract.pairs import open_extractor
+from extract.pairs import Extractor, Found, open_extractor
 from extract.read_pairs import Candidate, read_candidates
 from methods.common.training import parameters
 from methods.tasks.distant import DistantTask, Rows
@@ -64,9 +64,15 @@ def of(text: str, head: str, tail: str) -> Candidate:
     )
 
 
+def _pairs(folder: Path, candidates: list[Candidate]) -> list[Found]:
+    extractor = open_extractor(folder)
+    assert isinstance(extractor, Extractor)
+    return list(extractor.extract(candidates, lambda n: None))
+
+
 def test_bags_are_judged_as_the_task_judges_them(distant: tuple[DistantTask, Any, Path]) -> None:
     task, model, folder = distant
-    found = open_extractor(folder).extract([of(*row[:3]) for row in HELD_OUT], lambda n: None)
+    found = _pairs(folder, [of(*row[:3]) for row in HELD_OUT])
     rows = Rows(task.corpus.test, np.arange(len(task.corpus.test)))
     bags = task.bags(rows, by_label=False)
     scores = task.bag_scores(model, rows, bags)
@@ -94,9 +100,7 @@ def test_sentences_are_judged_as_the_task_judges_them(
 ) -> None:
     task, model, folder = sentence
     examples = list(task.corpus.examples("test"))
-    found = open_extractor(folder).extract(
-        [Candidate(str(i), e) for i, e in enumerate(examples)], lambda n: None
-    )
+    found = _pairs(folder, [Candidate(str(i), e) for i, e in enumerate(examples)])
     expected = np.exp(task.log_probabilities(model, task.data("test")))
     assert np.allclose([list(f.scores.values()) for f in found], expected, atol=1e-5)
     assert [f.candidates[0].id for f in found] == [str(i) for i in range(len(examples))]

@@ -65,7 +65,7 @@ def _encode(
             found.append(first[i])
         if i >= n - window + 1:
             found.append(last[i - (n - window + 1) + 1])
-        hidden.append(sum(found) / len(found))
+        hidden.append(torch.stack(found).sum(0) / len(found))
     for i in range(n):
         for j in range(n):
             if i < window - 1 and j < window - 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,13 +181,11 @@ def test_heads_by_hand() -> None:
 
 
 def test_a_saved_model_is_opened_and_reads_alike() -> None:
-    study = tiny_study(
-        "fedavg", [range(6), range(6, 12), range(12, 18)], tiny_task(tiny_content(3), head="atl")
-    )
+    task = tiny_task(tiny_content(3), head="atl")
+    study = tiny_study("fedavg", [range(6), range(6, 12), range(12, 18)], task)
     model, folder = run(study)
     opened, tokenizer, about = open_model(folder / "model")
     assert about["relations"] == ["causes", "treats", "relieves"] and about["outputs"] == 4
-    task = study.task
     batch = task.batch(task.data("test"), np.arange(5))[0]
     ours = task.new_model(0).eval()
     ours.load_state_dict({k: torch.from_numpy(v) for k, v in model.items()}, strict=False)
@@ -205,7 +204,7 @@ def test_a_saved_model_is_opened_and_reads_alike() -> None:
         ({"block": 7}, "16 dimensions"),
     ],
 )
-def test_wrong_options_are_refused_by_name(knobs: dict[str, object], says: str) -> None:
+def test_wrong_options_are_refused_by_name(knobs: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError, match=f"{next(iter(knobs))}.*{says}"):
         tiny_task(**knobs)
 

@@ -45,7 +45,7 @@ def _slow_encode(model: PCNN, words: list[int], head: int, tail: int) -> torch.T
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_encode_equals_the_slow_reference(data):
+def test_encode_equals_the_slow_reference(data: st.DataObject) -> None:
     torch.manual_seed(0)
     model = PCNN(words=20, relations=3, word_dim=6, filters=5)
     sentences = []
@@ -77,7 +77,7 @@ def test_encode_equals_the_slow_reference(data):
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 
 
-def test_an_empty_piece_is_zeros_and_padding_belongs_to_none():
+def test_an_empty_piece_is_zeros_and_padding_belongs_to_none() -> None:
     model = PCNN(words=9, relations=2, word_dim=4, filters=3)
     # The second entity is the last word: nothing is left for the third piece, whatever the padding
     # would give.
@@ -87,14 +87,14 @@ def test_an_empty_piece_is_zeros_and_padding_belongs_to_none():
     assert v[0, 6:].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_positions_and_pieces_by_hand():
+def test_positions_and_pieces_by_hand() -> None:
     assert positions(4, torch.tensor([2])).tolist() == [[126, 127, 128, 129]]
     assert positions(128, torch.tensor([0])).max() == 255
     assert positions(128, torch.tensor([127])).min() == 1  # 0 is for padding alone
     assert pieces(5, torch.tensor([1]), torch.tensor([3])).tolist() == [[0, 0, 1, 1, 2]]
 
 
-def test_padding_changes_nothing_and_learns_nothing():
+def test_padding_changes_nothing_and_learns_nothing() -> None:
     model = PCNN(words=9, relations=2, word_dim=4, filters=3, dropout=0.0)
     short = model(
         torch.tensor([[3, 4, 5]]), torch.tensor([3]), torch.tensor([0]), torch.tensor([1])
@@ -103,7 +103,8 @@ def test_padding_changes_nothing_and_learns_nothing():
     long = model(padded, torch.tensor([3]), torch.tensor([0]), torch.tensor([1]))
     torch.testing.assert_close(short, long)
     long.sum().backward()
-    assert not model.word.weight.grad[0].any() and not model.head_position.weight.grad[0].any()
+    for table in (model.word, model.head_position):
+        assert table.weight.grad is not None and not table.weight.grad[0].any()
 
 
 def _slow_bag(
@@ -132,7 +133,7 @@ def _slow_bag(
 @pytest.mark.parametrize("rule", RULES)
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), seed=st.integers(0, 1000))
-def test_bag_rules_equal_one_bag_at_a_time(rule, sizes, seed):
+def test_bag_rules_equal_one_bag_at_a_time(rule: str, sizes: list[int], seed: int) -> None:
     """For ONE this fails if labels are indexed by sentence instead of by bag, as OpenNRE does."""
     torch.manual_seed(seed)
     out = torch.nn.Linear(6, 4)
@@ -152,7 +153,7 @@ def test_bag_rules_equal_one_bag_at_a_time(rule, sizes, seed):
     )
 
 
-def test_one_chooses_by_the_label_of_the_bag_not_of_the_sentence_number():
+def test_one_chooses_by_the_label_of_the_bag_not_of_the_sentence_number() -> None:
     out = torch.nn.Linear(2, 2, bias=False)
     out.weight.data = torch.eye(2)
     # Bag 0: one sentence. Bag 1, label 1: its second sentence fits. Indexing labels by sentence

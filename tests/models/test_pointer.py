@@ -4,6 +4,8 @@ no cache.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -101,12 +103,12 @@ def _inputs(rows: int, seed: int) -> Inputs:
     return Inputs(ids.masked_fill(~real, 0), real, first)
 
 
-def _model(seed: int = 0, **more: object) -> PointerNer:
+def _model(seed: int = 0, **more: Any) -> PointerNer:
     torch.manual_seed(seed)
     checkpoint = tiny_bart()
     model = PointerNer(
         checkpoint.backbone.eval(), [[7], [8, 9], [10]], length=3, hidden=8, dropout=0.0, **more
-    )  # type: ignore[arg-type]
+    )
     with torch.no_grad():
         model.label_weights.normal_()
     return model.eval()
@@ -153,7 +155,7 @@ def test_prompts_are_rows_of_keys_and_values_that_every_position_sees() -> None:
 
 def test_projections_by_hand() -> None:
     """[Phi_K; Phi_V] = W2 tanh(W1 q), keys before values."""
-    prompts = _model().prompts
+    prompts: Any = _model().prompts
     w1, w2 = prompts.cross[0], prompts.cross[2]
     both = torch.tanh(prompts.q.weight @ w1.weight.T + w1.bias) @ w2.weight.T + w2.bias
     key, value = prompts().cross[0]
@@ -260,6 +262,7 @@ def test_the_frozen_model_can_learn_to_point() -> None:
     task = tiny_task(content, tags="all", prompts=8, hidden=32)
     model, data = task.new_model(0), task.subset(np.arange(2))
     optimizer = task.optimizer(model, 0.02)
+    network: Any = model
     batch = task.batch(data, np.arange(2))
     first = task.loss(model, batch).item()
     for _ in range(60):
@@ -267,7 +270,7 @@ def test_the_frozen_model_can_learn_to_point() -> None:
         task.loss(model, batch).backward()
         optimizer.step()
     assert task.loss(model, batch).item() < first / 2
-    assert torch.isfinite(losses_of(model.logits(batch.inputs, batch.tokens), batch.tokens)).all()
+    assert torch.isfinite(losses_of(network.logits(batch.inputs, batch.tokens), batch.tokens)).all()
 
 
 # The tagger

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -170,7 +172,7 @@ def test_models_come_from_the_seed_and_leave_the_checkpoint_alone() -> None:
     assert not any("pooler" in n for n, _ in a.named_parameters())
 
 
-def test_a_distilbert_folder_works(tmp_path: object) -> None:
+def test_a_distilbert_folder_works(tmp_path: Path) -> None:
     from transformers import DistilBertConfig, DistilBertModel
 
     config = DistilBertConfig(

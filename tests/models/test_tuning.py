@@ -174,9 +174,8 @@ def test_only_the_trained_travel_and_the_saved_model_is_whole(task: str, tmp_pat
         read = document_encoder.open_model(tmp_path / "model")[0]
     elif task in ("ner", "tagger"):
         about = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
-        read = {"ner": NerExtractor, "tagger": TaggerExtractor}[task](
-            tmp_path / "model", about
-        )._model
+        extractor: Any = NerExtractor if task == "ner" else TaggerExtractor
+        read = extractor(tmp_path / "model", about)._model
     else:
         read = loaded(PCNN(len(whole["word.weight"]), len(task_.labels)), tmp_path / "model")
     for name, p in ours.named_parameters():

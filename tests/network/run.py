@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -54,9 +55,12 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
             study=hash,
             slots=settings.silos,
             host=hub,
-            bound=lambda p: port.write_text(f"{p}\n") and None,
+            bound=bound,
             grace=30.0,
         )
+
+    def bound(at: int) -> None:
+        port.write_text(f"{at}\n")
 
     def take_part(i: int) -> int:
         if net is not None:
@@ -82,9 +86,9 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
         while not (port.exists() and port.read_text().endswith("\n")) and time.monotonic() < until:
             time.sleep(0.02)
         for i in range(settings.silos):
-            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", lambda i=i: take_part(i))] = (
-                silo_name(i)
-            )  # type: ignore[misc]
+            pids[fork(os.getpid(), run / f"{silo_name(i)}.log", partial(take_part, i))] = silo_name(
+                i
+            )
         while time.monotonic() < until:
             pid, code = os.waitpid(coordinator, os.WNOHANG)
             if pid:

@@ -90,7 +90,8 @@ def test_a_warm_start_is_not_said_to_have_sent_scores() -> None:
     """Lazy MIL's first round of three scores nothing; the baseline and the model's size are in both
     reports.
     """
-    study = tiny_study("lazymil", [range(5), range(5, 8), range(8, 12)], twelve(), rounds=3)
+    task = twelve()
+    study = tiny_study("lazymil", [range(5), range(5, 8), range(8, 12)], task, rounds=3)
     _, folder = run(study)
     (folder / "config.toml").write_text(dump(study.settings, {}), "utf-8")
     rounds = lines(folder / "rounds.jsonl")
@@ -99,9 +100,9 @@ def test_a_warm_start_is_not_said_to_have_sent_scores() -> None:
     assert [r["numbers_sent"]["update"] for r in rounds] == [3 * size] * 3
     s, page = summary(folder), write_report(folder).read_text("utf-8")
     assert s["parameters"] == s["parameters_trained"] == size == s["model_float32_bytes"] / 4
-    test = study.task.corpus.split("test")
+    test = task.corpus.split("test")
     pairs = {(int(h), int(t)) for h, t in zip(test.head, test.tail)}
-    facts = {tuple(f) for f in study.task.corpus.gold["test"].tolist()}
+    facts = {tuple(f) for f in task.corpus.gold["test"].tolist()}
     assert s["test_size"] == {
         "sentences": len(test),
         "entity pairs": len(pairs),

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,9 +176,9 @@ def _method(name: str = "fedavg") -> Method:
 
 
 def _gate(ledger: Ledger, dp: str = "off", name: str = "fedavg") -> Gate:
-    return Gate(
-        SiloView(0, None, None, Settings(dp=dp), b""), _method(name), MemoryFile(None), ledger
-    )
+    nothing: Any = None  # neither task nor data is looked at
+    view = SiloView(0, nothing, nothing, Settings(dp=dp), b"")
+    return Gate(view, _method(name), MemoryFile(None), ledger)
 
 
 def _hear(gate: Gate, round: int) -> Answer:

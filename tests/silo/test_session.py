@@ -69,7 +69,8 @@ def _good(silo: SiloView, heard: Heard) -> Answer:
 def _gate(
     answer: Callable[[SiloView, Heard], Answer] = _good, path: Path | None = None, **changes: Any
 ) -> Gate:
-    view = SiloView(0, None, None, Settings(), b"")
+    nothing: Any = None  # neither task nor data is looked at
+    view = SiloView(0, nothing, nothing, Settings(), b"")
     return Gate(view, _method(answer, **changes), MemoryFile(path))
 
 
@@ -228,7 +229,7 @@ def test_bad_announcements_and_pieces_are_refused_and_life_goes_on(
     assert [x.kind for x in _say(session, message, payload)] == ["refused"]
     for step in [(_told(7), None), (m.Chunk(7, "common", 0), PIECE), (m.Go(7), None)]:
         said = _say(session, *step)
-    assert [(type(x), x.number) for x in said] == [(m.Ready, 7)]
+    assert [(type(x), getattr(x, "number", None)) for x in said] == [(m.Ready, 7)]
 
 
 def test_an_exchange_is_heard_once() -> None:
@@ -445,14 +446,14 @@ def test_a_silo_that_was_cut_off_says_again_that_it_is_ready() -> None:
         _say(session, *step)
     session.cut()
     said = [x for x, _ in session.greet()]
-    assert [x.kind for x in said] == ["hello", "ready"] and said[0].life == next(session.greet())[
-        0
-    ].life  # type: ignore[attr-defined]
+    assert [x.kind for x in said] == ["hello", "ready"] and getattr(said[0], "life", None) == next(
+        session.greet()
+    )[0].life  # type: ignore[attr-defined]
 
 
 def test_a_full_disk_leaves_no_half_line_and_the_silo_sits_the_exchange_out(
-    tmp_path: Path, monkeypatch
-) -> None:  # type: ignore[no-untyped-def]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal, real = FileJournal(tmp_path / "journal"), os.write
     journal.put("a", "1")
     with monkeypatch.context() as patch:

@@ -185,7 +185,7 @@ class Liar:
         self._number += 1
         bundle = pack({"model": model})
         encoding = (asked or self.header()).encoding
-        values = {
+        values: dict[str, Any] = {
             "number": self._number,
             "round": asked.round if asked is not None else self.round,
             "exchange": TRAIN,
@@ -293,7 +293,7 @@ class Liar:
         self, held: Held, survivors: Sequence[str], seeds: Iterable[tuple[bytes, int]]
     ) -> np.ndarray:
         """The sum of these uploads, without these masks, as words."""
-        total = np.sum([held.words[name] for name in survivors], axis=0, dtype=np.uint64)
+        total = np.stack([held.words[name] for name in survivors]).sum(axis=0, dtype=np.uint64)
         add_masks(total, [Mask(seed, -sign) for seed, sign in seeds])
         return total
 
@@ -337,6 +337,6 @@ def bare(liar: Liar, held: Held, victim: str, own: bytes, edges: Mapping[str, by
     return liar.unmasked(held, [victim], masks)
 
 
-def same(one: np.ndarray, other: np.ndarray) -> bool:
+def same(one: np.ndarray, other: np.ndarray | int) -> bool:
     """Equal up to what the encoding rounds away."""
     return bool(np.abs(one - other).max() < 1e-6)

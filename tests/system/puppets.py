@@ -4,7 +4,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,13 @@ class Puppet:
         if step == "nonces":
             self.sum.receive_nonces(record)
             return {}
-        take = {
+        steps: dict[str, Callable[[Any], Any]] = {
             "keys": self.sum.receive_keys,
             "propose": self.sum.endorse,
             "unmask": self.sum.release,
-        }[step]
-        return take(record).to_record()
+        }
+        answer: dict[str, Any] = steps[step](record).to_record()
+        return answer
 
     def upload(self, header: SumHeader) -> tuple[dict[str, Any], np.ndarray]:
         self.sum.begin(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,10 +76,23 @@ Lie = Callable[[m.Message, Any], Iterable[Outgoing]]
 # silences it.
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A silo's data: its secret vector, and records that have no place in a corpus."""
+
+    vector: np.ndarray
+    indices: np.ndarray = field(default_factory=lambda: np.arange(0))
+
+
+def _vector(silo: SiloView) -> np.ndarray:
+    assert isinstance(silo.data, _Held)
+    return silo.data.vector
+
+
 def _exchange(name: str, masked: bool, sealed: bool, carried: bool = False) -> Exchange:
     def answer(silo: SiloView, heard: Heard) -> Answer:
         model = silo.carry["model"] if carried else heard.common["model"]
-        update = {"update": silo.data * model} if masked else {}
+        update = {"update": _vector(silo) * model} if masked else {}
         count = {"count": np.array([silo.index], np.float32)} if sealed else {}
         return Answer(update, count, carry={"model": model})
 
@@ -106,9 +120,9 @@ def weight_of(silo: SiloView) -> float:
     return min(EXAMPLES[silo.index], AGREED_CAP) / AGREED_CAP
 
 
-def _weighed(silo: SiloView, heard: Heard) -> Answer:
+def _weighed(silo: SiloView[Any, Any], heard: Heard) -> Answer:
     p = np.float32(weight_of(silo))
-    return Answer({"weight": np.array([p]), "update": p * silo.data * heard.common["model"]})
+    return Answer({"weight": np.array([p]), "update": p * _vector(silo) * heard.common["model"]})
 
 
 _WEIGHED = Exchange(
@@ -119,7 +133,7 @@ _WEIGHED = Exchange(
     broadcast=lambda state, round, cohort: Broadcast(state.model),
     answer=_weighed,
     fold=lambda state, folded: state,
-    masked={"weight": ArraySpec((1,), cap=1.0), "update": ArraySpec((SIZE,))},
+    masked={"weight": ArraySpec((1,), cap=1.0, public_count=True), "update": ArraySpec((SIZE,))},
     weight_cap=AGREED_CAP,
 )
 
@@ -225,7 +239,7 @@ class Stage:
                 address=self.address,
                 settings=self.settings,
                 task=_TASK,
-                data=self.data[name],
+                data=_Held(self.data[name]),
                 method=METHOD,
             )
         except BaseException as e:  # whoever put up the stage looks at these at the end

@@ -30,10 +30,13 @@ def _named() -> Iterator[tuple[str, str]]:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
                     first = node.args[0]
-                    if isinstance(first, ast.Constant):
+                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
                         yield path.name, first.value
                 elif isinstance(node, ast.Constant) and node.value in ATTACKS:
-                    yield path.name, node.value  # tables of states; `attack = …` of a bad message
+                    yield (
+                        path.name,
+                        str(node.value),
+                    )  # tables of states; `attack = …` of a bad message
 
 
 def test_the_code_refuses_what_is_listed_and_nothing_else() -> None:

@@ -156,9 +156,11 @@ def test_sealed_arrays_that_never_come_are_not_made_up(perform: Perform) -> None
     play = perform().enrol()
     play.lie(
         lambda x, p: (
-            [] if x.kind == "sealed" or (x.kind == "chunk" and x.stream == "sealed") else [(x, p)]
+            []
+            if x.kind == "sealed" or (isinstance(x, m.Chunk) and x.stream == "sealed")
+            else [(x, p)]
         )
-    )  # type: ignore[attr-defined]
+    )
     assert play.perform(BOTH).survivors == HONEST
     play.refused("wrong-shape")
     play.all_is_well()

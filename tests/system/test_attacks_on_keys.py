@@ -44,7 +44,12 @@ def _public() -> bytes:
 def test_key_substitution(make: Make, caplog: Log) -> None:
     liar = make()
     victim, posed = liar.names[:2]
-    for change in ({"public": _public()}, {"signature": bytes(64)}, {"commitment": bytes(32)}):
+    changes: list[dict[str, Any]] = [
+        {"public": _public()},
+        {"signature": bytes(64)},
+        {"commitment": bytes(32)},
+    ]
+    for change in changes:
         keys = liar.offers().key_list()
         false = KeyList(tuple(replace(o, **change) if o.silo == posed else o for o in keys.offers))
         with refused("key-substitution", caplog):

@@ -11,7 +11,9 @@ import socket
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
@@ -19,7 +21,7 @@ from safetensors.numpy import load_file
 from config.load import load
 from methods.base import derived_seed
 from study.prepare import prepare
-from tests.conftest import lines, summary
+from tests.conftest import Running, lines, summary
 from tests.consortium import Consortium
 from wire.bundle import pack
 from wire.keyring import Keyring
@@ -141,13 +143,14 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
 
     # No parameter: not of the first broadcast model, not of the last.
     prepared = prepare(load(None, study))
+    task: Any = prepared.task  # of distant supervision, with its corpus
     first = prepared.method.init(derived_seed(8, "init")).model
     last = load_file(run / "model" / "model.safetensors")
     needles = _windows(dict(first)) + _windows(last)
     assert len(needles) > 200
     assert not any(needle in seen for needle in needles)
     # No word of any sentence, no message of our own protocol, no setting.
-    words = [str(w).encode() for w in prepared.task.corpus.words if len(str(w)) > 5]
+    words = [str(w).encode() for w in task.corpus.words if len(str(w)) > 5]
     assert len(words) > 100 and not any(w in seen for w in words)
     assert not any(w in seen for w in (b"broadcast", b"update", b"masked", b"sealed", b"silo-00"))
     # The same search does find them in what is sent before it is encrypted, so it would have found
@@ -159,15 +162,15 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     # process.
     from bench.simulation.inprocess import run_inprocess
 
-    plain = consortium.path / "plain"
-    plain.mkdir()
-    assert run_inprocess(plain, prepared) == 0
-    assert summary(run)["model_sha256"] == summary(plain)["model_sha256"]
+    alone = consortium.path / "plain"
+    alone.mkdir()
+    assert run_inprocess(alone, prepared) == 0
+    assert summary(run)["model_sha256"] == summary(alone)["model_sha256"]
 
     # And the logs of this run are JSON lines with no secret, no word and no label in them.
     secrets = _secrets([consortium.path / name for name in ("hub", *consortium.names)])
     assert len(secrets) == 4 + 4 + 1
-    corpus = prepared.task.corpus
+    corpus = task.corpus
     strings = {
         str(s) for s in (*corpus.words, *corpus.entities, *prepared.task.labels) if len(str(s)) > 4
     } - OURS
@@ -180,8 +183,8 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     assert all(logs)
     for line in "".join(logs).splitlines():
         assert {"time", "level", "part", "message"} <= set(json.loads(line))
-    kept = [p.read_text() for p in [*run.glob("*.jsonl"), *consortium.path.glob("*/*.jsonl")]]
-    for text in [*logs, *kept]:
+    written = [p.read_text() for p in [*run.glob("*.jsonl"), *consortium.path.glob("*/*.jsonl")]]
+    for text in [*logs, *written]:
         assert not any(string in text for string in strings)
         for secret in secrets:
             assert secret.hex() not in text and secret.decode("latin-1") not in text
@@ -199,7 +202,7 @@ def _secrets(homes: list[Path]) -> list[bytes]:
     )
 
 
-def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start: Callable[..., Running]) -> None:
     running = start(*WORDS)
     status, text = running.finish()
     assert status == 0, text
@@ -210,7 +213,8 @@ def test_no_secret_reaches_a_log_or_a_report(tmp_path: Path, start) -> None:  # 
     key_files = {"curve", "identity"}
     others = [p for p in run.rglob("*") if p.is_file() and p.name not in key_files]
     assert any(p.name == "silo.log" for p in others) and any(p.name == "report.md" for p in others)
-    corpus = prepare(load(None, {"corpus": WORDS[4].partition("=")[2], "silos": "3"})).task.corpus
+    task: Any = prepare(load(None, {"corpus": WORDS[4].partition("=")[2], "silos": "3"})).task
+    corpus = task.corpus
     words = [str(w) for w in corpus.words if len(str(w)) > 7]
     for path in others:
         content = path.read_bytes()

@@ -8,13 +8,14 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from cli.main import main
-from tests.conftest import ROOT, SMALL, command, lines, sottovoce, summary, wait_for
+from tests.conftest import ROOT, SMALL, Running, command, lines, sottovoce, summary, wait_for
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,8 @@ from tests.conftest import ROOT, SMALL, command, lines, sottovoce, summary, wait
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
 def test_a_mistake_is_one_sentence_and_status_2(
-    tmp_path: Path, capsys, words: list[str], sentence: str
-) -> None:  # type: ignore[no-untyped-def]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
     out = [] if words[0] == "--resume" else [f"OUT={tmp_path / 'runs'}"]
     with pytest.raises(SystemExit) as ended:
         main(["simulate", *out, *words])
@@ -83,8 +84,8 @@ def test_the_real_command_ends_with_status_2_and_no_stack_trace(word: str) -> No
     ],
 )
 def test_a_mistake_in_a_file_names_the_file(
-    tmp_path: Path, capsys, content: str, sentence: str
-) -> None:  # type: ignore[no-untyped-def]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, sentence: str
+) -> None:
     file = tmp_path / "study.toml"
     file.write_text(content)
     with pytest.raises(SystemExit) as ended:
@@ -183,7 +184,9 @@ def test_a_full_or_read_only_disk(tmp_path: Path, options: str) -> None:
     assert re.search(r"No space left|Read-only file system", text)
 
 
-def test_random_bytes_on_the_port_during_a_run(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_random_bytes_on_the_port_during_a_run(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
     quiet = sottovoce("simulate", f"OUT={tmp_path / 'q'}", *SMALL, "SILOS=3", "RUNNER=inprocess")
     assert quiet.returncode == 0
     running = start(*SMALL, "SILOS=3")

@@ -129,8 +129,8 @@ def test_a_coordinators_machine(consortium: Consortium, listening: int) -> None:
 
 
 def test_a_silo_does_not_start_with_an_old_or_changed_roster(
-    consortium: Consortium, capsys
-) -> None:  # type: ignore[no-untyped-def]
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
     consortium.study(method="fedavg", corpus="distant:sentences=600", rounds=1)
     site, first = consortium.site("north", 1), consortium.roster
     second = consortium.enact(first.rotate(consortium.rings["east"].rotate().card))

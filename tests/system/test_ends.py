@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -31,12 +32,12 @@ def _undisturbed(run: Path) -> str:
 def _port_closed(running: Running) -> bool:
     port = running.events("listening")[0]["port"]
     listening = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-    return not any(c.laddr.port == port for c in listening)
+    return not any(c.laddr and c.laddr.port == port for c in listening)
 
 
 def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(
-    tmp_path: Path, start
-) -> None:  # type: ignore[no-untyped-def]
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
     running = start(*WORDS)
     everybody = _everybody(running)
     wait_for(lambda: running.computing("silo-002", round=1))
@@ -55,7 +56,9 @@ def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(
     assert again.returncode == 2 and "already finished" in again.stderr
 
 
-def test_a_killed_coordinator_takes_nobody_with_it_into_limbo(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_a_killed_coordinator_takes_nobody_with_it_into_limbo(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
     running = start(*WORDS)
     everybody = _everybody(running)
     wait_for(lambda: running.computing("silo-001", round=1))
@@ -68,7 +71,7 @@ def test_a_killed_coordinator_takes_nobody_with_it_into_limbo(tmp_path: Path, st
     assert summary(running.run)["model_sha256"] == _undisturbed(tmp_path / "plain")
 
 
-def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-untyped-def]
+def test_a_killed_launcher_leaves_no_process(start: Callable[..., Running]) -> None:
     running = start(*WORDS)
     everybody = _everybody(running)
     wait_for(lambda: running.computing("silo-001", round=0))
@@ -79,7 +82,9 @@ def test_a_killed_launcher_leaves_no_process(start) -> None:  # type: ignore[no-
     wait_for(lambda: not any(map(alive, everybody)) and _port_closed(running), seconds=5)
 
 
-def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
     """The coordinator dies after silos released shares and before it kept the sum: played by
     putting its disk back.
     """

@@ -96,8 +96,8 @@ def ssh(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_silos_started_by_ssh_give_the_same_model_and_bring_their_folders_back(
-    tmp_path: Path, ssh
-) -> None:  # type: ignore[no-untyped-def]
+    tmp_path: Path, ssh: dict[str, str]
+) -> None:
     done = sottovoce(
         "simulate", f"OUT={tmp_path / 'runs'}", *WORDS, "LAUNCHER=ssh", "HOSTS=127.0.0.1", env=ssh
     )

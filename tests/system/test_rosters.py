@@ -221,7 +221,9 @@ def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
 # The silo's own rules
 
 
-def test_rules_win_over_the_study(consortium: Consortium, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_rules_win_over_the_study(
+    consortium: Consortium, capsys: pytest.CaptureFixture[str]
+) -> None:
     from cli.main import main
 
     def refused_with(sentence: str, more: str = "", **study: object) -> None:

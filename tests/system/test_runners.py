@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from bench.simulation.inprocess import run_inprocess
 from config.load import load
 from study.prepare import prepare
-from tests.conftest import SMALL, alive, lines, sottovoce, summary, wait_for
+from tests.conftest import SMALL, Running, alive, lines, sottovoce, summary, wait_for
 
 DESIGN_KEYS = [
     "method",
@@ -148,7 +150,7 @@ def test_the_run_directory_is_as_the_design_names_it(tmp_path: Path) -> None:
     assert {p.stat().st_mode & 0o077 for p in secrets} == {0}
 
 
-def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start: Callable[..., Running]) -> None:
     """The run ends well, names them, and that round's model is exactly the one of the eight
     survivors.
     """
@@ -163,7 +165,7 @@ def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start) -> None:  # t
     running = start(*words)
     pids = running.pids()["silos"]
     for victim in ("silo-003", "silo-006"):
-        wait_for(lambda v=victim: running.computing(v, round=1))
+        wait_for(partial(running.computing, victim, round=1))
         os.kill(pids[victim], signal.SIGKILL)
     status, text = running.finish()
     assert status == 0, text
@@ -180,7 +182,9 @@ def test_two_of_ten_silos_killed_in_a_round(tmp_path: Path, start) -> None:  # t
     assert not any(alive(p) for p in pids.values())
 
 
-def test_too_few_survivors_fail_cleanly_and_the_run_can_be_resumed(tmp_path: Path, start) -> None:  # type: ignore[no-untyped-def]
+def test_too_few_survivors_fail_cleanly_and_the_run_can_be_resumed(
+    tmp_path: Path, start: Callable[..., Running]
+) -> None:
     """Three of four gone: nothing is opened, the run says so; resumed, it ends with the undisturbed
     model.
     """

@@ -20,6 +20,7 @@ from wire.keys import CurveKeys
 from wire.order import InOrder, numbered
 from wire.router import Bad, Gone, Received, Router
 
+Place = tuple[Router, str, CurveKeys, CurveKeys, CurveKeys]
 _OPEN: list[Dealer] = []
 
 
@@ -30,7 +31,7 @@ def dial(address: str, keys: CurveKeys, coordinator: bytes) -> Dealer:
 
 
 @pytest.fixture
-def place() -> Iterator[tuple[Router, str, CurveKeys, CurveKeys, CurveKeys]]:
+def place() -> Iterator[Place]:
     coordinator, a, b = CurveKeys.generate(), CurveKeys.generate(), CurveKeys.generate()
     router = Router(coordinator, {a.public: "silo-000", b.public: "silo-001"}, ByteCounter())
     address = f"tcp://127.0.0.1:{router.bind('127.0.0.1', 0)}"
@@ -48,7 +49,7 @@ def _hello(router: Router, dealer: Dealer) -> Received:
     return event
 
 
-def test_a_silo_is_who_its_key_says(place) -> None:  # type: ignore[no-untyped-def]
+def test_a_silo_is_who_its_key_says(place: Place) -> None:
     router, address, coordinator, a, b = place
     first, second = dial(address, a, coordinator.public), dial(address, b, coordinator.public)
     assert _hello(router, first).silo == "silo-000"
@@ -58,7 +59,9 @@ def test_a_silo_is_who_its_key_says(place) -> None:  # type: ignore[no-untyped-d
     assert first.receive(0.05) is None
 
 
-def test_an_unknown_key_is_refused_and_logged(place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_an_unknown_key_is_refused_and_logged(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     router, address, coordinator, a, _ = place
     stranger = dial(address, CurveKeys.generate(), coordinator.public)
     with caplog.at_level(logging.WARNING):
@@ -68,14 +71,14 @@ def test_an_unknown_key_is_refused_and_logged(place, caplog) -> None:  # type: i
     assert router.connected == frozenset()
 
 
-def test_a_silo_refuses_a_coordinator_with_another_key(place) -> None:  # type: ignore[no-untyped-def]
+def test_a_silo_refuses_a_coordinator_with_another_key(place: Place) -> None:
     router, address, _, a, _ = place
     silo = dial(address, a, CurveKeys.generate().public)
     silo.send(m.Hello("0", b""))
     assert router.receive(0.5) is None
 
 
-def test_nobody_without_curve_gets_in(place) -> None:  # type: ignore[no-untyped-def]
+def test_nobody_without_curve_gets_in(place: Place) -> None:
     router, address, _, _, _ = place
     context = zmq.Context()
     plain = context.socket(zmq.DEALER)
@@ -96,7 +99,7 @@ def test_nobody_without_curve_gets_in(place) -> None:  # type: ignore[no-untyped
     ],
     ids=["http", "zmtp-like", "random", "zeros"],
 )
-def test_random_bytes_on_the_port_disturb_nobody(place, garbage: bytes) -> None:  # type: ignore[no-untyped-def]
+def test_random_bytes_on_the_port_disturb_nobody(place: Place, garbage: bytes) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
@@ -112,7 +115,9 @@ def test_random_bytes_on_the_port_disturb_nobody(place, garbage: bytes) -> None:
     assert isinstance(event, Received) and event.message == m.Ready(1)
 
 
-def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
@@ -128,7 +133,9 @@ def test_bad_frames_from_an_enrolled_silo_are_logged_and_skipped(place, caplog) 
     assert caplog.text.count("refused (wrong-shape)") == 3
 
 
-def test_frames_that_are_too_large_are_refused_by_name(place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_frames_that_are_too_large_are_refused_by_name(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
@@ -141,7 +148,9 @@ def test_frames_that_are_too_large_are_refused_by_name(place, caplog) -> None:  
     assert caplog.text.count("refused (oversize): silo-000 sent ") == 2
 
 
-def test_far_too_large_a_frame_costs_the_sender_its_connection(place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_far_too_large_a_frame_costs_the_sender_its_connection(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """libzmq hangs up before it keeps a byte of it; that this may have been the reason is all that
     can be said.
     """
@@ -156,7 +165,9 @@ def test_far_too_large_a_frame_costs_the_sender_its_connection(place, caplog) ->
     assert wait_for(lambda: router.receive(0.1), seconds=10).message == m.Ready(1)
 
 
-def test_a_message_before_the_greeting_is_refused(place, caplog) -> None:  # type: ignore[no-untyped-def]
+def test_a_message_before_the_greeting_is_refused(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     with caplog.at_level(logging.WARNING):
@@ -165,7 +176,7 @@ def test_a_message_before_the_greeting_is_refused(place, caplog) -> None:  # typ
     assert "before its greeting" in caplog.text
 
 
-def test_a_closed_connection_is_noticed_and_a_greeting_reopens_it(place) -> None:  # type: ignore[no-untyped-def]
+def test_a_closed_connection_is_noticed_and_a_greeting_reopens_it(place: Place) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
@@ -199,7 +210,7 @@ def test_each_message_once_and_in_order() -> None:
         row.take(1000, "z")
 
 
-def test_repeated_and_swapped_messages_arrive_once_and_in_order(place) -> None:  # type: ignore[no-untyped-def]
+def test_repeated_and_swapped_messages_arrive_once_and_in_order(place: Place) -> None:
     router, address, coordinator, a, _ = place
     silo = dial(address, a, coordinator.public)
     _hello(router, silo)
@@ -219,7 +230,7 @@ def test_repeated_and_swapped_messages_arrive_once_and_in_order(place) -> None: 
     ]
 
 
-def test_a_silo_notices_the_end_of_a_connection_and_dials_the_next_address(place) -> None:  # type: ignore[no-untyped-def]
+def test_a_silo_notices_the_end_of_a_connection_and_dials_the_next_address(place: Place) -> None:
     router, address, coordinator, a, _ = place
     with socket.create_server(("127.0.0.1", 0)) as s:
         nobody = f"tcp://127.0.0.1:{s.getsockname()[1]}"
