@@ -118,8 +118,10 @@ def find(method: str) -> MethodFile:
     offered = installed()
     if method in offered:
         return MethodFile(method, *load_installed(offered[method]))
-    hint = " A method of your own is named by its file: METHOD=path/to/mine.py."
-    raise UserError(f'Unknown method "{method}".{nearest(method, names())}{hint}')
+    near = nearest(method, names())
+    if "Did you mean" not in near:
+        near += " A method of your own is named by its file: METHOD=path/to/mine.py."
+    raise UserError(f'Unknown method "{method}".{near}')
 
 
 def _from_file(path: Path) -> MethodFile:

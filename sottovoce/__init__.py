@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from config.settings import Settings
     from methods.base import (
         Answer,
+        Arrays,
         ArraySpec,
         Broadcast,
         Disclosure,
@@ -69,6 +70,7 @@ __all__ = [
     "Aim",
     "Answer",
     "ArraySpec",
+    "Arrays",
     "Broadcast",
     "COUNT",
     "COVERED",
@@ -125,7 +127,7 @@ _CONTRACT = {
     name: module
     for module, names in {
         "config.settings": "Settings",
-        "methods.base": "Answer ArraySpec Broadcast Disclosure Exchange Folded Heard Method Privacy "
+        "methods.base": "Answer ArraySpec Arrays Broadcast Disclosure Exchange Folded Heard Method Privacy "
         "RecordPrivacy Release SiloView State Unit",
         "methods.common.previous": "previous_model remembered",
         "methods.common.training": "load_parameters parameters specs train",
@@ -145,7 +147,7 @@ Place = str | os.PathLike[str]
 
 
 def simulate(
-    method: str = "lazymil",
+    method: Place = "lazymil",
     silos: int | None = None,
     *,
     options: Mapping[str, Any] | None = None,
@@ -162,7 +164,7 @@ def simulate(
 
 
 def plan(
-    method: str = "lazymil",
+    method: Place = "lazymil",
     silos: int | None = None,
     *,
     options: Mapping[str, Any] | None = None,

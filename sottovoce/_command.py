@@ -79,12 +79,14 @@ def read_json(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _start(arguments: Sequence[str], errors: Any) -> subprocess.Popen[str]:
+    # A notebook's kernel asks programs for colours and moving bars; here only lines are passed on.
+    plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     # -P: a folder of the user's that is called like a package of ours is not taken for it.
     program = [sys.executable, "-P", "-m", "sottovoce._child", str(os.getpid())]
     return subprocess.Popen(
         [*program, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**plain, "PYTHONPATH": path, "TTY_COMPATIBLE": "0", "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,

@@ -63,9 +63,10 @@ def test_the_page_has_both_examples_and_the_first_is_short() -> None:
     imports = {
         i for text in files.values() for i in re.findall(r"^(?:from|import) (\w+)", text, re.M)
     }
-    assert imports == {"sottovoce", "numpy", "dataclasses", "collections"}
+    assert imports == {"sottovoce", "numpy", "dataclasses"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_processes", EXAMPLES, indirect=True)
 def test_an_example_gives_one_model_by_both_runners_and_a_report(
     by_processes: Path, my: Path, tmp_path: Path
@@ -85,6 +86,7 @@ def test_an_example_gives_one_model_by_both_runners_and_a_report(
         assert "how far training moved the silo's model" in page
 
 
+@pytest.mark.slow
 def test_without_momentum_it_is_fedavg_to_the_bit(my: Path, tmp_path: Path) -> None:
     loop = "RUNNER=inprocess"
     fedavg = _run(tmp_path / "a", "METHOD=fedavg", loop)
@@ -93,6 +95,7 @@ def test_without_momentum_it_is_fedavg_to_the_bit(my: Path, tmp_path: Path) -> N
     assert _model(still) == _model(fedavg) != _model(moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dp", ["record", "silo"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_with_a_budget(name: str, dp: str, my: Path, tmp_path: Path) -> None:
@@ -102,6 +105,7 @@ def test_an_example_runs_with_a_budget(name: str, dp: str, my: Path, tmp_path: P
     assert "non-private" not in (run / "privacy.jsonl").read_text("utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dp", ["record", "silo"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_without_its_declaration_no_budget_is_accepted(
@@ -119,6 +123,7 @@ def test_without_its_declaration_no_budget_is_accepted(
     assert not (tmp_path / "latest").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_processes", ["momentum"], indirect=True)
 def test_a_plan_counts_its_bytes(by_processes: Path, my: Path) -> None:
     plan = front_door.plan(
@@ -128,6 +133,7 @@ def test_a_plan_counts_its_bytes(by_processes: Path, my: Path) -> None:
     assert plan["bytes_up_per_silo_round"] == pytest.approx(counted, rel=0.02)
 
 
+@pytest.mark.slow
 def test_an_example_loads_nothing_of_the_other_party(my: Path) -> None:
     """A silo that takes part in a method from outside still stands alone."""
     program = f"""

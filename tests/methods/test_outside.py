@@ -141,6 +141,7 @@ def test_names_that_cannot_be(write: Write, tmp_path: Path) -> None:
         methods.find("zzzz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("knob", "sentence"),
     [
@@ -200,6 +201,7 @@ def _install(site: Path, package: str, entries: str, **modules: str) -> dict[str
     return {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "80"}
 
 
+@pytest.mark.slow
 def test_an_installed_method_is_listed_and_runs_under_its_name(tmp_path: Path) -> None:
     env = _install(tmp_path / "site", "ours", "warm = ours_warm", ours_warm=GOOD)
     listed = sottovoce("methods", env=env)
@@ -226,6 +228,7 @@ def test_the_hash_of_an_installed_method_is_its_files(
     assert methods.find(str(tmp_path / "warm.py")).digest == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entries", "sentence"),
     [
@@ -244,6 +247,7 @@ def test_a_broken_package_is_one_sentence(entries: str, sentence: str, tmp_path:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_two_packages_with_one_name_are_refused(tmp_path: Path) -> None:
     _install(tmp_path, "ours", "warm = ours_warm", ours_warm=GOOD)
     env = _install(tmp_path, "theirs", "warm = theirs_warm", theirs_warm=GOOD)

@@ -19,7 +19,11 @@ from sottovoce._command import words
 from tests.conftest import ROOT, SMALL, summary
 from tests.conftest import sottovoce as command
 
-SENTENCE = {"corpus": "sentence:sentences=200,dev=30,test=30", "rounds": 2, "batch": 16}
+SENTENCE: dict[str, Any] = {
+    "corpus": "sentence:sentences=200,dev=30,test=30",
+    "rounds": 2,
+    "batch": 16,
+}
 MARKED = "<e1:drug>aspirin</e1> was given for <e2:disease>fever</e2> ."
 
 
@@ -47,7 +51,7 @@ heavy = {"torch", "pandas", "transformers", "numpy", "methods", "bench"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert set(sottovoce.__all__) <= set(dir(sottovoce))
 import methods.base
-assert sottovoce.Method is methods.base.Method and "torch" not in sys.modules
+assert sottovoce.Method is methods.base.Method
 for name in sottovoce.__all__:
     assert getattr(sottovoce, name) is not None
 from methods.tasks.base import Task
@@ -63,11 +67,21 @@ else:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_model_is_the_one_of_the_command_line(tmp_path: Path, capsys: Any) -> None:
-    settings = {k.lower(): v for k, _, v in (w.partition("=") for w in SMALL)}
+@pytest.mark.slow
+def test_the_model_is_the_one_of_the_command_line(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
+        monkeypatch.setenv(name, "1")  # as a notebook's kernel has it
+    settings: dict[str, Any] = {k.lower(): v for k, _, v in (w.partition("=") for w in SMALL)}
     run = sottovoce.simulate(silos=3, options={"warmup": 0.5}, out=tmp_path / "a", **settings)
     said = capsys.readouterr().out
-    assert "round 1/2: dev auc" in said and f"report: {run.report}" in said
+    assert "\nround 1/2: dev auc" in said and f"\nreport: {run.report}\n" in said
+    assert "\x1b" not in said
+    with pytest.raises(sottovoce.Error) as caught:
+        sottovoce.simulate("fedavgg")
+    assert str(caught.value) == 'Unknown method "fedavgg". Did you mean "fedavg"?'
+    monkeypatch.undo()
     done = command("simulate", *SMALL, "SILOS=3", f"OUT={tmp_path / 'b'}", "--set", "warmup=0.5")
     assert done.returncode == 0, done.stderr
     theirs = summary(tmp_path / "b" / "latest")
@@ -79,6 +93,7 @@ def test_the_model_is_the_one_of_the_command_line(tmp_path: Path, capsys: Any) -
     assert 'command = "sottovoce simulate METHOD=lazymil' in (run.path / "config.toml").read_text()
 
 
+@pytest.mark.slow
 def test_tables_have_a_row_for_every_line_of_their_file(run: sottovoce.Run) -> None:
     for name in ("rounds", "traffic", "privacy"):
         lines = (run.path / f"{name}.jsonl").read_text("utf-8").splitlines()
@@ -94,6 +109,7 @@ def test_tables_have_a_row_for_every_line_of_their_file(run: sottovoce.Run) -> N
     assert run.report.name == "report.html" and (run.model / "encoder" / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_notebook_is_shown_a_few_figures_and_a_link(run: sottovoce.Run, monkeypatch: Any) -> None:
     monkeypatch.chdir(run.path.parent.parent)
     shown = run._repr_html_()
@@ -106,6 +122,7 @@ def test_a_notebook_is_shown_a_few_figures_and_a_link(run: sottovoce.Run, monkey
     assert repr(run) == f"<Run {run.path}: fedavg, test micro_f1 {run.summary['value']:.4f}>"
 
 
+@pytest.mark.slow
 def test_a_model_extracts_what_the_command_extracts(run: sottovoce.Run, tmp_path: Path) -> None:
     file = tmp_path / "some.txt"
     file.write_text(f"{MARKED}\n<e1>pain</e1> after <e2>surgery</e2> .\n", "utf-8")
@@ -135,6 +152,7 @@ def test_a_model_extracts_what_the_command_extracts(run: sottovoce.Run, tmp_path
     assert sottovoce.load(run.model).extract(MARKED) == model.extract(MARKED)
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_as_the_command_does_it(run: sottovoce.Run) -> None:
     model = sottovoce.load(run.path)
     own = model.evaluate()
@@ -145,6 +163,7 @@ def test_a_model_is_evaluated_as_the_command_does_it(run: sottovoce.Run) -> None
         model.evaluate(split="train")
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_figures_of_the_command(run: sottovoce.Run) -> None:
     plan = sottovoce.plan("fedavg", 3, options={"max_length": 64}, bandwidth=1000.0, **SENTENCE)
     given = ["METHOD=fedavg", "SILOS=3", *_words(SENTENCE), "BANDWIDTH=1000", "--set"]
@@ -160,6 +179,7 @@ def test_a_plan_has_the_figures_of_the_command(run: sottovoce.Run) -> None:
     assert "by_silo" not in plan._repr_html_() and "bytes_up_total" in plan._repr_html_()
 
 
+@pytest.mark.slow
 def test_runs_are_compared_on_a_page(run: sottovoce.Run, out: Path) -> None:
     other = sottovoce.simulate("fedatt", 3, out=out / "runs", quiet=True, **SENTENCE)
     page = sottovoce.compare([run, other.path], out / "both.html", target=0.1)
@@ -170,6 +190,7 @@ def test_runs_are_compared_on_a_page(run: sottovoce.Run, out: Path) -> None:
         sottovoce.compare([run])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
@@ -219,3 +240,60 @@ def test_a_folder_without_a_run_or_with_half_of_one_is_said(tmp_path: Path) -> N
             getattr(half, name)
     with pytest.raises(sottovoce.Error, match="no model in it"):
         sottovoce.load(half)
+
+
+MINE = """'''The mean of the silos' models, written with the names of `import sottovoce` alone.'''
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import sottovoce as sv
+
+CITATION, TASKS = "nobody", ("distant",)
+
+
+@dataclass(frozen=True)
+class Options:
+    step: float = 1.0
+
+
+def build(task, settings, options):
+    start = {n: p.detach().numpy() for n, p in task.new_model(0).named_parameters()}
+
+    def answer(silo, heard):
+        return sv.Answer(masked={n: np.full_like(v, 0.001 * options.step) for n, v in start.items()})
+
+    def fold(state, folded):
+        model = {n: v + folded.total[n].astype(np.float32) for n, v in state.model.items()}
+        return sv.State(model)
+
+    exchange = sv.Exchange(
+        name="train",
+        disclosures=tuple(
+            sv.Disclosure(n, "masked", "a layer", "next to nothing", "only a sum") for n in start
+        ),
+        broadcast=lambda state, round, cohort: sv.Broadcast({}),
+        answer=answer,
+        fold=fold,
+        masked={n: sv.ArraySpec(v.shape, "float32", 1.0) for n, v in start.items()},
+    )
+    return sv.Method("mine", CITATION, (exchange,), lambda seed: sv.State(start))
+"""
+
+
+@pytest.mark.slow
+def test_a_method_is_written_with_the_names_of_the_package(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE, "utf-8")
+    settings: dict[str, Any] = {
+        "corpus": "distant:sentences=600",
+        "rounds": 1,
+        "epochs": 1,
+        "quiet": True,
+    }
+    run = sottovoce.simulate(file, 3, out=tmp_path / "runs", options={"step": 2.0}, **settings)
+    assert run.finished and run.summary["method"] == "mine"
+    assert sottovoce.load(run).evaluate()["value"] == run.summary["value"]
+    with pytest.raises(sottovoce.Error, match='has no option "leap"'):
+        sottovoce.simulate(file, 3, out=tmp_path / "runs", options={"leap": 1.0}, **settings)

@@ -15,7 +15,8 @@ import pytest
 import sottovoce
 from tests.conftest import ROOT, alive, lines, wait_for
 
-SETTINGS = {
+pytestmark = pytest.mark.slow
+SETTINGS: dict[str, Any] = {
     "method": "fedavg",
     "silos": 3,
     "corpus": "distant:sentences=1500",
