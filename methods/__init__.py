@@ -12,7 +12,7 @@ offer
 * `inner_of(options, task) -> str`: the method that it runs, which is then handed to `build` too.
 
 Everything else that is true of a method alone is in the `Method` that it builds. Methods from
-outside of this package keep the same contract (`methods.outside`, docs/methods.md).
+outside of this package keep the same contract (`methods.outside`; docs/methods.md, "The file").
 """
 
 from __future__ import annotations
@@ -118,8 +118,10 @@ def find(method: str) -> MethodFile:
     offered = installed()
     if method in offered:
         return MethodFile(method, *load_installed(offered[method]))
-    hint = " A method of your own is named by its file: METHOD=path/to/mine.py."
-    raise UserError(f'Unknown method "{method}".{nearest(method, names()) or hint}')
+    near = nearest(method, names())
+    if "Did you mean" not in near:
+        near += " A method of your own is named by its file: METHOD=path/to/mine.py."
+    raise UserError(f'Unknown method "{method}".{near}')
 
 
 def _from_file(path: Path) -> MethodFile:

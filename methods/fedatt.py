@@ -9,8 +9,8 @@ exchanges: silos send only their norms, one number per tensor; the coordinator t
 own weights a_k; silos send a_k times their update, masked. If a silo is lost in between, the
 weights of the others are scaled up to one again, which is the softmax over those who are left.
 
-Frobenius norms, eps 1 and no noise by default (methods.md, section 7); the authors' own norm of a
-matrix is the spectral one.
+Frobenius norms, eps 1 and no noise by default (docs/methods.md, "FedAtt"); the authors' own norm of
+a matrix is the spectral one.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ is told which classes it won, and a masked sum, in which every silo sends zeros 
 not win, gives the coordinator exactly the matrix that it will broadcast, and nothing else of
 anybody's classifier.
 
-Rulings (docs/methods.md): equation 10 prints the same vector twice, the mean is over the
+Rulings (docs/methods.md, "FedCMC"): equation 10 prints the same vector twice, the mean is over the
 *other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
 similarity (NaN) and cannot win; if the winner of a row is lost before it sends it, the row stays as
 it was. `vectors=minor` takes the highest d (equation 18) and `vectors=random` any silo's row: the

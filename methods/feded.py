@@ -7,7 +7,7 @@ labelled public set D_v; the mean of what they predict is the teacher q (equatio
 coordinator makes one pass over D_v from Theta_t (Algorithm 1), minimising -log p(y) + KL(q || p)
 (equation 6). No parameter ever goes up.
 
-Where the paper is silent or contradicts itself (methods.md, section 4):
+Where the paper is silent or contradicts itself (docs/methods.md, "FedED"):
 
 * Words say logits, symbols say probabilities. `form=logits` (default) sends log-softmax clipped at
   -20: averaging these and taking the softmax equals averaging logits, because each model's own

@@ -7,7 +7,8 @@ occurs at the silo and by alpha if it does not; the bias stays outside the scali
 nothing is scaled.
 
 The authors' code instead scales by alpha + (1 - alpha) n_c / max n and applies that again in every
-batch, so that it drifts to 1. This is the paper's form, computed once (methods.md, section 3).
+batch, so that it drifts to 1. This is the paper's form, computed once
+(docs/methods.md, "FedRS").
 
 With DP=record every record's loss would depend on all records through the classes that occur. So
 the silo takes noisy counts, made once and charged to its budget, and a class occurs if its noisy

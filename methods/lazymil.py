@@ -16,7 +16,7 @@ Where this file departs from the paper or its released code:
 * No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
   the positions of the entries that won; it hears nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all
-  winners, that is, other silos' text (methods.md, section 5).
+  winners, that is, other silos' text (docs/methods.md, "Lazy MIL").
 * The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their
   sentences, and nothing is scored or sent in the first exchange. The paper selects from round 0 on,
   with a model that knows nothing. Its winners are then drawn at random, the model is trained on

@@ -51,7 +51,7 @@ def load_file(path: Path) -> tuple[ModuleType, str]:
         del sys.modules[module.__name__]
         if isinstance(e, KeyboardInterrupt):
             raise
-        raise UserError(f'"{path}" cannot be loaded as a method: {_told(e, path)}.') from None
+        raise UserError(f'"{path}" cannot be loaded as a method: {_told(e, path)}') from None
     _check(module, str(path))
     return module, digest
 
@@ -92,7 +92,8 @@ def _told(error: BaseException, path: Path) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else (lines[-1] if lines else None)
     where = f"line {line}: " if line else ""
     what = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{where}{type(error).__name__}: {what}".rstrip(".")
+    told = f"{where}{type(error).__name__}: {what}"
+    return told if told.endswith((".", "?", "!")) else f"{told}."
 
 
 def _check(module: ModuleType, where: str) -> None:
@@ -102,7 +103,7 @@ def _check(module: ModuleType, where: str) -> None:
     ]
     if missing:
         raise UserError(
-            f'"{where}" is no method: it has no {" and no ".join(missing)} (docs/methods.md).'
+            f'"{where}" is no method: it has no {" and no ".join(missing)} (docs/methods.md, "The file").'
         )
     if not isinstance(module.CITATION, str) or not (module.__doc__ or "").strip():
         raise UserError(

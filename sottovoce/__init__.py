@@ -23,6 +23,7 @@ from sottovoce._model import Model
 from sottovoce._run import Plan, Run, simulated
 
 if TYPE_CHECKING:
+    from config.settings import Settings
     from methods.base import (
         Answer,
         Arrays,
@@ -38,16 +39,41 @@ if TYPE_CHECKING:
         Release,
         SiloView,
         State,
+        Unit,
     )
+    from methods.common.previous import previous_model, remembered
+    from methods.common.training import load as load_parameters
+    from methods.common.training import parameters, specs, train
+    from methods.common.weighted import (
+        COVERED,
+        Aim,
+        averaged,
+        first_model,
+        plain,
+        send_model,
+        shared_weight,
+        uniform_mean,
+        update_disclosure,
+        updates,
+        weight_disclosure,
+        weight_spec,
+        weighted_mean,
+        weighted_update,
+    )
+    from methods.dp.coverage import COUNT, RELEASED, TRAINED
+    from methods.dp.releases import noised
     from methods.tasks.base import Evaluation, Task
 
     __version__: str
 
 __all__ = [
+    "Aim",
     "Answer",
     "ArraySpec",
     "Arrays",
     "Broadcast",
+    "COUNT",
+    "COVERED",
     "Disclosure",
     "Error",
     "Evaluation",
@@ -58,41 +84,64 @@ __all__ = [
     "Model",
     "Plan",
     "Privacy",
+    "RELEASED",
     "RecordPrivacy",
     "Release",
     "Run",
+    "Settings",
     "SiloView",
     "State",
+    "TRAINED",
     "Task",
+    "Unit",
     "__version__",
+    "averaged",
     "compare",
+    "first_model",
     "load",
+    "load_parameters",
     "load_run",
+    "noised",
+    "parameters",
+    "plain",
     "plan",
+    "previous_model",
+    "remembered",
+    "send_model",
+    "shared_weight",
     "simulate",
+    "specs",
+    "train",
+    "uniform_mean",
+    "update_disclosure",
+    "updates",
+    "weight_disclosure",
+    "weight_spec",
+    "weighted_mean",
+    "weighted_update",
 ]
 
-#: What a method is written with, and where it stands. Loaded when it is asked for: the task's
-#: module needs torch.
-_CONTRACT = dict.fromkeys(
-    (
-        "Answer",
-        "ArraySpec",
-        "Arrays",
-        "Broadcast",
-        "Disclosure",
-        "Exchange",
-        "Folded",
-        "Heard",
-        "Method",
-        "Privacy",
-        "RecordPrivacy",
-        "Release",
-        "SiloView",
-        "State",
-    ),
-    "methods.base",
-) | dict.fromkeys(("Evaluation", "Task"), "methods.tasks.base")
+#: What a method is written with, by the module that has it. Loaded when it is asked for: most of it
+#: needs torch. docs/methods.md explains each.
+_CONTRACT = {
+    name: module
+    for module, names in {
+        "config.settings": "Settings",
+        "methods.base": "Answer ArraySpec Arrays Broadcast Disclosure Exchange Folded Heard Method Privacy "
+        "RecordPrivacy Release SiloView State Unit",
+        "methods.common.previous": "previous_model remembered",
+        "methods.common.training": "load_parameters parameters specs train",
+        "methods.common.weighted": "Aim COVERED averaged first_model plain send_model shared_weight "
+        "uniform_mean update_disclosure updates weight_disclosure weight_spec weighted_mean "
+        "weighted_update",
+        "methods.dp.coverage": "COUNT RELEASED TRAINED",
+        "methods.dp.releases": "noised",
+        "methods.tasks.base": "Evaluation Task",
+    }.items()
+    for name in names.split()
+}
+#: Where a name of the contract is taken already by the front door itself.
+_THERE = {"load_parameters": "load"}
 
 Place = str | os.PathLike[str]
 
@@ -161,7 +210,7 @@ def _folder(run: Run | Place) -> Path:
 
 def __getattr__(name: str) -> Any:
     if name in _CONTRACT:
-        return getattr(importlib.import_module(_CONTRACT[name]), name)
+        return getattr(importlib.import_module(_CONTRACT[name]), _THERE.get(name, name))
     if name == "__version__":
         from importlib.metadata import version
 

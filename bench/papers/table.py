@@ -196,7 +196,10 @@ def _with_target(comparison: Comparison, text: str) -> Comparison:
 def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
     if comparison.methods:
         ours = tuple(m for m in wanted if not m.endswith(".py"))
-        outside = {find(m).name: (f"METHOD={m}",) for m in wanted if m.endswith(".py")}
+        files = [m for m in wanted if m.endswith(".py")]
+        outside = {find(m).name: (f"METHOD={m}",) for m in files}
+        if len(outside) < len(files):
+            raise UserError("Two files in METHODS have one name, so their rows would; rename one.")
         return replace(comparison, methods=ours, variants=outside)
     rows = {**comparison.variants, **comparison.more_variants}
     known = {

@@ -3,7 +3,7 @@
 Every (pair, relation other than NA) is listed with its score and sorted, highest first; a listed
 fact is correct if it is in the gold set. AUC is the trapezoid of precision over recall through the
 points after each item; no (0, 1) point is added; on NYT only the first 2,000 items count, on
-MIRGENE and elsewhere all (docs/methods.md). P@N is the precision after N items.
+MIRGENE and elsewhere all (docs/methods.md, "Lazy MIL"). P@N is the precision after N items.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ RELEASED = "noised, and charged as a release of its own"
 _IN_SUM = "a part of the noisy sum, which is charged as a whole"
 _ONE = "one for every silo, whatever its data"
 _UNDECLARED = (
-    "its file declares no privacy, so nobody has shown what a budget covers (docs/methods: Privacy)"
+    "its file declares no privacy, so nobody has shown what a budget covers "
+    '(docs/methods.md, "Privacy")'
 )
 
 

@@ -2,8 +2,8 @@
 pair.
 
 A training unit is a row (sentence, head, tail, relation). Training bags are rows of one silo with
-the same (head, tail, relation), NA included; a test bag is all rows with the same (head, tail). See
-methods.md, section 5.
+the same (head, tail, relation), NA included; a test bag is all rows with the same (head, tail)
+(docs/methods.md, "Lazy MIL").
 
 **The vocabulary discloses nothing.** A word list collected from the silos' sentences would tell
 everybody which words some silo has. So the model's vocabulary is one of three public things: the

@@ -14,7 +14,7 @@ from models.pcnn import MAX_LENGTH, PCNN, pieces, positions
 
 
 def _slow_encode(model: PCNN, words: list[int], head: int, tail: int) -> torch.Tensor:
-    """One sentence, token by token, as section 5 of methods.md spells it."""
+    """One sentence, token by token, as docs/methods.md, "Lazy MIL" spells it."""
     words = words[:MAX_LENGTH]
     head, tail = min(head, MAX_LENGTH - 1), min(tail, MAX_LENGTH - 1)
     x = torch.stack(

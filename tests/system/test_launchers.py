@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -108,6 +109,27 @@ def test_silos_started_by_ssh_give_the_same_model_and_bring_their_folders_back(
         len(list(run.glob("silos/*/journal.jsonl")))
         == len(list(run.glob("silos/*/ledger.jsonl")))
         == 3
+    )
+
+
+def test_silos_started_by_ssh_are_sent_a_methods_file(tmp_path: Path, ssh) -> None:  # type: ignore[no-untyped-def]
+    """The other machine removes the file before it starts: what runs there came with the request."""
+    page = (ROOT / "docs/methods.md").read_text("utf-8")
+    (text,) = re.findall(r"^`my/momentum.py`\n\n```python\n(.*?)^```$", page, re.M | re.S)
+    method = tmp_path / "my" / "momentum.py"
+    method.parent.mkdir()
+    method.write_text(text, "utf-8")
+    words = (f"METHOD={method}", *WORDS[1:])
+    here = sottovoce("simulate", f"OUT={tmp_path / 'here'}", *words, "RUNNER=inprocess")
+    assert here.returncode == 0, here.stderr
+    env = {**ssh, "SOTTOVOCE_REMOTE": f"rm -r {method.parent}; {ssh['SOTTOVOCE_REMOTE']}"}
+    done = sottovoce(
+        "simulate", f"OUT={tmp_path / 'runs'}", *words, "LAUNCHER=ssh", "HOSTS=127.0.0.1", env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        summary(tmp_path / "runs/latest")["model_sha256"]
+        == summary(tmp_path / "here/latest")["model_sha256"]
     )
 
 
