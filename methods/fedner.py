@@ -32,6 +32,7 @@ loss on a silo's own annotation with it.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -62,7 +63,7 @@ from methods.common.pseudo import pseudo_complete
 from methods.common.training import load, parameters, specs, train
 from methods.common.weighted import send_model, uniform_mean, update_disclosure, updates
 from methods.dp.coverage import RELEASED, TRAINED
-from methods.dp.releases import noised, planned_rounds
+from methods.dp.releases import noised, planned_rounds, release_grid
 from methods.tasks.ner import Data, NerTask
 from methods.tasks.ner_networks import PointerNetwork
 
@@ -119,14 +120,16 @@ def _target_disclosure(channel: str) -> Disclosure:
 
 
 def prompt_gradients(
-    task: NerTask, model: nn.Module, data: Data, clip: float = float("inf")
+    task: NerTask,
+    model: nn.Module,
+    data: Data,
+    clipped: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """g_i of every sentence, (sentences, N_q * d), and G, (N_q, d): gradients with respect to q,
-    dropout off.
+    """g_i of every sentence, (sentences, N_q * d), and the sum of their target gradients, (N_q, d)
+    in float64: gradients with respect to q, dropout off.
 
     Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their
-    gradients. `clip` is the most that the norm of one sentence's part of G may be, before it is
-    divided by their number.
+    gradients. `clipped` bounds what each row, one sentence's target gradient, adds to the sum.
     """
     model.eval()
     prompts: Any = model.prompts
@@ -144,16 +147,14 @@ def prompt_gradients(
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
             source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
             (g,) = torch.autograd.grad(others.sum(), q)
-            if clip < float("inf"):
-                norms = g.flatten(1).norm(dim=1)[:, None, None]
-                g = torch.where(
-                    norms.isfinite(), g * (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0
-                )
-            total += g.sum(dim=0).numpy()
+            if clipped is None:
+                total += g.sum(dim=0).numpy()
+            else:
+                total += clipped(g.flatten(1).numpy()).sum(axis=0).reshape(total.shape)
     finally:
         for p in frozen:
             p.requires_grad_(True)
-    return source, (total / max(1, len(data.indices))).astype(np.float32)
+    return source, total
 
 
 def new_weights(
@@ -217,14 +218,14 @@ class _Algorithm:
         self, silo: Silo, round: int, model: nn.Module, data: Data
     ) -> tuple[np.ndarray, np.ndarray]:
         """g_i and G_k; with DP=record G_k as it is released, clipped by sentence and noised."""
-        if self.settings.dp != "record":
-            return prompt_gradients(self.task, model, data)
-        source, own = prompt_gradients(self.task, model, data, self.settings.clip)
-        if round == 0:  # no pseudo-annotation yet: G is zero whatever the data are
-            return source, own
         n = max(1, self.task.size(data))
-        total = noised(silo, round, own * np.float64(n), self.settings.clip)
-        return source, total / np.float32(n)
+        # In the first round there is no pseudo-annotation, and G is zero whatever the data are.
+        if self.settings.dp != "record" or round == 0:
+            source, total = prompt_gradients(self.task, model, data)
+            return source, (total / n).astype(np.float32)
+        grid = release_grid(silo, self.settings.clip)
+        source, total = prompt_gradients(self.task, model, data, grid.clipped)
+        return source, noised(silo, round, total.astype(np.int64), grid) / np.float32(n)
 
     def sum_targets(self, state: State, folded: Folded) -> State:
         """At the coordinator: the sum of the silos' G_k."""

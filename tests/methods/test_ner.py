@@ -125,7 +125,8 @@ def _mixed() -> tuple:
 def test_gradients_of_a_chunk_are_those_of_sentences_one_at_a_time() -> None:
     task, data = _mixed()
     model = task.new_model(3)
-    together, mean = prompt_gradients(task, model, data)
+    together, summed = prompt_gradients(task, model, data)
+    mean = summed / len(data.indices)
     alone, targets = [], []
     for i in range(4):
         batch = task.batch(data, np.array([i]))
