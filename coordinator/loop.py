@@ -43,7 +43,7 @@ from wire.messages import OVER
 
 __all__ = ["run_study"]
 
-_BEGINNINGS = 3  #: how often a round is begun whose silos are lost between its exchanges
+_BEGINNINGS = 3  #: how often a round may restart when silos are lost between two exchanges
 
 
 @dataclass

@@ -3,8 +3,8 @@ agree on.
 
 A silo whose connection was cut greets again and goes on where it was, if it has forgotten nothing
 (the same `life`, the same session). One that was restarted, or that comes late, is a newcomer: it
-is let in when the next round begins, and everybody agrees on keys anew. One that is too slow is not
-asked again until it has said something.
+is let in when the next round begins, and everybody agrees on keys anew. A silo that is still
+computing is skipped until it sends a message.
 """
 
 from __future__ import annotations

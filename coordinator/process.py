@@ -60,7 +60,7 @@ def serve(
     grace: float = 0.0,
 ) -> int:
     """Run all rounds and leave a complete run directory. `bound` is called with the port once it is
-    open. `agreed`: what else than the task's content silos must have alike, by name.
+    open. `agreed`: further named hashes that every silo must match, beside the task's own.
 
     `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not
     restarted. Raises RoundFailed when too few silos are left; what is finished is kept.

@@ -247,6 +247,12 @@ def build(method: str, task: Task, settings: Settings) -> Method:
         raise UserError(
             f'The method "{f.name}": its build returned {type(built).__name__}, not a Method.'
         )
+    for e in built.exchanges:  # else nothing would hold a silo's weight below one
+        if e.weight_cap != 1.0 and not any(spec.public_count for spec in e.masked.values()):
+            raise UserError(
+                f'The method "{f.name}": its exchange "{e.name}" has a weight_cap and declares no '
+                "masked array as public_count."
+            )
     if f.digest:  # two files may give themselves one name; what was agreed on is this one
         built = replace(built, name=f.name, digest=f.digest)
     return check(built, task, settings)

@@ -119,8 +119,8 @@ def serve(
 
     `simulated`: privacy noise comes from the run's seed, so that both runners give the same model.
     Everywhere else it comes from the operating system, and nobody can subtract it. `rules`: this
-    silo's own, which win over the study's. `agreed`: what else than the task's content must be the
-    same everywhere (the roster, the disclosures), by name.
+    silo's own, which win over the study's. `agreed`: further named hashes that every party must
+    match, beside the task's own (the roster, the disclosures).
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name

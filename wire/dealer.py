@@ -18,9 +18,17 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from wire.keys import CurveKeys
-from wire.messages import HANG_UP_BYTES, BadMessage, Message, decode, encode
+from wire.messages import (
+    HANG_UP_BYTES,
+    HEARTBEAT_MS,
+    PATIENCE_MS,
+    SEND_BUFFER,
+    BadMessage,
+    Message,
+    decode,
+    encode,
+)
 from wire.order import InOrder, numbered, split
-from wire.router import HEARTBEAT_MS, PATIENCE_MS, SEND_BUFFER
 
 __all__ = ["Cut", "Dealer"]
 

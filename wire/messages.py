@@ -17,6 +17,9 @@ __all__ = [
     "FRAME_BYTES",
     "HANG_UP_BYTES",
     "HEADER_BYTES",
+    "HEARTBEAT_MS",
+    "PATIENCE_MS",
+    "SEND_BUFFER",
     "FAILED",
     "INTERRUPTED",
     "OVER",
@@ -56,6 +59,14 @@ HEADER_BYTES = 1 << 21
 #: whoever sends one that is merely too large is refused by name, and the memory that one frame may
 #: cost stays bounded.
 HANG_UP_BYTES = 1 << 22
+
+# What both ends of a connection ask of libzmq.
+HEARTBEAT_MS = 2_000
+#: A peer silent for this long (to libzmq, not to Python) is gone. Heartbeats go between frames: on
+#: a line of 0.5 Mbit/s one of 1 MiB takes 17 s, and what the kernel holds (SEND_BUFFER) as long
+#: again.
+PATIENCE_MS = 40_000
+SEND_BUFFER = 1 << 20
 
 
 class BadMessage(Exception):

@@ -27,6 +27,9 @@ from wire.keys import CurveKeys
 from wire.messages import (
     FRAME_BYTES,
     HANG_UP_BYTES,
+    HEARTBEAT_MS,
+    PATIENCE_MS,
+    SEND_BUFFER,
     VERSION,
     BadMessage,
     Message,
@@ -38,14 +41,8 @@ from wire.messages import (
 )
 from wire.order import InOrder, numbered, split
 
-__all__ = ["HEARTBEAT_MS", "PATIENCE_MS", "SEND_BUFFER", "Bad", "Gone", "Received", "Router"]
+__all__ = ["Bad", "Gone", "Received", "Router"]
 
-HEARTBEAT_MS = 2_000
-#: A peer silent for this long (to libzmq, not to Python) is gone. Heartbeats go between frames: on
-#: a line of 0.5 Mbit/s one of 1 MiB takes 17 s, and what the kernel holds (SEND_BUFFER) as long
-#: again.
-PATIENCE_MS = 40_000
-SEND_BUFFER = 1 << 20
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
 
 _DOMAIN = "sottovoce"

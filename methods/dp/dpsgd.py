@@ -118,8 +118,8 @@ def train_private(
     event = plan(s, nominal, record_privacy(silo.privacy))
     silo.spend("training", event)
     stream = SecretStream(silo.noise_key(round, "dp-sgd"))
-    # Of its own key, not of the run's seed: masks that others can compute would tie records to each
-    # other, because who is in a batch decides which mask each gets.
+    # Batch membership determines each record's dropout mask. If others knew the masks, records
+    # would no longer be independent, so masks come from the silo's secret key.
     torch.manual_seed(int.from_bytes(silo.noise_key(round, "dropout")[:8], "little"))
     optimizer = task.optimizer(model, lr)
     model.train()

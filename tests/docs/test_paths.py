@@ -12,7 +12,12 @@ import pytest
 
 from tests.conftest import ROOT
 
-PAGES = sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+#: CHANGELOG.md is history: it may name what is gone
+PAGES = sorted(
+    str(p.relative_to(ROOT))
+    for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    if p.name != "CHANGELOG.md"
+)
 _ENDINGS = "py|c|h|md|ipynb|service|yaml"
 
 
@@ -101,7 +106,7 @@ def test_pages_that_code_names_are_there() -> None:
     missing = {
         (f, page)
         for f in _files()
-        if f.endswith(".py")
+        if f.endswith(".py") and not f.startswith("tests/docs/")
         for page in re.findall(pages, (ROOT / f).read_text("utf-8"))
         if page not in _files()
     }

@@ -66,3 +66,16 @@ def test_the_coordinators_sum_inside_its_round() -> None:
     for before, call, _ in steps:
         allowed, _ = ALLOWED[call]
         assert [s.name.lower() for s in allowed] == [before]
+
+
+def test_the_diagrams_can_be_drawn() -> None:
+    """Mermaid ends a statement at a semicolon; every diagram has one beginning."""
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    drawn = re.findall(r"```mermaid\n(.*?)```", text, re.S)
+    assert len(drawn) == 3
+    for diagram in drawn:
+        assert ";" not in diagram
+        assert diagram.count("[*] -->") == 1
+        outside = re.sub(r"    note right of \w+\n.*?end note\n", "", diagram, flags=re.S)
+        for line in outside.splitlines()[1:]:
+            assert re.fullmatch(r"    (\w+|\[\*\]) --> (\w+|\[\*\])(: [^:;]+)?", line)

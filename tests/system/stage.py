@@ -133,7 +133,7 @@ _WEIGHED = Exchange(
     broadcast=lambda state, round, cohort: Broadcast(state.model),
     answer=_weighed,
     fold=lambda state, folded: state,
-    masked={"weight": ArraySpec((1,), cap=1.0), "update": ArraySpec((SIZE,))},
+    masked={"weight": ArraySpec((1,), cap=1.0, public_count=True), "update": ArraySpec((SIZE,))},
     weight_cap=AGREED_CAP,
 )
 
