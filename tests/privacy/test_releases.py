@@ -130,7 +130,7 @@ def test_a_release_is_charged_as_a_gaussian_and_its_cut_tails_to_delta() -> None
     assert isinstance(event, RoundedGaussian) and event.noise == grid.noise
     assert 0 < event.slack < 1e-17
     plain = total([Gaussian(grid.noise)], 1e-5 * (1 - 1e-3)).epsilon
-    assert total([event], 1e-5).epsilon == pytest.approx(plain, rel=1e-9) <= 0.1
+    assert total([event], 1e-5).epsilon == pytest.approx(plain, rel=1e-9) and plain <= 0.1
     assert total([RoundedGaussian(grid.noise, 1e-6)], 1e-5).epsilon == float("inf")
 
 
