@@ -245,7 +245,10 @@ class _Algorithm:
         kept = previous_model(silo.memory, heard.round).get("instance_weights")
         if kept is None or len(kept) != count:  # at first, or if its data have changed since
             kept = np.ones(count, np.float32)
-        others = np.asarray(heard.common["target"], np.float32) - silo.carry["own"]
+        # Its own part as it is in the sum: against the unrounded one, a residue would be left where
+        # nobody else has a target gradient, and weights would follow it.
+        own = silo.carry.get("coded", {}).get("target", silo.carry["own"])
+        others = np.asarray(heard.common["target"], np.float32) - own
         return new_weights(np.asarray(kept), silo.carry["source"], others, o.alpha, o.weights)
 
     # Local training
@@ -331,6 +334,7 @@ def build(task: NerTask, settings: Settings, options: Options) -> Method:
         broadcast=send_model,
         answer=algorithm.measure,
         fold=algorithm.sum_targets,
+        keep_coded=True,
         masked=q if o.channel == "masked" else {},
         sealed=q if o.channel == "sealed" else {},
     )
