@@ -301,23 +301,6 @@ def test_the_desk_keeps_carry_for_the_round_memory_for_good_and_its_answer_for_a
     assert calls == [({}, {}), ({}, {"kept": [0]}), ({}, {"kept": [0]}), ({}, {"kept": [1]})]
 
 
-def test_the_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    journal = FileJournal(path)
-    journal.put("a", "1")
-    journal.put("b", "2")
-    journal.put("a", "3")
-    journal.close()
-    # what a crash may leave: no end of line, or no sense
-    for cut in (b'["a', b'["c", "9"]', b"\xff\xfe"):
-        path.write_bytes(path.read_bytes() + cut)
-        journal = FileJournal(path)
-        assert (journal.get("a"), journal.get("b"), journal.get("c")) == ("3", "2", None)
-        journal.put("b", "2")
-        journal.close()
-    assert path.stat().st_mode & 0o077 == 0
-
-
 # The silo's own rules
 
 
