@@ -7,11 +7,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["UserError", "nearest"]
+__all__ = ["UserError", "check_choice", "nearest"]
 
 
 class UserError(Exception):
     """Printed as it is; the command ends with exit status 2."""
+
+
+def check_choice(key: str, value: str, known: Iterable[str]) -> None:
+    """Refuses a value of an option that is none of those known, which are listed in their order."""
+    names = list(known)
+    if value in names:
+        return
+    close = difflib.get_close_matches(value, names, n=1, cutoff=0.6)
+    hint = f' Did you mean "{close[0]}"?' if close else ""
+    listed = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    raise UserError(f'Option "{key}" must be {listed}, not "{value}".{hint}')
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

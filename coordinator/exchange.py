@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from config.settings import Settings
-from crypto.numbers.encoding import Encoding, default_rounding, steps_of
+from crypto.numbers.encoding import Encoding, steps_of
+from crypto.numbers.rounding import default_rounding
 from crypto.sum.params import least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
 from methods.dp.sum_noise import ranges_of, sum_noise_of

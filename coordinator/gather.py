@@ -1,8 +1,8 @@
 """One exchange over the network: tell the cohort, hand out cores and buffers, take the answers in,
 open the sum.
 
-A silo is in one of the stages below; a message that does not fit its stage costs the silo this
-exchange and nobody else anything. A silo whose connection ends has `grace` seconds to greet again,
+A silo is in one of the stages of coordinator.stages. A message that does not fit its stage costs
+the silo this exchange and nobody else anything. A silo whose connection ends has `grace` seconds to greet again,
 and then goes on where it was, unless it was uploading: an upload that is cut is not resumed, since
 nothing of it may be repeated under the same masks. Cores (`slots`) limit how many compute at once,
 which a simulation needs and a consortium does not; buffers (in `OpenSum`) limit how many upload at
@@ -15,23 +15,23 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from coordinator.exchange import Call, Interrupted, Phases, RoundSpent
+from coordinator.announcement import Announcement
+from coordinator.exchange import Interrupted, Phases, RoundSpent
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
+from coordinator.stages import Stage, Stages
 from coordinator.unmask import Unmasking
 from coordinator.unmasked import ClearSum
 from crypto.errors import Refusal
 from crypto.sum.coordinator import OpenSum, SumFailed
-from crypto.sum.records import SumHeader
 from methods.base import Folded, silo_name
+from report import events
 from wire import messages as m
-from wire.bundle import Bundle, pieces
 from wire.router import Bad, Gone, Received, Router
 
 __all__ = ["Gather"]
@@ -39,26 +39,13 @@ __all__ = ["Gather"]
 log = logging.getLogger("coordinator")
 
 
-class Stage(Enum):
-    WAITING = "waiting"  # told, waits for a core
-    COMPUTING = "computing"
-    READY = "ready"  # waits for a buffer
-    UPLOADING = "uploading"
-    DONE = "done"
-    OUT = "out"  # gone, refused or misbehaved
-
-
 class Gather:
     def __init__(
         self,
         router: Router,
         members: Membership,
-        call: Call,
-        cohort: tuple[int, ...],
-        number: int,
-        common: Bundle,
-        broadcast: bytes,
-        private: dict[int, Bundle],
+        *,
+        announcement: Announcement,
         runlog: RunLog,
         phases: Phases,
         slots: int,
@@ -73,15 +60,16 @@ class Gather:
         """`keep` is called before shares are asked for, with all that is needed to open the sum
         after a crash.
         """
-        self._router, self._call, self._number, self._runlog = router, call, number, runlog
-        self._phases, self._slots, self._stop, self._keep = phases, slots, should_stop, keep
-        self._members, self._quorum, self._grace = members, quorum, grace
+        self._router, self._members, self._runlog = router, members, runlog
+        self._announcement, self._phases = announcement, phases
+        self._call, self._number = announcement.call, announcement.number
+        self._slots, self._quorum, self._grace = slots, quorum, grace
+        self._stop, self._keep = should_stop, keep
         self._until = time.monotonic() + deadline
         setup = members.setup
         self._away: dict[str, float] = {}  # silo -> until when it may come back
-        self._index = {silo_name(i): i for i in cohort}
-        self._stage = dict.fromkeys(self._index, Stage.WAITING)
-        self._since = dict.fromkeys(self._index, time.monotonic())
+        self._index = {silo_name(i): i for i in announcement.cohort}
+        self._stages = Stages(self._index, phases)
         self._spent: set[str] = set()
         # restarted after they uploaded, and asked for their shares once more
         self._anew: set[str] = set()
@@ -91,38 +79,27 @@ class Gather:
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
         self.blamed: tuple[str, Refusal] | None = None
         self._sum: OpenSum | ClearSum | None = None
-        self._common, self._private, self._digest = common, private, common.digest
-        self._encoding = call.encoding() if call.exchange.masked else None
-        self._header: SumHeader | None = None
-        if self._encoding is not None and setup is not None:
-            self._header = SumHeader(
-                sid=setup.sid,
-                round=call.round,
-                exchange=call.exchange.name,
-                number=number,
-                broadcast=broadcast,
-                alive=tuple(sorted(self._index)),
-                encoding=self._encoding,
-                weight_cap=float(call.exchange.weight_cap),
-            )
-            self._sum = OpenSum(self._header, setup)
-        elif self._encoding is not None:
-            self._sum = ClearSum(self._encoding)
-        self._intake = Intake(call.exchange, self._sum, self._encoding)
+        header, encoding = announcement.header, announcement.encoding
+        if header is not None and setup is not None:
+            self._sum = OpenSum(header, setup)
+        elif encoding is not None:
+            self._sum = ClearSum(encoding)
+        self._intake = Intake(self._call.exchange, self._sum, encoding)
         self._unmasking = (
             Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
         )
 
     def run(self) -> Folded:
         began = time.monotonic()
-        self._tell()
+        for silo, i in self._index.items():
+            self._announcement.tell(self._router, silo, i, self._members.has[silo])
         self._phases.add("telling", began)
         began = time.monotonic()
         self._collect()
         self._phases.add("collecting", began)
         began = time.monotonic()
         total: dict[str, np.ndarray] = {}
-        survivors = tuple(s for s, stage in self._stage.items() if stage is Stage.DONE)
+        survivors = tuple(self._stages.within(Stage.DONE))
         try:
             if not survivors:
                 raise SumFailed("no silo answered")
@@ -150,47 +127,18 @@ class Gather:
         for silo in sorted(self._index.keys() & self._members.connected):
             self._router.send(silo, m.Closed(self._number, ok))
 
-    # Telling
-    # ---------------------------------------------------------------------------------------------------
-
-    def _tell(self) -> None:
-        call, empty = self._call, Bundle([], np.empty(0, np.uint8))
-        for silo, i in self._index.items():
-            private = self._private.get(i, empty)
-            digest = self._digest if self._digest in self._members.has[silo] else b""
-            announced = m.Broadcast(
-                number=self._number,
-                round=call.round,
-                exchange=call.index,
-                cohort=list(self._index.values()),
-                common=self._common.layout,
-                private=private.layout,
-                header=self._header.to_record() if self._header is not None else {},
-                encoding=self._encoding.to_record() if self._encoding is not None else {},
-                have=digest,
-            )
-            self._router.send(silo, announced)
-            for stream, bundle in (
-                ("common", empty if digest else self._common),
-                ("private", private),
-            ):
-                for k, piece in enumerate(pieces(bundle.buffer)):
-                    self._router.send(
-                        silo, m.Chunk(self._number, stream, k), piece, channel="broadcast"
-                    )
-            if len(self._common.buffer):
-                self._members.has[silo].add(self._digest)
-
     # Collecting
     # ------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        while any(s not in (Stage.DONE, Stage.OUT) for s in self._stage.values()):
+        while not self._stages.all_ended:
             self._grant()
             left = self._until - time.monotonic()
             if left <= 0 or self._enough():
-                for silo in self._in(Stage.WAITING, Stage.COMPUTING, Stage.READY, Stage.UPLOADING):
-                    if self._stage[silo] is Stage.COMPUTING:
+                for silo in self._stages.within(
+                    Stage.WAITING, Stage.COMPUTING, Stage.READY, Stage.UPLOADING
+                ):
+                    if self._stages[silo] is Stage.COMPUTING:
                         self._members.fall_behind(silo)
                     self._out(silo, "missed the deadline" if left <= 0 else "enough others were in")
                 return
@@ -200,49 +148,50 @@ class Gather:
         """Whether so many are in that the rest need not be waited for; a sum has its own least
         number.
         """
-        if self._quorum >= 1 or self._in(Stage.UPLOADING):
+        if self._quorum >= 1 or self._stages.within(Stage.UPLOADING):
             return False
-        need = math.ceil(self._quorum * len(self._stage))
+        need = math.ceil(self._quorum * len(self._stages))
         if isinstance(self._sum, OpenSum):
             need = max(need, self._sum.topology.parameters.n_min, self._sum.needed)
-        return len(self._in(Stage.DONE)) >= need
+        return len(self._stages.within(Stage.DONE)) >= need
 
     def _to(self, silo: str, stage: Stage) -> Stage:
-        """Into the next stage; the time spent in the last one is added up over the silos. Returns
-        the last one.
-        """
-        was, now = self._stage[silo], time.monotonic()
-        if was is not Stage.DONE:
-            self._phases.add_silo(was.value, now - self._since[silo])
-        self._stage[silo], self._since[silo] = stage, now
+        """Into the next stage. Returns the last one."""
+        was = self._stages.move(silo, stage)
         if stage is Stage.DONE:
             self._runlog.event(
-                "answered", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                events.Answered(
+                    silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                )
             )
         return was
 
-    def _in(self, *stages: Stage) -> list[str]:
-        return [s for s, stage in self._stage.items() if stage in stages]
-
     def _grant(self) -> None:
         """In order of silo: a core to whoever waits for one, a buffer to whoever is ready."""
-        for silo in self._in(Stage.READY):
+        for silo in self._stages.within(Stage.READY):
             if silo in self._away:
                 continue
             if self._sum is not None and not self._sum.can_begin:
                 break
-            if len(self._in(Stage.UPLOADING)) >= 2:  # one arrives while the other is folded
+            if (
+                len(self._stages.within(Stage.UPLOADING)) >= 2
+            ):  # one arrives while the other is folded
                 break
             self._to(silo, Stage.UPLOADING)
             self._router.send(silo, m.Send(self._number))
-        for silo in self._in(Stage.WAITING):
+        for silo in self._stages.within(Stage.WAITING):
             if silo in self._away:
                 continue
-            if len(self._in(Stage.COMPUTING, Stage.READY, Stage.UPLOADING)) >= self._slots:
+            if (
+                len(self._stages.within(Stage.COMPUTING, Stage.READY, Stage.UPLOADING))
+                >= self._slots
+            ):
                 break
             self._to(silo, Stage.COMPUTING)
             self._runlog.event(
-                "computing", silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                events.Computing(
+                    silo=silo, round=self._call.round, exchange=self._call.exchange.name
+                )
             )
             self._router.send(silo, m.Go(self._number))
 
@@ -259,26 +208,28 @@ class Gather:
         if event is None:
             return
         if isinstance(event, Gone):
-            self._runlog.event("lost", silo=event.silo, round=self._call.round)
+            self._runlog.event(events.Lost(silo=event.silo, round=self._call.round))
             self._members.take(event)
             self._lost(event.silo)
-        elif isinstance(event, Bad) and self._stage.get(event.silo, Stage.OUT) is not Stage.OUT:
-            self._runlog.event("refused", silo=event.silo, attack=event.attack, detail=event.detail)
+        elif isinstance(event, Bad) and self._stages[event.silo] is not Stage.OUT:
+            self._runlog.event(
+                events.Refused(silo=event.silo, attack=event.attack, detail=event.detail)
+            )
             self._out(event.silo, f"refused ({event.attack})")
-        elif isinstance(event, Received) and event.silo in self._stage:
+        elif isinstance(event, Received) and event.silo in self._stages:
             try:
                 self._heard(event.silo, event.message, event.payload)
             except (Refusal, m.BadMessage) as e:
                 detail = e.detail if isinstance(e, Refusal) else str(e)
                 culprit = (e.culprit if isinstance(e, Refusal) else None) or event.silo
                 log.warning("refused (%s): %s: %s", e.attack, culprit, detail)
-                self._runlog.event("refused", silo=culprit, attack=e.attack, detail=detail)
+                self._runlog.event(events.Refused(silo=culprit, attack=e.attack, detail=detail))
                 self._out(culprit, f"refused ({e.attack})")
         else:
             self._members.take(event)
 
     def _lost(self, silo: str) -> None:
-        stage = self._stage.get(silo, Stage.OUT)
+        stage = self._stages[silo]
         if stage is Stage.OUT:
             return
         if self._grace > 0 and stage is not Stage.UPLOADING:
@@ -289,7 +240,7 @@ class Gather:
     def _greets(self, silo: str, hello: m.Hello) -> None:
         """A new connection of a silo that is in this exchange."""
         self._away.pop(silo, None)
-        stage = self._stage[silo]
+        stage = self._stages[silo]
         if not self._members.greeted(silo, hello):
             let_in = stage is Stage.DONE and silo in self._members.newcomers
             if (
@@ -335,7 +286,7 @@ class Gather:
             log.info("late: a %s of exchange %d from %s", message.kind, number, silo)
             self._members.take(Received(silo, message, None))
             return
-        stage = self._stage[silo]
+        stage = self._stages[silo]
         if stage is Stage.OUT:
             return
         if isinstance(message, m.Refused):
@@ -344,7 +295,7 @@ class Gather:
             if message.attack == "budget-spent":
                 self.exhausted.add(silo)
             self._runlog.event(
-                "refused-by-silo", silo=silo, attack=message.attack, detail=message.detail[:300]
+                events.RefusedBySilo(silo=silo, attack=message.attack, detail=message.detail[:300])
             )
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
@@ -360,13 +311,13 @@ class Gather:
             raise Refusal("wrong-shape", f"a {message.kind} message while {stage.value}")
 
     def _out(self, silo: str, why: str) -> None:
-        if self._stage.get(silo) in (None, Stage.OUT):
+        if self._stages[silo] is Stage.OUT:
             return
         was = self._to(silo, Stage.OUT)
         log.warning(
             "round %d, %s: %s is out: %s", self._call.round, self._call.exchange.name, silo, why
         )
-        self._runlog.event("out", silo=silo, round=self._call.round, why=why, stage=was.value)
+        self._runlog.event(events.Out(silo=silo, round=self._call.round, why=why, stage=was.value))
         if self._sum is not None:
             self._sum.lost(silo)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,57 +27,22 @@ from coordinator.exchange import (
     RoundFailed,
     RoundSpent,
     call_ranges,
-    message_bytes,
     next_ranges,
-    numbers_sent,
     select,
 )
+from coordinator.progress import Progress, RoundSoFar
 from coordinator.runlog import RunLog
 from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
 from methods.common.arrays import model_sha256
 from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
+from report import events
 from wire.messages import OVER
 
 __all__ = ["run_study"]
 
 _BEGINNINGS = 3  #: how often a round may restart when silos are lost between two exchanges
-
-
-@dataclass
-class Progress:
-    """What the loop carries beside the state; JSON, so that a checkpoint holds it."""
-
-    best_value: float = float("-inf")
-    best_round: int = -1
-    wall: float = 0.0
-    ranges: dict[str, list[float]] = field(default_factory=dict)
-    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who
-    #: sent what.
-    pending: dict[str, Any] | None = None
-    #: who was in the last round: after a crash, they are waited for
-    members: list[str] = field(default_factory=list)
-
-
-@dataclass
-class _Round:
-    """A round on its way through its exchanges; JSON, likewise."""
-
-    asked: list[int]
-    cohort: list[int]
-    next: int = 0  #: the exchange to come
-    #: whether a sum of this round is folded: then its exchange cannot be asked for again
-    opened: bool = False
-    sent: list[list[str]] = field(default_factory=list)
-    by_exchange: list[list[int]] = field(default_factory=list)  #: who survived each exchange
-    arrays: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
-    #: how many numbers of each disclosure were sent
-    numbers: dict[str, int] = field(default_factory=dict)
-    charged: list[dict[str, Any]] = field(default_factory=list)
-    ranges: dict[str, list[float]] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
-    traffic: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _Loop:
@@ -138,8 +102,8 @@ class _Loop:
                     # Too few silos can still pay for a round. What they paid for is whole; it is
                     # the run's result.
                     self.state = before
-                    silos = sorted(map(silo_name, self.carrier.spent))
-                    self.runlog.event("budgets-spent", round=round, silos=silos, why=str(e))
+                    silos = tuple(sorted(map(silo_name, self.carrier.spent)))
+                    self.runlog.event(events.BudgetsSpent(round=round, silos=silos, why=str(e)))
                     self.runlog.privacy(
                         self.method, round, now.sent, now.charged + self.carrier.charged
                     )
@@ -150,20 +114,11 @@ class _Loop:
                     break
                 if now.next == 0 or beginning == _BEGINNINGS - 1:
                     raise
-                self.runlog.event("round-again", round=round, why=str(e))
+                self.runlog.event(events.RoundAgain(round=round, why=str(e)))
                 self.state, self.progress.ranges, now = before, dict(ranges), None
         assert now is not None
         self._take_note(now)
-        self.progress.pending = {
-            "asked": now.asked,
-            "survivors": now.cohort,
-            "by_exchange": now.by_exchange,
-            "sent": now.sent,
-            "charged": now.charged,
-            "arrays": now.arrays,
-            "numbers": now.numbers,
-            "traffic": now.traffic,
-        }
+        self.progress.pending = now.pending()
         self.progress.members = [silo_name(i) for i in now.asked]
         # before it is scored: once shares are out, this sum can never be had again
         self._keep(round + 1)
@@ -172,41 +127,42 @@ class _Loop:
         self.carrier.end_round(round)
         self._score(round, began)
 
-    def _give_up(self, round: int, now: _Round, why: Exception) -> None:
-        self.runlog.event("round-spent", round=round, why=str(why))
+    def _give_up(self, round: int, now: RoundSoFar, why: Exception) -> None:
+        self.runlog.event(events.RoundSpent(round=round, why=str(why)))
         now.cohort = []
 
-    def _begin(self, round: int) -> _Round:
+    def _begin(self, round: int) -> RoundSoFar:
         asked = self.carrier.begin_round(round) or select(
             self.settings, round, self.carrier.present()
         )
         self.runlog.event(
-            "round", round=round, rounds=self.settings.rounds, cohort=[silo_name(i) for i in asked]
+            events.Round(
+                round=round, rounds=self.settings.rounds, cohort=tuple(map(silo_name, asked))
+            )
         )
-        return _Round(list(asked), list(asked))
+        return RoundSoFar(list(asked), list(asked))
 
-    def _go_on(self, round: int) -> _Round | None:
+    def _go_on(self, round: int) -> RoundSoFar | None:
         """The round that a crash interrupted between two exchanges, if silos can go on with it or
         it must not be begun again.
         """
         midway, self._midway = self._midway, None
         if midway is None or midway.round != round:
             return None
-        now = _Round(**midway.figures)
+        now = RoundSoFar(**midway.figures)
         able = set(self.carrier.go_on(round, now.next, now.said)) & set(now.cohort)
         if not now.opened and len(able) < len(now.cohort):
             return None  # from the beginning, nobody need be left out
         self.state, self.progress.ranges = self._ordered(midway.state), dict(now.ranges)
         self.carrier.counter.restore(now.traffic)
         self.runlog.event(
-            "round",
-            round=round,
-            rounds=self.settings.rounds,
-            cohort=[silo_name(i) for i in now.asked],
+            events.Round(
+                round=round, rounds=self.settings.rounds, cohort=tuple(map(silo_name, now.asked))
+            )
         )
         return now
 
-    def _exchanges(self, round: int, now: _Round) -> None:
+    def _exchanges(self, round: int, now: RoundSoFar) -> None:
         for index, exchange in enumerate(self.method.exchanges):
             if index < now.next:
                 continue
@@ -216,34 +172,33 @@ class _Loop:
                 checkpoint.write_midway(self._folder, Midway(round, self.state, vars(now)))
                 self.carrier.kept()
 
-    def _take_note(self, now: _Round) -> None:
+    def _take_note(self, now: RoundSoFar) -> None:
         now.charged += self.carrier.charged
         self.carrier.charged = []
         now.ranges, now.said = self.progress.ranges, dict(self.carrier.said)
         now.traffic = list(self.carrier.counter.lines())
 
-    def _exchange(self, round: int, index: int, exchange: Exchange, now: _Round) -> None:
+    def _exchange(self, round: int, index: int, exchange: Exchange, now: RoundSoFar) -> None:
         cohort = tuple(now.cohort)
         first = call_ranges(self.settings, self.method, exchange, len(cohort))
         exact = self.settings.dp == "silo"
         ranges = first if exact else tuple(self.progress.ranges.get(exchange.name) or first)
         broadcast = exchange.broadcast(self.state, round, cohort)
-        call = Call(round, index, exchange, broadcast, cohort, ranges, self.settings.bits, exact)
+        call = Call(
+            round,
+            index,
+            exchange=exchange,
+            broadcast=broadcast,
+            cohort=cohort,
+            ranges=ranges,
+            lane_bits=self.settings.bits,
+            exact=exact,
+        )
         folded = self.carrier.perform(call)
         self.state = exchange.fold(self.state, folded)
-        for direction, size in message_bytes(call, folded).items():
-            now.arrays[direction] += size
-        for name, count in numbers_sent(call, folded).items():
-            now.numbers[name] = now.numbers.get(name, 0) + count
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(next_ranges(self.settings, call, folded))
-        now.cohort, now.next, now.opened = (
-            list(folded.survivors),
-            index + 1,
-            now.opened or bool(exchange.masked),
-        )
-        now.by_exchange.append(list(folded.survivors))
-        now.sent += [[silo_name(i), exchange.name] for i in folded.survivors]
+        now.add(call, folded)
 
     def _score(self, round: int, began: float) -> None:
         pending = self.progress.pending
@@ -259,6 +214,8 @@ class _Loop:
         wanted = set(select(self.settings, round, range(self.settings.silos))) | set(
             pending["asked"]
         )
+        missed = tuple(map(silo_name, sorted(wanted - set(pending["survivors"]))))
+        seconds = time.monotonic() - began
         line = {
             "round": round,
             "participants": [silo_name(i) for i in pending["asked"]],
@@ -266,11 +223,11 @@ class _Loop:
             "survivors_by_exchange": [
                 [silo_name(i) for i in who] for who in pending["by_exchange"]
             ],
-            "missed": [silo_name(i) for i in sorted(wanted - set(pending["survivors"]))],
+            "missed": list(missed),
             "metric": self.task.metric,
             "dev": evaluation.value,
             "figures": dict(evaluation.figures),
-            "seconds": time.monotonic() - began,
+            "seconds": seconds,
             **self.carrier.phases.drain(),
             "bytes_up": up,
             "bytes_down": down,
@@ -283,7 +240,9 @@ class _Loop:
         self.progress.pending = None
         self._keep(round + 1)
         self.runlog.event(
-            "round-done", **{k: line[k] for k in ("round", "dev", "seconds", "bytes_up", "missed")}
+            events.RoundDone(
+                round=round, dev=evaluation.value, seconds=seconds, bytes_up=up, missed=missed
+            )
         )
 
     def _keep(self, finished: int) -> None:
@@ -330,6 +289,7 @@ class _Loop:
 def run_study(
     method: Method,
     task: Task,
+    *,
     settings: Settings,
     carrier: Carrier,
     runlog: RunLog,

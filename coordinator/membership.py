@@ -22,6 +22,7 @@ from crypto.sum.coordinator import CoordinatorSetup
 from crypto.sum.params import policy_for
 from crypto.sum.records import KeyOffer, NonceReveal
 from methods.base import silo_name
+from report import events
 from wire import messages as m
 from wire.router import Bad, Event, Gone, Received, Router
 
@@ -36,6 +37,7 @@ class Membership:
         self,
         router: Router,
         settings: Settings,
+        *,
         identities: Mapping[str, bytes],
         run_id: bytes,
         study: bytes,
@@ -132,7 +134,7 @@ class Membership:
         if hello.study != self._study:
             why = self._difference(hello)
             log.warning("refused (wrong-shape): %s has %s", silo, why)
-            self._runlog.event("refused", silo=silo, attack="wrong-shape", detail=why)
+            self._runlog.event(events.Refused(silo=silo, attack="wrong-shape", detail=why))
             self._turn_away(silo, f"it has {why}")
             return False
         self._behind.discard(silo)
@@ -141,11 +143,11 @@ class Membership:
         self._answered[silo] = {(a[0], a[1]) for a in hello.answered if _pair(a)}
         session = self.setup.sid if self.setup is not None else b""
         if hello.life and self._members.get(silo) == hello.life and hello.session == session:
-            self._runlog.event("back", silo=silo)
+            self._runlog.event(events.Back(silo=silo))
             return True
         self._members.pop(silo, None)
         self._newcomers[silo] = hello.life
-        self._runlog.event("hello", silo=silo)
+        self._runlog.event(events.Hello(silo=silo))
         return False
 
     def _turn_away(self, silo: str, why: str) -> None:
@@ -316,7 +318,7 @@ class Membership:
         if for_good:
             self._banned.add(silo)
         log.warning("refused (%s): %s: %s", attack, silo, detail)
-        self._runlog.event("refused", silo=silo, attack=attack, detail=detail[:300])
+        self._runlog.event(events.Refused(silo=silo, attack=attack, detail=detail[:300]))
         self._router.send(silo, m.Stop(f"refused ({attack})"))
         self._members.pop(silo, None)
         self._newcomers.pop(silo, None)

@@ -14,6 +14,7 @@ import numpy as np
 
 from config.settings import Settings
 from coordinator import reopen
+from coordinator.announcement import Announcement
 from coordinator.exchange import Call, Phases, RoundFailed, RoundSpent
 from coordinator.gather import Gather
 from coordinator.membership import Membership
@@ -21,6 +22,7 @@ from coordinator.runlog import RunLog
 from crypto.sum.coordinator import OpenSum, SumFailed
 from crypto.sum.params import policy_for
 from methods.base import Folded, silo_name
+from report import events
 from wire import messages as m
 from wire.bundle import Bundle, broadcast_digest, pack
 from wire.router import Router
@@ -36,6 +38,7 @@ class NetworkCarrier:
         self,
         router: Router,
         settings: Settings,
+        *,
         identities: Mapping[str, bytes],
         run_id: bytes,
         study: bytes,
@@ -52,7 +55,14 @@ class NetworkCarrier:
         """
         self.counter, self.phases = router.counter, Phases()
         self.members = Membership(
-            router, settings, identities, run_id, study, runlog, should_stop, content
+            router,
+            settings,
+            identities=identities,
+            run_id=run_id,
+            study=study,
+            runlog=runlog,
+            should_stop=should_stop,
+            content=content,
         )
         self._router, self._settings, self._identities, self._run_id = (
             router,
@@ -85,30 +95,30 @@ class NetworkCarrier:
         absent = sorted(set(self.members.names) - self.members.here)
         if absent:
             log.warning("starting without %s", ", ".join(absent))
-            self._runlog.event("absent", silos=absent)
+            self._runlog.event(events.Absent(silos=tuple(absent)))
         self.members.agree(round)
         self._runlog.event(
-            "enrolled", silos=len(self.members.present), seconds=time.monotonic() - began
+            events.Enrolled(silos=len(self.members.present), seconds=time.monotonic() - began)
         )
 
     def reopen(self, seconds: float, kept: reopen.KeptSum) -> None:
         """Before anybody agrees on new keys: a sum whose shares an earlier process had asked
         for.
         """
-        self._runlog.event("reopening", round=kept.round, exchange=kept.index)
+        self._runlog.event(events.Reopening(round=kept.round, exchange=kept.index))
         policy = policy_for(self._settings.fraction)
         self._reopened = reopen.reopen(
             kept,
             self._router,
-            self.members,
-            self._identities,
-            self._run_id,
-            policy,
-            seconds,
-            self._should_stop,
+            members=self.members,
+            roster=self._identities,
+            run_id=self._run_id,
+            policy=policy,
+            seconds=seconds,
+            should_stop=self._should_stop,
         )
         self._runlog.event(
-            "reopened", round=kept.round, exchange=kept.index, ok=self._reopened is not None
+            events.Reopened(round=kept.round, exchange=kept.index, ok=self._reopened is not None)
         )
 
     def begin_round(self, round: int) -> tuple[int, ...]:
@@ -125,7 +135,7 @@ class NetworkCarrier:
         self.members.settle()
         if self.members.newcomers:
             self.members.agree(round)
-            self._runlog.event("enrolled", silos=len(self.members.present), seconds=0.0)
+            self._runlog.event(events.Enrolled(silos=len(self.members.present), seconds=0.0))
         return ()
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
@@ -200,7 +210,7 @@ class NetworkCarrier:
                 log.warning(
                     "round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason
                 )
-                self._runlog.event("sum-failed", round=call.round, attempt=attempt, why=reason)
+                self._runlog.event(events.SumFailed(round=call.round, attempt=attempt, why=reason))
                 attempt += 1
                 continue
             gather.close(ok=True)
@@ -253,23 +263,27 @@ class NetworkCarrier:
                 numbered = {self.members.names[s]: arrays for s, arrays in sealed.items()}
                 reopen.keep(
                     self._folder,
-                    call.round,
-                    call.index,
-                    call.cohort,
-                    opened,
-                    self.members.setup,
-                    numbered,
+                    round=call.round,
+                    index=call.index,
+                    cohort=call.cohort,
+                    opened=opened,
+                    setup=self.members.setup,
+                    sealed=numbered,
                 )
 
-        return Gather(
-            router=self._router,
-            members=self.members,
-            call=call,
-            cohort=cohort,
+        announcement = Announcement.of(
+            call,
+            self.members.setup,
             number=self._number,
+            cohort=cohort,
             common=common,
-            broadcast=broadcast_digest(self._said),
             private=private,
+            broadcast=broadcast_digest(self._said),
+        )
+        return Gather(
+            self._router,
+            self.members,
+            announcement=announcement,
             runlog=self._runlog,
             phases=self.phases,
             slots=self._slots,

@@ -22,6 +22,7 @@ from coordinator.runlog import RunLog
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from report import events
 from study.agreement import sum_assumption
 from wire.counter import ByteCounter
 from wire.keyring import Keyring
@@ -106,22 +107,22 @@ def serve(
         if resume is not None:
             runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
         finished = resume.finished if resume is not None else 0
-        runlog.event("listening", port=port, round=finished)
+        runlog.event(events.Listening(port=port, round=finished))
         bound(port)
         run_id = hashlib.sha256(f"run:{run.name}".encode() + study).digest()
         content = {**task.agreement(), **method.agreement, **agreed}
         carrier = NetworkCarrier(
             router,
             settings,
-            identities,
-            run_id,
-            study,
-            runlog,
-            slots,
-            lambda: stop["asked"],
-            content,
-            grace,
-            folder,
+            identities=identities,
+            run_id=run_id,
+            study=study,
+            runlog=runlog,
+            slots=slots,
+            should_stop=lambda: stop["asked"],
+            content=content,
+            grace=grace,
+            folder=folder,
         )
         try:
             if opened is not None and opened.round == finished:
@@ -136,17 +137,24 @@ def serve(
                 )
             runlog.disclosures(method, settings.secagg, sum_assumption(settings))
             run_study(
-                method, task, settings, carrier, runlog, resume, lambda: stop["asked"], midway
+                method,
+                task,
+                settings=settings,
+                carrier=carrier,
+                runlog=runlog,
+                resume=resume,
+                should_stop=lambda: stop["asked"],
+                midway=midway,
             )
-            runlog.event("finished")
+            runlog.event(events.Finished())
             return 0
         except Interrupted:
             carrier.stop(INTERRUPTED_RUN)
-            runlog.event("interrupted")
+            runlog.event(events.Interrupted())
             return INTERRUPTED
         except RoundFailed as e:
             carrier.stop(FAILED_RUN)
-            runlog.event("failed", why=str(e))
+            runlog.event(events.Failed(why=str(e)))
             raise
     finally:
         router.close()

@@ -75,7 +75,9 @@ def run_coordinator(
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command("coordinator"), name)
     members = {silo_name(i): card.name for i, card in enumerate(of.roster.silos)}
-    (run / "members.json").write_text(json.dumps(members, indent=1) + "\n", "utf-8")
+    beside = run / "members.json.new"  # whoever follows the run never reads half a file
+    beside.write_text(json.dumps(members, indent=1) + "\n", "utf-8")
+    beside.replace(run / "members.json")
     try:
         status = guarded(process.serve, log, process.RoundFailed)(
             run,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from report import events
+from report.events import read_event
 from wire.prometheus import Metrics
 
 __all__ = ["CoordinatorMetrics"]
@@ -50,21 +52,19 @@ class CoordinatorMetrics(Metrics):
             self.add("bytes_total", line["bytes_up"], direction="up")
             self.add("bytes_total", line["bytes_down"], direction="down")
         elif file == "events.jsonl":
-            self._event(line)
+            self._event(read_event(line))
 
-    def _event(self, e: Mapping[str, Any]) -> None:
-        kind = e["event"]
-        if kind == "enrolled":
-            self.set("silos_enrolled", e["silos"])
-        elif kind == "lost":
-            self.add("lost_total")
-        elif kind in ("refused", "refused-by-silo"):
-            self.add(
-                "refused_total",
-                by="coordinator" if kind == "refused" else "silo",
-                attack=e["attack"],
-            )
-        elif kind == "sum-failed":
-            self.add("failed_sums_total")
-        elif kind == "finished":
-            self.set("finished", 1)
+    def _event(self, event: events.Event) -> None:
+        match event:
+            case events.Enrolled(silos=count):
+                self.set("silos_enrolled", count)
+            case events.Lost():
+                self.add("lost_total")
+            case events.Refused(attack=attack):
+                self.add("refused_total", by="coordinator", attack=attack)
+            case events.RefusedBySilo(attack=attack):
+                self.add("refused_total", by="silo", attack=attack)
+            case events.SumFailed():
+                self.add("failed_sums_total")
+            case events.Finished():
+                self.set("finished", 1)

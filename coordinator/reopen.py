@@ -60,6 +60,7 @@ class Reopened:
 
 def keep(
     folder: Path,
+    *,
     round: int,
     index: int,
     cohort: tuple[int, ...],
@@ -101,6 +102,7 @@ def discard(folder: Path) -> None:
 def reopen(
     kept: KeptSum,
     router: Router,
+    *,
     members: Membership,
     roster: Mapping[str, bytes],
     run_id: bytes,

@@ -11,11 +11,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from crypto.errors import Refusal
 from methods.base import Method
+from report.events import Event, to_line
 from report.files import read_lines
 from wire.counter import ByteCounter
 
@@ -77,10 +79,12 @@ class RunLog:
             for line in lines:
                 self.observer(file, line)
 
-    def event(self, event: str, **details: Any) -> None:
+    def event(self, event: Event) -> None:
         """Something a person following the run may want to know now."""
-        self.append("events.jsonl", {"time": round(time.time(), 3), "event": event, **details})
-        log.info("%s", event, extra={"fields": details})
+        line = to_line(replace(event, time=round(time.time(), 3)))
+        self.append("events.jsonl", line)
+        details = {key: value for key, value in line.items() if key not in ("time", "event")}
+        log.info("%s", event.kind, extra={"fields": details})
 
     def traffic(self, counter: ByteCounter) -> tuple[int, int]:
         """Empty the counter into traffic.jsonl; returns (bytes up, bytes down) on the wire."""

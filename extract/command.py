@@ -12,7 +12,7 @@ from rich.text import Text
 from config.errors import UserError
 from extract.pairs import Extractor, open_extractor
 from extract.read_pairs import read_candidates
-from extract.read_texts import read_texts
+from extract.read_texts import Given, read_texts
 from extract.texts import Passage, TextExtractor
 from extract.write import (
     found_lines,
@@ -24,10 +24,10 @@ from extract.write import (
     write_brat,
 )
 
-__all__ = ["run_extract"]
+__all__ = ["Result", "judge", "run_extract"]
 
 
-class _Result:
+class Result:
     """What was found, ready for any form of output."""
 
     def __init__(
@@ -54,8 +54,7 @@ def run_extract(
         transient=True,
         disable=not said.is_terminal,
     )
-    work = _texts if isinstance(extractor, TextExtractor) else _sentences
-    result = work(extractor, sources, bar, least, none)  # type: ignore[arg-type]
+    result = judge(extractor, sources, bar, least, none)
     if format == "brat":
         write_brat(Path(output), result.passages)
     elif output:
@@ -73,9 +72,22 @@ def run_extract(
     return 0
 
 
+def judge(
+    extractor: Extractor | TextExtractor,
+    sources: Sequence[str | Given],
+    bar: Progress,
+    least: float = 0.0,
+    none: bool = False,
+) -> Result:
+    """Read the sources as this model needs them, and let it say what is in them."""
+    if isinstance(extractor, TextExtractor):
+        return _texts(extractor, sources, bar, least, none)
+    return _sentences(extractor, sources, bar, least, none)
+
+
 def _sentences(
-    extractor: Extractor, sources: Sequence[str], bar: Progress, least: float, none: bool
-) -> _Result:
+    extractor: Extractor, sources: Sequence[str | Given], bar: Progress, least: float, none: bool
+) -> Result:
     candidates = read_candidates(sources)
     with bar:
         task = bar.add_task("sentences", total=len(candidates))
@@ -83,12 +95,16 @@ def _sentences(
     good = [f for f in found if f.score >= least and (none or f.relation is not None)]
     pairs = sum(f.relation is not None for f in found)
     closing = f"{len(candidates)} sentences, {len(found)} pairs, {pairs} with a relation"
-    return _Result(found_lines(good), map(found_view, good), [passage_of(f) for f in good], closing)
+    return Result(found_lines(good), map(found_view, good), [passage_of(f) for f in good], closing)
 
 
 def _texts(
-    extractor: TextExtractor, sources: Sequence[str], bar: Progress, least: float, none: bool
-) -> _Result:
+    extractor: TextExtractor,
+    sources: Sequence[str | Given],
+    bar: Progress,
+    least: float,
+    none: bool,
+) -> Result:
     texts = read_texts(sources)
     with bar:
         task = bar.add_task("texts", total=len(texts))
@@ -100,4 +116,4 @@ def _texts(
         related = sum(x.relation is not None for p in good for x in p.links)
         closing = f"{len(texts)} texts, {sum(len(p.entities) for p in good)} entities given, {related} relations"
     lines = passage_lines(good, extractor.finds == "relations")
-    return _Result(lines, map(passage_view, good), good, closing)
+    return Result(lines, map(passage_view, good), good, closing)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from config.errors import UserError, nearest
 from extract.read_pairs import Candidate
@@ -26,7 +25,7 @@ from models.marking import tokenise
 from models.pcnn import PAD, PCNN, UNKNOWN, hashed_word
 from models.sentence_encoder import Style, open_model
 
-__all__ = ["Extractor", "Found", "loaded", "model_folder", "open_extractor"]
+__all__ = ["Extractor", "Found", "model_folder", "open_extractor"]
 
 _BATCH = 64
 _WORD = re.compile(r"\w+(?:[-'_]\w+)*|[^\w\s]")
@@ -66,9 +65,8 @@ class Extractor(ABC):
 class SentenceExtractor(Extractor):
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self._length, self._style = int(about["max_length"]), Style(**about["style"])
-        model, self._tokenizer, self.relations = open_model(folder)
+        self._model, self._tokenizer, self.relations = open_model(folder)
         self.none = self.relations[int(about["none"])] if int(about["none"]) >= 0 else ""
-        self._model = loaded(model, folder)
 
     def extract(
         self, candidates: Sequence[Candidate], progress: Callable[[int], None]
@@ -118,7 +116,7 @@ class BagExtractor(Extractor):
             weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
         )
         network = PCNN(int(about["vocabulary_size"]), len(self.relations), word_dim=word_dim)
-        self._model = loaded(network, folder)
+        self._model = saved.loaded(network, folder)
 
     def _word(self, word: str) -> int:
         return (
@@ -226,22 +224,3 @@ def open_extractor(path: Path) -> Extractor | TextExtractor:
         raise UserError(
             f'The weights in "{folder}" are not those of its config.json: {first}'
         ) from None
-
-
-def loaded(model: nn.Module, folder: Path) -> Any:
-    """With every weight from the file: one that is missing, unknown or of another shape would be a
-    wrong model.
-    """
-    weights = saved.read_weights(folder)
-    # A frozen language model is not in the file.
-    own = {n: p for n, p in model.named_parameters() if p.requires_grad or n in weights}
-    odd = sorted(set(own) ^ set(weights))
-    odd += [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
-    if odd:
-        raise UserError(
-            f'The weights in "{folder}" are not those of its config.json: {odd[0]} does not fit.'
-        )
-    with torch.no_grad():
-        for name, p in own.items():
-            p.copy_(torch.from_numpy(weights[name]))
-    return model.eval()

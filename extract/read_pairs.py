@@ -25,7 +25,7 @@ from typing import Any
 from config.errors import UserError
 from corpora.sentence.table import Example
 from corpora.splitting import sentence_spans
-from extract.read_texts import Text, has_entities, parsed
+from extract.read_texts import Given, Text, has_entities, parsed
 
 __all__ = ["Candidate", "read_candidates"]
 
@@ -44,9 +44,9 @@ class Candidate:
     example: Example  #: its relation is empty
 
 
-def read_candidates(paths: Sequence[str]) -> list[Candidate]:
-    """All candidates of the files, of the .txt and .jsonl files of folders, and of standard input
-    ("-").
+def read_candidates(paths: Sequence[str | Given]) -> list[Candidate]:
+    """All candidates of the files, of the .txt and .jsonl files of folders, of standard input
+    ("-"), and of what is given as it is.
     """
     found: list[Candidate] = []
     for path in paths:
@@ -58,7 +58,10 @@ def read_candidates(paths: Sequence[str]) -> list[Candidate]:
     return found
 
 
-def _contents(path: str) -> Iterator[tuple[str, bytes]]:
+def _contents(path: str | Given) -> Iterator[tuple[str, bytes]]:
+    if isinstance(path, Given):
+        yield path.name, path.content.encode()
+        return
     if path == "-":
         yield "standard input", sys.stdin.buffer.read()
         return

@@ -26,7 +26,7 @@ from config.errors import UserError
 from corpora.document import pubtator
 from corpora.document.table import UNLINKED, Entity
 
-__all__ = ["Text", "has_entities", "parsed", "read_texts"]
+__all__ = ["Given", "Text", "has_entities", "parsed", "read_texts"]
 
 _SUFFIXES = (".txt", ".jsonl", ".json", ".pubtator")
 _PUBTATOR = re.compile(r"^[^|\s]+\|t\|", re.MULTILINE)
@@ -48,6 +48,14 @@ class Text:
         return ""
 
 
+@dataclass(frozen=True)
+class Given:
+    """A text that is no file: what a program hands in. Its name stands in ids and errors."""
+
+    name: str
+    content: str
+
+
 def has_entities(name: str, text: str) -> bool:
     """Whether a file is PubTator, or has BRAT's annotation beside it."""
     return bool(_PUBTATOR.search(text)) or (
@@ -55,7 +63,7 @@ def has_entities(name: str, text: str) -> bool:
     )
 
 
-def read_texts(paths: Sequence[str]) -> list[Text]:
+def read_texts(paths: Sequence[str | Given]) -> list[Text]:
     found: list[Text] = []
     for path in paths:
         for name, raw, beside in _contents(path):
@@ -69,8 +77,11 @@ def read_texts(paths: Sequence[str]) -> list[Text]:
     return found
 
 
-def _contents(path: str) -> Iterator[tuple[str, bytes, Path | None]]:
+def _contents(path: str | Given) -> Iterator[tuple[str, bytes, Path | None]]:
     """(name, bytes, the .ann file beside it)."""
+    if isinstance(path, Given):
+        yield path.name, path.content.encode(), None
+        return
     if path == "-":
         yield "standard input", sys.stdin.buffer.read(), None
         return

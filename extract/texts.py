@@ -80,10 +80,7 @@ class DocumentExtractor(TextExtractor):
     finds = "relations"
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        from extract.pairs import loaded
-
-        model, self._tokenizer, config = document_encoder.open_model(folder)
-        self._model = loaded(model, folder)
+        self._model, self._tokenizer, config = document_encoder.open_model(folder)
         self._relations, self._head = tuple(config["relations"]), str(config["head"])
         self._window, self._limit = int(config["window"]), int(config["max_length"])
         self._types = {(h, t) for h, t in config.get("pair_types", ())}
@@ -230,11 +227,7 @@ class NerExtractor(_Finder):
     """
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        from extract.pairs import loaded
-
-        model, self._tokenizer, self.types = pointer.open_model(folder)
-        loaded(model, folder)
-        self._model = model
+        self._model, self._tokenizer, self.types = pointer.open_model(folder)
         config = self._model.backbone.config
         self._begin, self._end, self._length = (
             config.bos_token_id,
@@ -266,11 +259,9 @@ class TaggerExtractor(_Finder):
     """A tag per word; an entity's score is the probability of its least certain word."""
 
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
-        from extract.pairs import loaded
-
         backbone = saved.new_backbone(folder, about)
         self.types, self._length = tuple(about["types"]), int(about["max_length"])
-        self._model = loaded(Tagger(backbone, len(self.types), 0.0), folder)
+        self._model = saved.loaded(Tagger(backbone, len(self.types), 0.0), folder)
         self._tokenizer = saved.open_tokenizer(folder)
         self._begin, self._end = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
 

@@ -49,9 +49,11 @@ def disentanglement(step: Step) -> torch.Tensor:
     S u.
     """
     told = step.batch.origins > 0
-    specific = step.adversary.specific(step.states)
+    beside = step.adversary
+    assert isinstance(beside, _Disentangler)
+    specific = beside.specific(step.states)
     wanted = torch.full((int(told.sum()),), step.domain)
-    domain = F.cross_entropy(step.adversary.domain(specific[told]), wanted)
+    domain = F.cross_entropy(beside.domain(specific[told]), wanted)
     scores = step.ner.score(step.batch.inputs, specific, step.source)[told]
     rest = step.ner.score(step.batch.inputs, step.states - specific, step.source)
     return domain - entropy(scores).mean() + losses_of(rest, step.batch.tokens)[told].mean()

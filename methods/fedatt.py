@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from config.errors import UserError
+from config.errors import check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -90,8 +90,7 @@ def attention(distances: np.ndarray) -> np.ndarray:
 
 def build(task: Task, settings: Settings, options: Options) -> Method:
     o = options
-    if o.norm not in ("frobenius", "spectral"):
-        raise UserError(f'Option "norm" must be frobenius or spectral, not "{o.norm}".')
+    check_choice("norm", o.norm, ("frobenius", "spectral"))
     shapes = parameters(task.new_model(0))
     layers = len(shapes)
 

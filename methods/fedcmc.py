@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from config.errors import UserError
+from config.errors import check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -58,7 +58,8 @@ from methods.common.weighted import (
     weighted_update,
 )
 from methods.dp.coverage import COUNT, TRAINED
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = [
     "CITATION",
@@ -114,7 +115,7 @@ _PRIVACY = Privacy(
 
 
 def major_loss(
-    model: Any,
+    classifier: nn.Module,
     h: torch.Tensor,
     label: torch.Tensor,
     major: torch.Tensor,
@@ -122,7 +123,7 @@ def major_loss(
     reduction: str = "mean",
 ) -> torch.Tensor:
     """Equation 15. The second term reaches the encoder through h, and never the live classifier."""
-    own = F.cross_entropy(model.classifier(h), label, reduction=reduction)
+    own = F.cross_entropy(classifier(h), label, reduction=reduction)
     return own + mu * F.cross_entropy(h @ major.T, label, reduction=reduction)
 
 
@@ -198,9 +199,11 @@ class _Framework:
             notes=notes,
         )
 
-    def _loss(self, model: Any, batch: Any, major: torch.Tensor, reduction: str) -> torch.Tensor:
+    def _loss(
+        self, model: SentenceEncoder, batch: Batch, major: torch.Tensor, reduction: str
+    ) -> torch.Tensor:
         h = model.dropout(self.task.features(model, batch))
-        return major_loss(model, h, batch.relation, major, self.options.mu, reduction)
+        return major_loss(model.classifier, h, batch.relation, major, self.options.mu, reduction)
 
     def aggregate(self, state: State, folded: Folded) -> State:
         """Line 7: the mean of the models by size (equations 8 and 9). For line 8, who has the major
@@ -229,10 +232,7 @@ class _Framework:
 
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
-    if options.vectors not in ("major", "minor", "random"):
-        raise UserError(
-            f'Option "vectors" must be major, minor or random, not "{options.vectors}".'
-        )
+    check_choice("vectors", options.vectors, ("major", "minor", "random"))
     shapes = parameters(task.new_model(0))
     classes, width = shapes[CLASSIFIER].shape
     line = _Framework(task, settings.seed, options)

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -155,15 +155,9 @@ def _disclosure(o: Options, channel: Channel) -> Disclosure:
 
 
 def _checked(task: SentenceTask, o: Options) -> None:
-    for key, known in (
-        ("logits", ("sealed", "masked")),
-        ("form", ("logits", "probs")),
-        ("loss", ("paper", "hinton")),
-    ):
-        if getattr(o, key) not in known:
-            raise UserError(
-                f'Option "{key}" must be {" or ".join(known)}, not "{getattr(o, key)}".'
-            )
+    check_choice("logits", o.logits, ("sealed", "masked"))
+    check_choice("form", o.form, ("logits", "probs"))
+    check_choice("loss", o.loss, ("paper", "hinton"))
     if o.logit_bits not in _CODES:
         raise UserError(f'Option "logit_bits" must be 32, 16 or 8, not {o.logit_bits}.')
     if not o.tau > 0:

@@ -15,34 +15,23 @@ record has no loss).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from config.settings import Settings
-from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release, SiloView
-from methods.common.weighted import Aim, averaged
-from methods.dp.coverage import COUNT, TRAINED
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.common.weighted import COVERED_WITH_COUNTS, Aim, averaged
 from methods.dp.releases import noisy_counts
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "margins"]
 
 CITATION = "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration, ICML"
 TASKS = ("sentence",)
 NETWORK = "fedcmc"
-
-#: The update follows from DP-SGD's model. Each record's loss also reads the silo's class counts,
-#: which are noised and released once.
-_PRIVACY = Privacy(
-    RecordPrivacy(
-        {"update": TRAINED, "weight": COUNT},
-        release=Release("class counts", often=1),
-    ),
-    silo=True,
-)
 
 
 @dataclass(frozen=True)
@@ -66,10 +55,10 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             counts, memory = np.maximum(noisy, 1.0), {"counts": noisy}
         m = margins(counts, options.tau)
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation)
 
-        def each(model: Any, batch: Any) -> torch.Tensor:
+        def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             return F.cross_entropy(model(*batch.inputs) - m, batch.relation, reduction="none")
 
         return Aim(loss, each, memory=memory)
@@ -79,6 +68,6 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         CITATION,
         task,
         objective=objective,
-        privacy=_PRIVACY,
+        privacy=COVERED_WITH_COUNTS,
         weight_cap=options.weight_cap,
     )

@@ -25,22 +25,22 @@ The paper contrasts c. The authors' code contrasts the products that the bilinea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from config.errors import UserError, nearest
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.previous import previous_model
 from methods.common.training import load
 from methods.common.weighted import COVERED, Aim, averaged
 from methods.moon import contrasts
-from methods.tasks.document import Data, DocumentTask
+from methods.tasks.document import DocumentTask
+from methods.tasks.document_data import Data, Labelled
 from models import document_heads as heads
-from models.document_encoder import Reading
+from models.document_encoder import DocumentEncoder, Reading
 
 __all__ = ["CITATION", "TASKS", "Options", "bilinear_cosine", "build", "references"]
 
@@ -108,44 +108,36 @@ def _objective(silo: SiloView[DocumentTask, Data], heard: Heard, o: Options) -> 
         return Aim()
     task = silo.task
     g, p = references(silo, heard, before, o.contrast)
-    rows = task.pair_rows(silo.data)
+    rows = silo.data.pair_rows
     place = np.argsort(rows, kind="stable")
     similarity = (
         None if o.contrast == "context" else lambda a, b: bilinear_cosine(a, b, task.knobs.block)
     )
 
-    def apart(batch: Any, reading: Reading) -> torch.Tensor:
+    def apart(batch: Labelled, reading: Reading) -> torch.Tensor:
         """L_LCC of every pair."""
         at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
         return contrasts(
             _what(o.contrast, reading), g[at], p[at], o.tau, similarity or F.cosine_similarity
         )
 
-    def loss(model: Any, batch: Any) -> torch.Tensor:
+    def loss(model: DocumentEncoder, batch: Labelled) -> torch.Tensor:
         reading = model.read(batch[0])
         value = heads.loss(task.head, reading.logits, batch[1])
         return value + o.mu * apart(batch, reading).mean() if len(reading.logits) else value
 
-    def each(model: Any, batch: Any) -> torch.Tensor:
+    def each(model: DocumentEncoder, batch: Labelled) -> torch.Tensor:
         reading = model.read(batch[0], by_document=True)
         values = heads.losses(task.head, reading.logits, batch[1]) + o.mu * apart(batch, reading)
-        means: torch.Tensor = batch[0].mean_of_pairs(values)
-        return means
+        return batch[0].mean_of_pairs(values)
 
     return Aim(loss, each)
 
 
 def build(task: DocumentTask, settings: Settings, options: Options) -> Method:
     o = options
-    if o.contrast not in ("context", "bilinear"):
-        known = nearest(o.contrast, ("context", "bilinear"))
-        raise UserError(
-            f'Option "contrast" must be context or bilinear, not "{o.contrast}".{known}'
-        )
-    if o.mean not in ("uniform", "size"):
-        raise UserError(
-            f'Option "mean" must be uniform or size, not "{o.mean}".{nearest(o.mean, ("uniform", "size"))}'
-        )
+    check_choice("contrast", o.contrast, ("context", "bilinear"))
+    check_choice("mean", o.mean, ("uniform", "size"))
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
     return averaged(

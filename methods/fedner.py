@@ -32,15 +32,11 @@ loss on a silo's own annotation with it.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -58,6 +54,7 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.instance_weights import new_weights, prompt_gradients
 from methods.common.previous import previous_model, remembered
 from methods.common.pseudo import pseudo_complete
 from methods.common.training import load, parameters, specs, train
@@ -65,7 +62,7 @@ from methods.common.weighted import send_model, uniform_mean, update_disclosure,
 from methods.dp.coverage import RELEASED, TRAINED
 from methods.dp.releases import noised, planned_rounds, release_grid
 from methods.tasks.ner import Data, NerTask
-from methods.tasks.ner_networks import PointerNetwork
+from models.pointer import PointerNer
 
 __all__ = [
     "ABLATIONS",
@@ -74,8 +71,6 @@ __all__ = [
     "TASKS",
     "Options",
     "build",
-    "new_weights",
-    "prompt_gradients",
 ]
 
 CITATION = (
@@ -86,7 +81,6 @@ TASKS = ("ner",)
 NETWORK = "pointer"
 ABLATIONS = ("none", "no_weight", "no_distill")
 WEIGHTS = ("safe", "shifted", "paper")
-_CHUNK = 32  #: sentences whose gradients are computed in one backward pass
 
 
 @dataclass(frozen=True)
@@ -116,66 +110,6 @@ def _target_disclosure(channel: str) -> Disclosure:
     )
 
 
-# Algorithm 2: instance weights
-
-
-def prompt_gradients(
-    task: NerTask,
-    model: nn.Module,
-    data: Data,
-    clipped: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """g_i of every sentence, (sentences, N_q * d), and the sum of their target gradients, (N_q, d)
-    in float64: gradients with respect to q, dropout off.
-
-    Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their
-    gradients. `clipped` bounds what each row, one sentence's target gradient, adds to the sum.
-    """
-    model.eval()
-    prompts: Any = model.prompts
-    network = cast(PointerNetwork, task.network)  # `build` refuses every other
-    source = np.zeros((len(data.indices), prompts.q.weight.numel()), dtype=np.float32)
-    total = np.zeros(tuple(prompts.q.weight.shape), dtype=np.float64)
-    frozen = [p for p in model.parameters() if p.requires_grad]
-    for p in frozen:
-        p.requires_grad_(False)
-    try:
-        for chosen in task.chunks(data, _CHUNK):
-            batch = task.batch(data, chosen)
-            q = prompts.expanded(len(chosen))
-            mine, others, _ = network.parts(model, batch, q)
-            (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
-            source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
-            (g,) = torch.autograd.grad(others.sum(), q)
-            if clipped is None:
-                total += g.sum(dim=0).numpy()
-            else:
-                total += clipped(g.flatten(1).numpy()).sum(axis=0).reshape(total.shape)
-    finally:
-        for p in frozen:
-            p.requires_grad_(True)
-    return source, total
-
-
-def new_weights(
-    w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: float, mode: str
-) -> np.ndarray:
-    """Equation 12 for all sentences of a silo at once."""
-    g, t = source.astype(np.float64), target.astype(np.float64).ravel()
-    norms, length = np.linalg.norm(g, axis=1), float(np.linalg.norm(t))
-    if not np.isfinite(length):  # weights that it made would stay: each stands on the one before
-        return w.astype(np.float32)
-    defined = (norms > 0) & (length > 0)
-    cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
-    new = np.where(defined, alpha * w + (1 - alpha) * (cosine + (mode == "shifted")), w)
-    if mode == "safe" and defined.any():
-        # Only sentences that have a source loss: the others' weights do nothing, and would draw the
-        # mean to themselves.
-        kept = np.clip(new[defined], 0.0, None)
-        new[defined] = kept / kept.mean() if kept.mean() > 0 else 1.0
-    return new.astype(np.float32)
-
-
 # Algorithm 1, line by line
 
 Silo = SiloView[NerTask, Data]
@@ -194,11 +128,16 @@ class _Algorithm:
         start = parameters(self.task.new_model(seed))
         return State(start, {"target": np.zeros_like(start["prompts.q.weight"])})
 
-    # Update instance weighting
+    def _model(self, theta: Arrays) -> PointerNer:
+        model = self.task.new_model(0)
+        assert isinstance(model, PointerNer)  # `build` refuses every other
+        return load(model, theta)
+
+    # Update instance weighting: algorithm 2, in two halves with the sum in between
 
     def measure(self, silo: Silo, heard: Heard) -> Answer:
         """At the silo: the pseudo-complete annotation under theta_t, g_i of every sentence, G_k."""
-        model = load(self.task.new_model(0), heard.common)
+        model = self._model(heard.common)
         data = self.annotate(silo, model, heard.round)
         source, own = self._gradients(silo, heard.round, model, data)
         found = sum(map(len, data.pseudo)) if data.pseudo is not None else 0
@@ -210,12 +149,12 @@ class _Algorithm:
             notes={"pseudo_entities": float(found)},
         )
 
-    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
+    def annotate(self, silo: Silo, model: PointerNer, round: int) -> Data:
         """Section 3.2. In the first round theta is random, so gold alone is used."""
         return pseudo_complete(self.task, model, silo.data) if round > 0 else silo.data
 
     def _gradients(
-        self, silo: Silo, round: int, model: nn.Module, data: Data
+        self, silo: Silo, round: int, model: PointerNer, data: Data
     ) -> tuple[np.ndarray, np.ndarray]:
         """g_i and G_k; with DP=record G_k as it is released, clipped by sentence and noised."""
         n = max(1, self.task.size(data))
@@ -268,7 +207,7 @@ class _Algorithm:
         )
 
     def _trained(self, silo: Silo, heard: Heard, start: Arrays, data: Data) -> Answer:
-        model, n = load(self.task.new_model(0), start), self.task.size(data)
+        model, n = self._model(start), self.task.size(data)
         notes: dict[str, float] = {"examples": float(n)}
         if n:
             notes |= train(silo, model, heard.round, data)
@@ -284,14 +223,14 @@ class _NoWeight(_Algorithm):
         return State(parameters(self.task.new_model(seed)))
 
     def learn(self, silo: Silo, heard: Heard) -> Answer:
-        data = self.annotate(silo, load(self.task.new_model(0), heard.common), heard.round)
+        data = self.annotate(silo, self._model(heard.common), heard.round)
         return self._trained(silo, heard, heard.common, data)
 
 
 class _NoDistill(_NoWeight):
     """Ablation: nor any pseudo-annotation; a silo learns the types that it annotates."""
 
-    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
+    def annotate(self, silo: Silo, model: PointerNer, round: int) -> Data:
         return silo.data
 
 
@@ -302,15 +241,9 @@ def _checked(task: NerTask, settings: Settings, options: Options) -> Options:
     o = options
     if not o.weights:
         o = replace(o, weights="shifted" if settings.dp == "record" else "safe")
-    for key, known in (
-        ("ablation", ABLATIONS),
-        ("weights", WEIGHTS),
-        ("channel", ("masked", "sealed")),
-    ):
-        if getattr(o, key) not in known:
-            raise UserError(
-                f'Option "{key}" must be one of {", ".join(known)}, not "{getattr(o, key)}".'
-            )
+    check_choice("ablation", o.ablation, ABLATIONS)
+    check_choice("weights", o.weights, WEIGHTS)
+    check_choice("channel", o.channel, ("masked", "sealed"))
     if not 0.0 <= o.alpha <= 1.0:
         raise UserError(f'Option "alpha" must be between 0 and 1, not {o.alpha}.')
     if task.network.name != "pointer":

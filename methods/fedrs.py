@@ -17,7 +17,6 @@ count is above one half.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,27 +24,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.settings import Settings
-from methods.base import Arrays, Heard, Method, Privacy, RecordPrivacy, Release, SiloView
-from methods.common.weighted import Aim, averaged
-from methods.dp.coverage import COUNT, TRAINED
+from methods.base import Arrays, Heard, Method, SiloView
+from methods.common.weighted import COVERED_WITH_COUNTS, Aim, averaged
 from methods.dp.releases import noisy_counts
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "restricted_logits", "restriction"]
 
 CITATION = "Li and Zhan 2021, FedRS: Restricted Softmax for Label Distribution Non-IID Data, KDD"
 TASKS = ("sentence",)
 NETWORK = "fedcmc"
-
-#: The update follows from DP-SGD's model. Each record's loss also reads the silo's class counts,
-#: which are noised and released once.
-_PRIVACY = Privacy(
-    RecordPrivacy(
-        {"update": TRAINED, "weight": COUNT},
-        release=Release("class counts", often=1),
-    ),
-    silo=True,
-)
 
 
 @dataclass(frozen=True)
@@ -74,11 +63,11 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             counts, memory = noisy - 0.5, {"counts": noisy}
         s = restriction(counts, options.alpha)
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(restricted_logits(model.classifier, h, s), batch.relation)
 
-        def each(model: Any, batch: Any) -> torch.Tensor:
+        def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             h = model.dropout(task.features(model, batch))
             return F.cross_entropy(model.classifier(h) * s, batch.relation, reduction="none")
 
@@ -91,6 +80,6 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         CITATION,
         task,
         objective=objective,
-        privacy=_PRIVACY,
+        privacy=COVERED_WITH_COUNTS,
         weight_cap=options.weight_cap,
     )

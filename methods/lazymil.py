@@ -70,7 +70,8 @@ from methods.common.weighted import (
     updates,
 )
 from methods.dp.coverage import RELEASED, TRAINED
-from methods.tasks.distant import DistantTask, Rows
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Rows
 
 __all__ = [
     "ALL_TO_ONE",
@@ -231,7 +232,7 @@ def rehearse(silo: Silo) -> Arrays:
     at random once.
     """
     bags, s = silo.task.bags(silo.data), silo.data.sentences
-    rows = silo.data.indices[bags.rows[bags.starts[:-1]]]
+    rows = silo.data.indices[bags.first]
     ids = np.stack(
         [s.head[rows], s.relation[rows], s.tail[rows], np.zeros(len(rows))], axis=1
     ).astype(np.uint32)

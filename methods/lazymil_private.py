@@ -33,7 +33,6 @@ from __future__ import annotations
 import hmac
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import nn
@@ -63,7 +62,8 @@ from methods.common.weighted import (
 from methods.dp.dpsgd import Records
 from methods.dp.releases import noised, record_privacy, release_grid, release_noise
 from methods.lazymil import ALL_TO_ONE, Silo
-from methods.tasks.distant import Bags, DistantTask
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Bags, Batch
 
 __all__ = ["bucket_values", "buckets_of", "build_private", "kept_buckets", "scoring_rounds"]
 
@@ -183,8 +183,8 @@ def _one_sentence_each(silo: Silo, round: int, bags: Bags) -> Records:
     """The warm start: a sentence of the bag, drawn anew in each step, stands for it."""
     any_of = np.random.default_rng(list(silo.noise_key(round, "a sentence of each bag")))
 
-    def batch(chosen: np.ndarray) -> Any:
-        first, size = bags.starts[chosen], np.diff(bags.starts)[chosen]
+    def batch(chosen: np.ndarray) -> Batch:
+        first, size = bags.starts[chosen], bags.sizes[chosen]
         return silo.task.batch(silo.data, bags.rows[first + any_of.integers(size)])
 
     return Records(len(bags), batch)
@@ -198,8 +198,7 @@ def _kept_bags(
     """
     p = _label_probabilities(silo, model)
     own = np.flatnonzero(np.isin(bucket, won))
-    rows = [bags.rows[bags.starts[b] : bags.starts[b + 1]] for b in own]
-    best = np.array([r[np.argmax(p[r])] for r in rows], dtype=np.int64)
+    best = np.array([r[np.argmax(p[r])] for r in map(bags.of, own.tolist())], dtype=np.int64)
     nominal = max(1, round(len(bags) * len(won) / buckets))
     return Records(len(own), lambda chosen: silo.task.batch(silo.data, best[chosen]), nominal)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +26,8 @@ from methods.base import Heard, Method, SiloView
 from methods.common.previous import previous_model
 from methods.common.training import load
 from methods.common.weighted import COVERED, Aim, averaged
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "contrast", "contrasts"]
 
@@ -79,18 +79,20 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         received = load(task.new_model(0), heard.common).eval()
         previous = load(task.new_model(0), before).eval()
 
-        def seen(model: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        def seen(
+            model: SentenceEncoder, batch: Batch
+        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             with torch.no_grad():
                 g, p = task.features(received, batch), task.features(previous, batch)
             return task.features(model, batch), g, p
 
-        def loss(model: Any, batch: Any) -> torch.Tensor:
+        def loss(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             x, g, p = seen(model, batch)
             return F.cross_entropy(model.classify(x), batch.relation) + options.mu * contrast(
                 x, g, p, options.tau
             )
 
-        def each(model: Any, batch: Any) -> torch.Tensor:
+        def each(model: SentenceEncoder, batch: Batch) -> torch.Tensor:
             x, g, p = seen(model, batch)
             known = F.cross_entropy(model.classify(x), batch.relation, reduction="none")
             return known + options.mu * contrasts(x, g, p, options.tau)

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -57,7 +57,7 @@ from methods.common.training import (
 )
 from methods.common.weighted import update_disclosure
 from methods.dp.coverage import TRAINED
-from methods.tasks.base import Task
+from methods.tasks.base import Examples, Task
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
 
@@ -95,7 +95,9 @@ def corrected(model: nn.Module, shift: Arrays) -> torch.Tensor:
     return torch.stack([(own[k] * torch.from_numpy(v)).sum() for k, v in shift.items()]).sum()
 
 
-def full_gradient(task: Task, model: nn.Module, data: Any, batch: int) -> dict[str, np.ndarray]:
+def full_gradient(
+    task: Task, model: nn.Module, data: Examples, batch: int
+) -> dict[str, np.ndarray]:
     """The gradient of the silo's mean loss at the received model, dropout off."""
     model.eval()
     model.zero_grad(set_to_none=True)
@@ -117,8 +119,7 @@ def _rows(batch: Any) -> int:
 
 def build(task: Task, settings: Settings, options: Options) -> Method:
     o = options
-    if o.variate not in ("gradient", "drift"):
-        raise UserError(f'Option "variate" must be gradient or drift, not "{o.variate}".')
+    check_choice("variate", o.variate, ("gradient", "drift"))
     optimizer = task.optimizer(task.new_model(0), 1.0)
     if o.variate == "drift" and not isinstance(optimizer, torch.optim.SGD):
         # Under Adam a first step is as long whatever the gradient: a second showing of one model

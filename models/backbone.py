@@ -44,6 +44,10 @@ class Checkpoint:
         """Which one it is, in a sentence."""
         return self.note.partition(": ")[2] or f'the encoder "{Path(self.name).name}"'
 
+    def positions(self, otherwise: int) -> int:
+        """How many pieces it can read at once; `otherwise` where its config does not say."""
+        return int(getattr(self.backbone.config, "max_position_embeddings", otherwise))
+
 
 def load_checkpoint(
     name: str, kind: str = "bert", extra_tokens: tuple[str, ...] = ()

@@ -211,5 +211,4 @@ def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]
     about = json.loads((folder / "config.json").read_text("utf-8"))
     backbone = saved.new_backbone(folder, about)
     model = DocumentEncoder(backbone, int(about["outputs"]), int(about["block"]))
-    saved.put(model, folder)
-    return model.eval(), saved.open_tokenizer(folder), about
+    return saved.loaded(model, folder), saved.open_tokenizer(folder), about

@@ -91,6 +91,7 @@ class PCNN(nn.Module):
         self,
         words: int,
         relations: int,
+        *,
         word_dim: int = 50,
         position_dim: int = 5,
         filters: int = 230,

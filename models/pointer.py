@@ -274,5 +274,4 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
     model = PointerNer(
         checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"]
     )
-    saved.put(model, folder)
-    return model.eval(), checkpoint.tokenizer, types
+    return saved.loaded(model, folder), checkpoint.tokenizer, types

@@ -15,7 +15,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,9 +32,9 @@ __all__ = [
     "encoder_files",
     "has_encoder",
     "is_per_silo",
+    "loaded",
     "new_backbone",
     "open_tokenizer",
-    "put",
     "read_weights",
 ]
 
@@ -46,6 +46,7 @@ _OF_A_SILO = re.compile(r"\d+/")  #: how the method `local` names the arrays of 
 #: `transformers` refuses a weight file that does not say for which library it was written
 _METADATA = {"format": "pt"}
 
+M = TypeVar("M", bound=torch.nn.Module)
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -102,10 +103,23 @@ def is_per_silo(folder: Path) -> bool:
         raise UserError(f'"{folder / _WHOLE}" is damaged: {e}.') from None
 
 
-def put(model: torch.nn.Module, folder: str | Path) -> None:
-    """The saved weights into the network's parameters of the same names."""
-    weights = {k: torch.from_numpy(v) for k, v in read_weights(folder).items()}
-    model.load_state_dict(weights, strict=False)
+def loaded(model: M, folder: str | Path) -> M:
+    """The network with every weight from the file, in eval mode. A weight that is missing, unknown
+    or of another shape would make a wrong model, and is refused.
+    """
+    weights = read_weights(folder)
+    # A frozen language model is not in the file.
+    own = {n: p for n, p in model.named_parameters() if p.requires_grad or n in weights}
+    odd = sorted(set(own) ^ set(weights))
+    odd += [n for n, p in own.items() if n in weights and weights[n].shape != p.shape]
+    if odd:
+        raise UserError(
+            f'The weights in "{folder}" are not those of its config.json: {odd[0]} does not fit.'
+        )
+    with torch.no_grad():
+        for name, p in own.items():
+            p.copy_(torch.from_numpy(weights[name]))
+    return model.eval()
 
 
 def new_backbone(folder: str | Path, about: Mapping[str, Any]) -> Any:

@@ -92,5 +92,4 @@ def open_model(folder: str | Path) -> tuple[SentenceEncoder, Any, tuple[str, ...
     about = json.loads((folder / "config.json").read_text("utf-8"))
     backbone = saved.new_backbone(folder, about)
     model = SentenceEncoder(backbone, len(about["relations"]), Style(**about["style"]))
-    saved.put(model, folder)
-    return model.eval(), saved.open_tokenizer(folder), tuple(about["relations"])
+    return saved.loaded(model, folder), saved.open_tokenizer(folder), tuple(about["relations"])

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from config.errors import UserError
+from config.errors import check_choice
 
 __all__ = [
     "FULL",
@@ -39,8 +39,8 @@ _ROWS = {"bert", "roberta", "camembert", "electra", "distilbert", "mpnet", "mode
 
 def tuning(asked: str, private: bool) -> str:
     """What the user asked for; where nothing, `light` with DP=record and `full` without."""
-    if asked not in ("", FULL, LIGHT):
-        raise UserError(f'Option "tune" must be {FULL} or {LIGHT}, not "{asked}".')
+    if asked:
+        check_choice("tune", asked, (FULL, LIGHT))
     return asked or (LIGHT if private else FULL)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from config.errors import UserError
+from report.events import to_line
 from report.files import RunFiles, read_run
 
 __all__ = [
@@ -40,7 +41,7 @@ def tables(run: RunFiles) -> dict[str, list[Row]]:
         "rounds": run.rounds,
         "traffic": run.traffic,
         "privacy": run.privacy,
-        "events": run.events,
+        "events": [to_line(event) for event in run.events],
         "disclosures": run.disclosures["each_silo_sends"],
         "curve": [{"recall": x, "precision": y} for x, y in run.curve["points"]],
         "settings": [
@@ -163,7 +164,7 @@ def export_tensorboard(run: RunFiles, folder: Path) -> None:
         raise UserError(
             "TensorBoard is not installed; pip install 'sottovoce[tensorboard]' adds it."
         ) from None
-    began = run.events[0]["time"] if run.events else None
+    began = run.events[0].time if run.events else None
     with SummaryWriter(str(folder)) as writer:
         for step, name, value in _curves(run):
             writer.add_scalar(name.replace(".", "/"), value, step, walltime=began)
@@ -203,8 +204,8 @@ def _to_mlflow(run: RunFiles, client: Any) -> str:
         if experiment is not None
         else client.create_experiment("sottovoce")
     )
-    began = int(1000 * run.events[0]["time"]) if run.events else 0
-    ended = int(1000 * run.events[-1]["time"]) if run.events else 0
+    began = int(1000 * run.events[0].time) if run.events else 0
+    ended = int(1000 * run.events[-1].time) if run.events else 0
     made = client.create_run(number, start_time=began, run_name=run.path.resolve().name).info.run_id
     curves = [Metric(_word(n), v, began, step) for step, n, v in _curves(run) if math.isfinite(v)]
     figures = [

@@ -5,15 +5,17 @@ readings that the coordinator shares with the pages.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from report.events import Event, EventFile
 
-__all__ = ["RunFiles", "read_lines", "read_run", "rounds_to"]
+__all__ = ["RunFiles", "read_lines", "read_run", "rounds_to", "silo_names", "with_names"]
 
 Line = dict[str, Any]
 
@@ -25,13 +27,14 @@ class RunFiles:
     rounds: list[Line]
     traffic: list[Line]
     privacy: list[Line]
-    events: list[Line]
+    events: list[Event]
     disclosures: Line
     curve: Line
     config: Line
     config_text: str
     partition: Line | None  #: only a simulation knows it
     plan: Line | None  #: only where `sottovoce plan` or the launcher left one
+    members: Mapping[str, str] = field(default_factory=dict)  #: see `silo_names`
 
     @property
     def on_the_wire(self) -> bool:
@@ -62,13 +65,14 @@ def read_run(run: Path) -> RunFiles:
             rounds=read_lines(run / "rounds.jsonl"),
             traffic=read_lines(run / "traffic.jsonl"),
             privacy=read_lines(run / "privacy.jsonl"),
-            events=read_lines(run / "events.jsonl"),
+            events=EventFile(run / "events.jsonl").new(),
             disclosures=table("disclosures.json"),
             curve=table("curve.json"),
             config=tomllib.loads(text),
             config_text=text,
             partition=optional("partition.json"),
             plan=optional("plan.json"),
+            members=silo_names(run),
         )
     except OSError as e:
         raise UserError(
@@ -76,6 +80,27 @@ def read_run(run: Path) -> RunFiles:
         ) from None
     except ValueError as e:
         raise UserError(f'A file of the run "{run}" is damaged: {e}.') from None
+
+
+def silo_names(run: Path) -> dict[str, str]:
+    """What people call the silos of a consortium: silo-000 -> north. The silos of a simulation have
+    no names.
+    """
+    path = run / "members.json"
+    try:
+        names = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        raise UserError(f'"{path}" cannot be read ({e}).') from None
+    if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
+        raise UserError(f'"{path}" is damaged: it does not give each silo a name.')
+    return names
+
+
+def with_names(text: str, names: Mapping[str, str]) -> str:
+    """The text with every silo's number replaced by its name, where it has one."""
+    return re.sub(r"\bsilo-\d+\b", lambda found: names.get(found[0], found[0]), text)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

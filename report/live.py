@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
-from report.files import read_lines
+from report import events
+from report.events import EventFile
+from report.files import read_lines, silo_names, with_names
 
 __all__ = ["ENDED", "LiveRun"]
 
@@ -30,12 +32,13 @@ class LiveRun:
         self.path = run.resolve()  # `latest` may be moved while this run is followed
         try:
             self.config = tomllib.loads((run / "config.toml").read_text("utf-8"))
-            self._names = [f"silo-{i:03d}" for i in range(self.config["silos"])]
+            self._silos = [f"silo-{i:03d}" for i in range(self.config["silos"])]
             self.rounds = int(self.config["rounds"])
         except (OSError, ValueError, KeyError) as e:
             raise UserError(f'"{run}/config.toml" cannot be read ({e}).') from None
-        self._at, self._rest = 0, b""
-        self._states = dict.fromkeys(self._names, "not here yet")
+        self._events = EventFile(self.path / "events.jsonl")
+        self._states = dict.fromkeys(self._silos, "not here yet")
+        self._names: dict[str, str] = {}
         self._status, self._why, self._round, self._exchange = "starting", "", -1, ""
         self._last, self._listening = time.time(), 0.0
         self._notes: list[dict[str, Any]] = []
@@ -43,17 +46,9 @@ class LiveRun:
 
     def catch_up(self) -> list[str]:
         """Read what was appended; returns the new lines for people."""
-        path = self.path / "events.jsonl"
-        if path.exists():
-            if path.stat().st_size < self._at:  # a resumed run may have begun its files anew
-                self._at, self._rest = 0, b""
-            with path.open("rb") as f:
-                f.seek(self._at)
-                new = f.read()
-            self._at += len(new)
-            *lines, self._rest = (self._rest + new).split(b"\n")
-            for line in lines:
-                self._take(json.loads(line))
+        self._names = self._names or silo_names(self.path)  # a consortium's, once they are there
+        for event in self._events.new():
+            self._take(event)
         if self._status in ("starting", "running") and self._launcher_gone():
             self._status, self._why = "gone", "its processes are gone and it said nothing"
             self._note(f"the run ended: {self._why}")
@@ -85,57 +80,69 @@ class LiveRun:
             return str(e.filename).startswith("/proc")
 
     def _note(self, text: str) -> None:
+        text = with_names(text, self._names)
         self._notes = [*self._notes, {"time": self._last, "text": text}][-_NOTES:]
         self._said.append(text)
 
-    def _take(self, e: dict[str, Any]) -> None:
-        kind, silo = e["event"], e.get("silo", "")
-        self._last = e["time"]
-        if kind == "listening":
-            self._status, self._listening = "running", e["time"]
-            self._states = dict.fromkeys(self._names, "not here yet")
-        elif kind == "hello":
-            self._states[silo] = "enrolled"
-        elif kind == "absent":
-            for name in e["silos"]:
-                self._states[name] = "absent"
-            self._note(f"starting without {', '.join(e['silos'])}")
-        elif kind == "enrolled":
-            self._note(f"{e['silos']} silos enrolled in {e['seconds']:.1f} s")
-        elif kind == "round":
-            self._status, self._round = "running", e["round"]
-            for name, state in self._states.items():
-                if name in e["cohort"]:
-                    self._states[name] = "waiting"
-                elif state not in ("lost", "absent"):
-                    self._states[name] = "not asked"
-        elif kind == "computing":
-            self._states[silo], self._exchange = "computing", e["exchange"]
-        elif kind == "answered":
-            self._states[silo] = "answered"
-        elif kind == "out":
-            if self._states.get(silo) != "lost":
-                self._states[silo] = "out"
-            self._note(f"round {e['round'] + 1}: {silo} is out: {e['why']}")
-        elif kind == "lost":
-            self._states[silo] = "lost"
-            self._note(f"{silo} was lost in round {e['round'] + 1}")
-        elif kind in ("refused", "refused-by-silo"):
-            self._note(f"refused ({e['attack']}): {silo}: {e['detail']}")
-        elif kind == "sum-failed":
-            self._note(f"round {e['round'] + 1}: the sum failed ({e['why']}); trying again")
-        elif kind == "round-spent":
-            self._note(f"round {e['round'] + 1} was given up: {e['why']}")
-        elif kind == "budgets-spent":
-            self._note(f"round {e['round'] + 1}: privacy budgets are spent")
-        elif kind == "round-done":
-            missed = f", missed by {', '.join(e['missed'])}" if e["missed"] else ""
-            self._note(
-                f"round {e['round'] + 1} of {self.rounds}: dev {e['dev']:.4f}, {e['seconds']:.1f} s{missed}"
-            )
-        elif kind in ("finished", "interrupted", "failed"):
-            self._status, self._why = kind, e.get("why", "")
-            self._note(f"the run failed: {self._why}" if kind == "failed" else f"the run is {kind}")
+    def _take(self, event: events.Event) -> None:
+        self._last = event.time
+        match event:
+            case events.Listening():
+                self._status, self._listening = "running", event.time
+                self._states = dict.fromkeys(self._silos, "not here yet")
+            case events.Hello(silo=silo):
+                self._states[silo] = "enrolled"
+            case events.Absent(silos=silos):
+                self._states |= dict.fromkeys(silos, "absent")
+                self._note(f"starting without {', '.join(silos)}")
+            case events.Enrolled(silos=count, seconds=seconds):
+                self._note(f"{count} silos enrolled in {seconds:.1f} s")
+            case events.Computing(silo=silo, exchange=exchange):
+                self._states[silo], self._exchange = "computing", exchange
+            case events.Answered(silo=silo):
+                self._states[silo] = "answered"
+            case events.Out(silo=silo, round=round, why=why):
+                if self._states.get(silo) != "lost":
+                    self._states[silo] = "out"
+                self._note(f"round {round + 1}: {silo} is out: {why}")
+            case events.Lost(silo=silo, round=round):
+                self._states[silo] = "lost"
+                self._note(f"{silo} was lost in round {round + 1}")
+            case (
+                events.Refused(silo=silo, attack=attack, detail=detail)
+                | events.RefusedBySilo(silo=silo, attack=attack, detail=detail)
+            ):
+                self._note(f"refused ({attack}): {silo}: {detail}")
+            case events.SumFailed(round=round, why=why):
+                self._note(f"round {round + 1}: the sum failed ({why}); trying again")
+            case events.Finished() | events.Interrupted():
+                self._status = event.kind
+                self._note(f"the run is {event.kind}")
+            case events.Failed(why=why):
+                self._status, self._why = "failed", why
+                self._note(f"the run failed: {why}")
+            case _:
+                self._take_round(event)
+
+    def _take_round(self, event: events.Event) -> None:
+        """What concerns a whole round. Other events change nothing that is shown."""
+        match event:
+            case events.Round(round=round, cohort=cohort):
+                self._status, self._round = "running", round
+                for name, state in self._states.items():
+                    if name in cohort:
+                        self._states[name] = "waiting"
+                    elif state not in ("lost", "absent"):
+                        self._states[name] = "not asked"
+            case events.RoundSpent(round=round, why=why):
+                self._note(f"round {round + 1} was given up: {why}")
+            case events.BudgetsSpent(round=round):
+                self._note(f"round {round + 1}: privacy budgets are spent")
+            case events.RoundDone(round=round, dev=dev, seconds=seconds, missed=missed):
+                without = f", missed by {', '.join(missed)}" if missed else ""
+                self._note(
+                    f"round {round + 1} of {self.rounds}: dev {dev:.4f}, {seconds:.1f} s{without}"
+                )
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
@@ -166,7 +173,7 @@ class LiveRun:
             "masked": c["secagg"],
             "metric": lines[0]["metric"] if lines else "",
             "status": self._status,
-            "why": self._why,
+            "why": with_names(self._why, self._names),
             "ended": self.ended,
             "last_event": self._last,
             "rounds": self.rounds,
@@ -175,7 +182,10 @@ class LiveRun:
             "up": sum(r["up"] for r in rows),
             "down": sum(r["down"] for r in rows),
             "seconds_left": left,
-            "silos": [{"name": n, "state": s} for n, s in self._states.items()],
+            "silos": [
+                {"silo": silo, "name": self._names.get(silo, silo), "state": state}
+                for silo, state in self._states.items()
+            ],
             "notes": self._notes,
             "test": test,
         }

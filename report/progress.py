@@ -7,19 +7,19 @@ line a round, and one at least every fifteen seconds inside a long round.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from report import events
+from report.events import EventFile
 from report.units import human_bytes
 
 __all__ = ["Follower"]
@@ -38,10 +38,9 @@ class Follower:
         metric: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path = run / "events.jsonl"
+        # Of a resumed run, only what is new.
+        self._events = EventFile(run / "events.jsonl", from_end=True)
         self._console, self._rounds, self._metric, self._clock = console, rounds, metric, clock
-        self._at = self._path.stat().st_size if self._path.exists() else 0
-        self._rest = b""
         # The loop of a simulation reads, and so does the thread of `ticking`.
         self._lock = threading.Lock()
         self._began = self._spoke = clock()
@@ -49,7 +48,8 @@ class Follower:
         self._since = self._began  # the start of the round, or of the wait for silos
         self._exchange, self._cohort = "", 0
         self._answered: set[str] = set()
-        self._done, self._first, self._bytes, self._value = 0, None, 0, float("nan")
+        self._done, self._bytes, self._value = 0, 0, float("nan")
+        self._first: int | None = None
         self._computing: list[str] = []
         self._lost: dict[str, int] = {}
         self._live: Live | None = None
@@ -73,7 +73,8 @@ class Follower:
     def catch_up(self) -> None:
         """Read what was appended since the last call."""
         with self._lock:
-            self._read()
+            for event in self._events.new():
+                self._take(event)
             if self._live is not None:
                 self._live.update(self._picture(), refresh=True)
             elif self._clock() - self._spoke >= _QUIET:
@@ -96,17 +97,6 @@ class Follower:
             ended.set()
             thread.join()
 
-    def _read(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as f:
-            f.seek(self._at)
-            new = f.read()
-        self._at += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
-
     def _how_far(self) -> str:
         seconds = f"{self._clock() - self._since:.0f} s"
         if self._round is None:
@@ -124,46 +114,51 @@ class Follower:
             self._live.stop()
             self._live = None
 
-    def _take(self, e: dict[str, Any]) -> None:
-        kind = e["event"]
-        if kind == "enrolled":
-            self._say(f"{e['silos']} silos enrolled in {e['seconds']:.1f} s")
-        elif kind in ("computing", "answered"):
-            self._note(e)
-        elif kind == "round":
-            self._first = e["round"] if self._first is None else self._first
-            self._computing, self._exchange, self._answered = [], "", set()
-            self._round, self._since, self._cohort = e["round"], self._clock(), len(e["cohort"])
-        elif kind == "round-done":
-            self._since = self._clock()
-            self._done, self._value = e["round"] + 1, e["dev"]
-            self._bytes += e["bytes_up"]
-            missed = f", missed by {', '.join(e['missed'])}" if e["missed"] else ""
-            if self._live is None or e["missed"]:
-                self._say(
-                    f"round {e['round'] + 1}/{self._rounds}: dev {self._metric} {e['dev']:.4f}, "
-                    f"{human_bytes(e['bytes_up'])} up, {e['seconds']:.1f} s{missed}"
-                )
-        elif kind == "lost" and e["silo"] not in self._lost:
-            self._lost[e["silo"]] = e["round"]
-            self._say(
-                f"{e['silo']} was lost in round {e['round'] + 1}; the round goes on without it"
-            )
-        elif kind in ("refused", "refused-by-silo"):
-            self._say(f"refused ({e['attack']}): {e['silo']}: {e['detail']}")
-        elif kind == "sum-failed":
-            self._say(f"round {e['round'] + 1}: the sum failed ({e['why']}); trying again")
-        elif kind == "absent":
-            self._say(f"starting without {', '.join(e['silos'])}")
+    def _take(self, event: events.Event) -> None:
+        match event:
+            case events.Enrolled(silos=count, seconds=seconds):
+                self._say(f"{count} silos enrolled in {seconds:.1f} s")
+            case events.Computing() | events.Answered():
+                self._note(event)
+            case events.Round(round=round, cohort=cohort):
+                self._first = round if self._first is None else self._first
+                self._computing, self._exchange, self._answered = [], "", set()
+                self._round, self._since, self._cohort = round, self._clock(), len(cohort)
+            case events.RoundDone():
+                self._take_done(event)
+            case events.Lost(silo=silo, round=round) if silo not in self._lost:
+                self._lost[silo] = round
+                self._say(f"{silo} was lost in round {round + 1}; the round goes on without it")
+            case (
+                events.Refused(silo=silo, attack=attack, detail=detail)
+                | events.RefusedBySilo(silo=silo, attack=attack, detail=detail)
+            ):
+                self._say(f"refused ({attack}): {silo}: {detail}")
+            case events.SumFailed(round=round, why=why):
+                self._say(f"round {round + 1}: the sum failed ({why}); trying again")
+            case events.Absent(silos=silos):
+                self._say(f"starting without {', '.join(silos)}")
 
-    def _note(self, e: dict[str, Any]) -> None:
+    def _take_done(self, done: events.RoundDone) -> None:
+        self._since = self._clock()
+        self._done, self._value = done.round + 1, done.dev
+        self._bytes += done.bytes_up
+        missed = f", missed by {', '.join(done.missed)}" if done.missed else ""
+        if self._live is None or done.missed:
+            self._say(
+                f"round {done.round + 1}/{self._rounds}: dev {self._metric} {done.dev:.4f}, "
+                f"{human_bytes(done.bytes_up)} up, {done.seconds:.1f} s{missed}"
+            )
+
+    def _note(self, event: events.Computing | events.Answered) -> None:
         """A silo computes, or has answered; every exchange of a round counts from the start."""
-        if e["exchange"] != self._exchange:
-            self._exchange, self._answered = e["exchange"], set()
-        if e["event"] == "answered":
-            self._answered.add(e["silo"])
+        if event.exchange != self._exchange:
+            self._exchange, self._answered = event.exchange, set()
+        if isinstance(event, events.Answered):
+            self._answered.add(event.silo)
         else:
-            self._computing = [s for s in self._computing if s != e["silo"]][-3:] + [e["silo"]]
+            others = [s for s in self._computing if s != event.silo]
+            self._computing = [*others[-3:], event.silo]
 
     def _say(self, text: str) -> None:
         self._spoke = self._clock()

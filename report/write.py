@@ -45,7 +45,7 @@ def _markdown(run: RunFiles) -> str:
         ),
         _answer(run),
         _rounds(run),
-        _missed(s),
+        _missed(run),
         _bytes(run),
         _privacy(run),
         _partition(run.partition),
@@ -128,10 +128,14 @@ def _rounds(run: RunFiles) -> str:
     return "## Rounds\n\n" + _table(head, rows)
 
 
-def _missed(s: dict[str, Any]) -> str:
-    if not s["missed"]:
+def _missed(run: RunFiles) -> str:
+    missed = run.summary["missed"]
+    if not missed:
         return "## Who dropped out\n\nNobody.\n"
-    rows = [(silo, ", ".join(str(r + 1) for r in rounds)) for silo, rounds in s["missed"].items()]
+    rows = [
+        (run.members.get(silo, silo), ", ".join(str(r + 1) for r in rounds))
+        for silo, rounds in missed.items()
+    ]
     return "## Who dropped out\n\n" + _table(("silo", "rounds it was asked for and missed"), rows)
 
 

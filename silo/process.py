@@ -135,19 +135,19 @@ def serve(
             lane_bits=frozenset({settings.bits}),
             policy=policy_for(settings.fraction),
         )
-        return SiloSum(name, keys.identity, identities, run, limits, journal)
+        return SiloSum(
+            name, keys.identity, roster=identities, run_id=run, limits=limits, journal=journal
+        )
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
     view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
     session = Session(
-        name=name,
         gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=_BROADCAST_LIMIT,
         hello=Hello(VERSION, study, content),
-        peers=tuple(identities),
         rules=rules.during(settings),
         kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),

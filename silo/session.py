@@ -20,14 +20,15 @@ from crypto.sum.records import KeyList, NonceList, Proposal, SumHeader, UnmaskRe
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_kept import KeptAnswer
 from crypto.sum.silo_states import SiloState
-from methods.base import Answer, Heard, silo_name
+from methods.base import Answer
 from silo.gate import Gate
 from silo.kept_shares import KeptShares
 from silo.ledger import BudgetSpent
 from silo.rules import Declined
 from silo.states import LEGAL, State
+from silo.told import Told, ToldRound
 from wire import messages as m
-from wire.bundle import Bundle, Inbox, broadcast_digest, pack, pieces
+from wire.bundle import pack, pieces
 
 __all__ = ["Session", "State"]
 
@@ -38,13 +39,12 @@ Outgoing = tuple[m.Message, Any]
 class Session:
     def __init__(
         self,
-        name: str,
         gate: Gate,
+        *,
         new_party: Callable[[bytes], SiloSum] | None,
         rounding_seed: Callable[[int, int], bytes],
         broadcast_limit: int,
         hello: m.Hello,
-        peers: tuple[str, ...],
         kept_shares: KeptShares | None = None,
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
@@ -58,31 +58,20 @@ class Session:
         self.finished = False  #: whether the study was, when the coordinator said stop
         #: the coordinator's reason, when it stopped this silo before it was let in
         self.turned_away = ""
-        self._name, self._gate, self._new_party = name, gate, new_party
-        self._rounding_seed, self._limit, self._hello, self._peers = (
-            rounding_seed,
-            broadcast_limit,
-            hello,
-            peers,
-        )
+        self._gate, self._new_party = gate, new_party
+        self._rounding_seed, self._limit, self._hello = rounding_seed, broadcast_limit, hello
         self._rules = rules
         self._kept_shares, self._last_number = kept_shares or KeptShares(), last_number
         self._life = secrets.token_bytes(16)
         # the last question about survivors, and the answer
         self._endorsed: tuple[m.SumStep, m.SumStep] | None = None
-        self._round: int | None = None
-        #: Digest -> common arrays of this round, so that they need not come a second time.
-        self._held: dict[bytes, Bundle] = {}
+        self._round = ToldRound()
         self._party: SiloSum | None = None
         self._run: bytes | None = None
         self._number = 0
-        self._told: m.Broadcast | None = None
+        self._told: Told | None = None
         self._header: SumHeader | None = None
-        self._inboxes: list[tuple[str, Inbox]] = []
         self._answer: Answer | None = None
-        #: Exchange -> (round, digest) of the broadcast it was answered on, while the gate may carry
-        #: something of it.
-        self._answered: dict[int, tuple[int, bytes]] = {}
         self._steps: dict[str, Callable[[Any, Any], Iterator[Outgoing]]] = {
             "welcome": self._welcome,
             "sum:keys": self._keys,
@@ -112,10 +101,8 @@ class Session:
                 number=self._number,
                 state=self.state.value,
                 last=max(self._number, self._last_number()),
-                answered=[
-                    [round, exchange] for exchange, (round, _) in sorted(self._answered.items())
-                ],
-                have=sorted(self._held),
+                answered=self._round.answered,
+                have=self._round.held,
             ),
             None,
         )
@@ -219,59 +206,34 @@ class Session:
         self.state = State.IDLE
         self._number = message.number
         self._rules(message.round)
-        common = self._common_held(message) if message.have else Inbox(message.common, self._limit)
-        if message.round != self._round:  # the end of the last one may not have been heard
+        common = self._round.inbox(message, self._limit)
+        if message.round != self._round.number:  # the end of the last one may not have been heard
             self._over()
-        self._round = message.round
-        # Asked for an exchange again, it starts from what came before that exchange, and from
-        # nothing else.
-        self._answered = {k: v for k, v in self._answered.items() if k < message.exchange}
-        self._told = message
-        self._inboxes = [("common", common), ("private", Inbox(message.private, self._limit))]
+        self._round.number = message.round
+        self._round.ask_again(message.exchange)
+        self._told = Told(message, common, self._limit)
         self.state = State.HEARING
         yield from self._heard_all()
 
-    def _common_held(self, message: m.Broadcast) -> Inbox:
-        held = self._held.get(message.have)
-        if held is None or held.layout != message.common or held.digest != message.have:
-            raise Refusal(
-                "wrong-shape", "the coordinator did not send arrays that this silo does not hold"
-            )
-        return Inbox.of(held)
-
     def _chunk(self, message: m.Chunk, payload: Any) -> Iterator[Outgoing]:
-        inbox = next((box for stream, box in self._inboxes if not box.complete), None)
-        stream = next((stream for stream, box in self._inboxes if not box.complete), "")
-        if inbox is None or message.stream != stream or payload is None:
-            raise Refusal(
-                "wrong-shape", f"a piece of {message.stream[:20]!r} where {stream!r} was announced"
-            )
-        inbox.add(message.index, payload)
+        assert self._told is not None
+        self._told.add(message, payload)
         yield from self._heard_all()
 
     def _heard_all(self) -> Iterator[Outgoing]:
         """All arrays are here: check what is asked for against what was declared, before computing
         anything.
         """
-        if all(box.complete for _, box in self._inboxes):
-            assert self._told is not None
-            common = self._inboxes[0][1].bundle()
-            digest = common.digest
-            if len(common.buffer):
-                self._held[digest] = common
-            exchange = self._gate.exchange(self._told.exchange)
+        assert self._told is not None
+        if self._told.complete:
+            self._round.hold(self._told)
+            index = self._told.message.exchange
+            exchange = self._gate.exchange(index)
             if exchange.masked and self._new_party is not None:
-                if not self._told.header:
-                    raise Refusal(
-                        "channel-downgrade",
-                        f"{exchange.name} is masked and was asked for in the clear",
-                    )
-                self._header = SumHeader.from_record(self._told.header)
-                _check_told(self._told, self._header, exchange.name)
+                self._header = self._told.header(exchange.name)
                 sizes = tuple(s.size for s in exchange.masked.values())
-                caps = self._gate.caps(self._told.exchange, self._header.encoding)
-                now = (self._told.round, digest)
-                heard = broadcast_digest({**self._answered, self._told.exchange: now})
+                caps = self._gate.caps(index, self._header.encoding)
+                heard = self._round.digest_with(self._told)
                 self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
                 # Who takes part in a second sum over a payload helps to open no first one.
                 self._kept_shares.drop(self._sum.payload(self._header))
@@ -281,24 +243,19 @@ class Session:
     def _go(self, message: m.Go, _: Any) -> Iterator[Outgoing]:
         told = self._told
         assert told is not None
-        heard = Heard(
-            round=told.round,
-            cohort=tuple(told.cohort),
-            common=self._inboxes[0][1].arrays(),
-            private=self._inboxes[1][1].arrays(),
-        )
-        payload_hash = b"".join(box.bundle().digest for _, box in self._inboxes)
+        encoding = self._header.encoding if self._header is not None else None
         try:
-            encoding = self._header.encoding if self._header is not None else None
-            self._answer = self._gate.answer(told.exchange, heard, payload_hash, encoding)
+            self._answer = self._gate.answer(
+                told.message.exchange, told.heard(), told.payload_hash, encoding
+            )
         except (Refusal, BudgetSpent):
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
-            log.exception("round %d: no answer could be computed", told.round)
+            log.exception("round %d: no answer could be computed", told.message.round)
             raise Refusal(
                 "wrong-shape", f"no answer could be computed from it ({type(e).__name__})"
             ) from None
-        self._answered[told.exchange] = (told.round, self._inboxes[0][1].bundle().digest)
+        self._round.note_answered(told)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None
 
@@ -314,12 +271,12 @@ class Session:
                 yield m.Chunk(self._number, "sealed", i), piece
         if answer.masked:
             tensors = list(answer.masked.values())
-            seed = self._rounding_seed(told.round, told.exchange)
+            seed = self._rounding_seed(told.message.round, told.message.exchange)
             if self._party is not None:
                 record, frames = self._party.upload(tensors, seed)
                 yield m.SumStart(self._number, record.to_record()), None
             else:
-                frames = Encoding.from_record(told.encoding).encode(tensors, seed)
+                frames = Encoding.from_record(told.message.encoding).encode(tensors, seed)
                 yield m.SumStart(self._number, {}), None
             for i, frame in enumerate(frames):
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
@@ -328,6 +285,8 @@ class Session:
         # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would
         # count on it.
         signed = self._sum.endorse(Proposal.from_record(message.record), self._kept_shares.keep)
+        for dealer in self._sum.complaints:
+            log.warning("the shares that %s dealt this silo do not open; it releases none", dealer)
         self._endorsed = (message, m.SumStep("endorse", signed.to_record()))
         yield self._endorsed[1], None
 
@@ -361,8 +320,7 @@ class Session:
 
     def _over(self) -> None:
         self._gate.end_round()
-        self._answered.clear()
-        self._held.clear()
+        self._round.over()
 
     def _ping(self, message: m.Ping, _: Any) -> Iterator[Outgoing]:
         yield from ()
@@ -386,12 +344,3 @@ class Session:
 
     def _forget(self) -> None:
         self._told = self._header = self._answer = self._endorsed = None
-        self._inboxes = []
-
-
-def _check_told(told: m.Broadcast, header: SumHeader, exchange: str) -> None:
-    """The sum is of the exchange that was told, and over the silos that were."""
-    if (header.round, header.exchange) != (told.round, exchange):
-        raise Refusal("round-regression", "the sum's header names another exchange")
-    if sorted(map(silo_name, told.cohort)) != list(header.alive):
-        raise Refusal("model-inconsistency", "the cohort told is not the one that the sum is over")

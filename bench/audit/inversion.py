@@ -95,7 +95,16 @@ def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | 
         ranges = call_ranges(study.settings, study.method, exchange, len(cohort))
         exact = study.settings.dp == "silo"
         broadcast = exchange.broadcast(state, 0, cohort)
-        call = Call(0, index, exchange, broadcast, cohort, ranges, study.settings.bits, exact)
+        call = Call(
+            0,
+            index,
+            exchange=exchange,
+            broadcast=broadcast,
+            cohort=cohort,
+            ranges=ranges,
+            lane_bits=study.settings.bits,
+            exact=exact,
+        )
         folded = carrier.perform(call)
         if any(name.startswith("update/") for name in exchange.masked):
             return start, seen[-1].masked, folded.total, call

@@ -17,27 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from bench.planning import blanks
+from bench.planning.blanks import HASH
 from coordinator.exchange import Call, call_ranges, message_bytes, select
 from coordinator.rundir import shared_secret
 from crypto.numbers.encoding import Encoding
-from crypto.numbers.shamir import SHARE_BYTES
-from crypto.sum.dealing import blob_bytes
-from crypto.sum.graph import Topology, topology
+from crypto.sum.graph import topology
 from crypto.sum.params import policy_for
-from crypto.sum.records import (
-    NONCE_BYTES,
-    Endorsement,
-    KeyList,
-    KeyOffer,
-    NonceList,
-    NonceReveal,
-    Proposal,
-    ShareRelease,
-    SumHeader,
-    UnmaskRequest,
-    UploadRecord,
-)
-from crypto.sum.setup_records import SIGNATURE_BYTES
+from crypto.sum.records import SumHeader
 from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
 from methods.dp.coverage import why_free
 from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
@@ -49,8 +36,6 @@ from wire.messages import VERSION
 from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
-
-_HASH, _SIGNATURE = bytes(32), bytes(SIGNATURE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -107,19 +92,17 @@ def _pieces(size: int) -> list[int]:
 
 def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
     settings = study.settings
-    offers = tuple(KeyOffer(name, _HASH, _HASH, _SIGNATURE) for name in names)
-    reveals = tuple(NonceReveal(name, bytes(NONCE_BYTES), _SIGNATURE) for name in names)
-    keys = m.SumStep("keys", KeyList(offers).to_record())
-    nonces = m.SumStep("nonces", NonceList(reveals).to_record())
-    hello = m.Hello(VERSION, _HASH, study.agreement)
-    for name, offer, reveal in zip(names, offers, reveals):
+    keys = m.SumStep("keys", blanks.keys(names).to_record())
+    nonces = m.SumStep("nonces", blanks.nonces(names).to_record())
+    hello = m.Hello(VERSION, HASH, study.agreement)
+    for name in names:
         wire.counter.connection(name)
         wire.up(name, hello)
-        wire.down(name, m.Welcome(_HASH, 0))
+        wire.down(name, m.Welcome(HASH, 0))
         if settings.secagg:
-            wire.up(name, m.SumStep("offer", offer.to_record()))
+            wire.up(name, m.SumStep("offer", blanks.offer(name).to_record()))
             wire.down(name, keys)
-            wire.up(name, m.SumStep("reveal", reveal.to_record()))
+            wire.up(name, m.SumStep("reveal", blanks.reveal(name).to_record()))
             wire.down(name, nonces)
 
 
@@ -162,29 +145,36 @@ def _exchange(
     header, graph = {}, None
     if encoding is not None and secagg:
         made = SumHeader(
-            _HASH,
-            call.round,
-            exchange.name,
-            number,
-            _HASH,
-            names,
-            encoding,
-            float(exchange.weight_cap),
+            sid=HASH,
+            round=call.round,
+            exchange=exchange.name,
+            number=number,
+            broadcast=HASH,
+            alive=names,
+            encoding=encoding,
+            weight_cap=float(exchange.weight_cap),
         )
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
         graph = topology(
-            _HASH, everybody, names, policy_for(study.settings.fraction), len(everybody)
+            HASH, everybody, names, policy_for(study.settings.fraction), len(everybody)
         )
     coded = encoding.to_record() if encoding is not None else {}
     common, common_bytes = laid_out(call.broadcast.common)
     ready = m.Ready(number, _charges(study, exchange))
-    proposals = _proposals(graph, names) if graph is not None else {}
+    proposals = blanks.proposals(graph, names) if graph is not None else {}
     for i in call.cohort:
         name = silo_name(i)
         private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
         announced = m.Broadcast(
-            number, call.round, call.index, list(call.cohort), common, private, header, coded
+            number=number,
+            round=call.round,
+            exchange=call.index,
+            cohort=list(call.cohort),
+            common=common,
+            private=private,
+            header=header,
+            encoding=coded,
         )
         wire.down(name, announced)
         for stream, size in (("common", common_bytes), ("private", private_bytes)):
@@ -200,48 +190,16 @@ def _exchange(
             for k, piece in enumerate(_pieces(size)):
                 wire.up(name, m.Chunk(number, "sealed", k), piece, "sealed")
         if encoding is not None:
-            record = _upload(graph, name, names) if graph is not None else {}
+            record = blanks.upload(graph, name, names).to_record() if graph is not None else {}
             wire.up(name, m.SumStart(number, record), channel="masked")
             for k in range(encoding.frames):
                 wire.up(name, m.Chunk(number, "masked", k), 8 * encoding.frame_words(k), "masked")
         if graph is not None and name in proposals:
             wire.down(name, m.SumStep("propose", proposals[name].to_record()))
-            wire.up(name, m.SumStep("endorse", Endorsement(_HASH, name, _SIGNATURE).to_record()))
-            wire.down(name, m.SumStep("unmask", _request(graph, names).to_record()))
-            own = tuple((dealer, bytes(SHARE_BYTES)) for dealer in names)
-            wire.up(name, m.SumStep("release", ShareRelease(_HASH, name, own, ()).to_record()))
+            wire.up(name, m.SumStep("endorse", blanks.endorsement(name).to_record()))
+            wire.down(name, m.SumStep("unmask", blanks.request(graph, names).to_record()))
+            wire.up(name, m.SumStep("release", blanks.release(name, names).to_record()))
         wire.down(name, m.Closed(number, True))
-
-
-def _holders(graph: Topology, names: Sequence[str]) -> list[str]:
-    return sorted(set(graph.holders) & set(names))
-
-
-def _blob(graph: Topology, dealer: str) -> bytes:
-    return bytes(blob_bytes(len(graph.neighbours(dealer)) + 1))
-
-
-def _upload(graph: Topology, name: str, names: Sequence[str]) -> dict[str, Any]:
-    blob = _blob(graph, name)
-    blobs = tuple((holder, blob) for holder in _holders(graph, names) if holder != name)
-    commitments = (_HASH,) * (len(graph.neighbours(name)) + 1)
-    return UploadRecord(_HASH, name, blobs, commitments, _SIGNATURE).to_record()
-
-
-def _proposals(graph: Topology, names: tuple[str, ...]) -> dict[str, Proposal]:
-    blobs = {dealer: _blob(graph, dealer) for dealer in names}
-    holders = _holders(graph, names)
-    return {
-        h: Proposal(_HASH, names, tuple((d, b) for d, b in blobs.items() if d != h))
-        for h in holders
-    }
-
-
-def _request(graph: Topology, names: tuple[str, ...]) -> UnmaskRequest:
-    signers = _holders(graph, names)[: graph.parameters.threshold]
-    return UnmaskRequest(
-        _HASH, names, tuple(Endorsement(_HASH, n, _SIGNATURE) for n in signers), ()
-    )
 
 
 def _answers(
@@ -288,7 +246,14 @@ def rehearse(study: Study) -> Rehearsal:
             said = exchange.broadcast(state, round, cohort)
             ranges = call_ranges(settings, method, exchange, len(cohort))
             call = Call(
-                round, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo"
+                round,
+                index,
+                exchange=exchange,
+                broadcast=said,
+                cohort=cohort,
+                ranges=ranges,
+                lane_bits=settings.bits,
+                exact=settings.dp == "silo",
             )
             sealed = _answers(study, views, exchange, call)
             folded = (
@@ -335,7 +300,16 @@ def blank_fold(study: Study, state: State) -> State:
     for index, exchange in enumerate(study.method.exchanges):
         said = exchange.broadcast(state, 0, cohort)
         ranges = call_ranges(settings, study.method, exchange, len(cohort))
-        call = Call(0, index, exchange, said, cohort, ranges, settings.bits, settings.dp == "silo")
+        call = Call(
+            0,
+            index,
+            exchange=exchange,
+            broadcast=said,
+            cohort=cohort,
+            ranges=ranges,
+            lane_bits=settings.bits,
+            exact=settings.dp == "silo",
+        )
         blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
         state = exchange.fold(state, _folded(call, dict.fromkeys(cohort, blank)))
     return state

@@ -23,6 +23,7 @@ from crypto.errors import Refusal
 from crypto.sum.params import parameters, policy_for
 from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
+from report import events
 from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
 from silo.process import open_ledger
@@ -101,7 +102,7 @@ class InProcessCarrier:
             if self._stop():
                 raise Interrupted
             self._runlog.event(
-                "computing", silo=silo_name(i), round=call.round, exchange=call.exchange.name
+                events.Computing(silo=silo_name(i), round=call.round, exchange=call.exchange.name)
             )
             since = time.monotonic()
             heard = Heard(
@@ -114,7 +115,9 @@ class InProcessCarrier:
             except BudgetSpent as e:
                 who = silo_name(i)
                 self._runlog.event(
-                    "refused-by-silo", silo=who, round=call.round, attack=e.attack, detail=e.detail
+                    events.RefusedBySilo(
+                        silo=who, round=call.round, attack=e.attack, detail=e.detail
+                    )
                 )
                 self.spent.add(i)
                 continue
@@ -131,7 +134,7 @@ class InProcessCarrier:
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
             sealed[i] = answer.sealed
             self._runlog.event(
-                "answered", silo=silo_name(i), round=call.round, exchange=call.exchange.name
+                events.Answered(silo=silo_name(i), round=call.round, exchange=call.exchange.name)
             )
         self._gone |= self.spent
         here = [i for i in here if i not in self._gone]
@@ -180,11 +183,19 @@ def run_inprocess(
     settings = study.settings
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
     try:
-        run_study(study.method, study.task, study.settings, carrier, runlog, resume, should_stop)
+        run_study(
+            study.method,
+            study.task,
+            settings=study.settings,
+            carrier=carrier,
+            runlog=runlog,
+            resume=resume,
+            should_stop=should_stop,
+        )
     except Interrupted:
-        runlog.event("interrupted")
+        runlog.event(events.Interrupted())
         return INTERRUPTED
     finally:
         carrier.close()
-    runlog.event("finished")
+    runlog.event(events.Finished())
     return 0

@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from report.files import read_lines
+from report.events import Computing, Enrolled, EventFile, Listening
 
 __all__ = ["main"]
 
@@ -32,14 +32,12 @@ def _run(out: Path, *words: str) -> dict[str, Any]:
         sys.exit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
     run = out / "latest"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text("utf-8"))
-    events = read_lines(run / "events.jsonl")
-    times = {
-        kind: next((e["time"] for e in events if e["event"] == kind), None)
-        for kind in ("listening", "computing")
-    }
-    if times["listening"]:
-        summary["first_step_seconds"] = times["computing"] - times["listening"]
-        summary["enrol_seconds"] = next(e["seconds"] for e in events if e["event"] == "enrolled")
+    happened = EventFile(run / "events.jsonl").new()
+    listening = next((e.time for e in happened if isinstance(e, Listening)), None)
+    if listening is not None:  # in one process nobody listens
+        computing = next(e.time for e in happened if isinstance(e, Computing))
+        summary["first_step_seconds"] = computing - listening
+        summary["enrol_seconds"] = next(e.seconds for e in happened if isinstance(e, Enrolled))
     return summary
 
 

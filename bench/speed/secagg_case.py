@@ -120,7 +120,14 @@ class Consortium:
         limits = Limits(policy=self.policy, threads=threads)
         run = os.urandom(16)
         self.silos = {
-            name: SiloSum(name, identities[name], roster, run, limits, MemoryJournal())
+            name: SiloSum(
+                name,
+                identities[name],
+                roster=roster,
+                run_id=run,
+                limits=limits,
+                journal=MemoryJournal(),
+            )
             for name in self.names
         }
         self.setup = CoordinatorSetup(roster, run, self.policy)
@@ -156,14 +163,14 @@ class Consortium:
         """A sum over all, of which those `asked` hear."""
         self._number += 1
         header = SumHeader(
-            self.setup.sid,
-            self._number,
-            "bench",
-            self._number,
-            bytes(32),
-            self.names,
-            self.encoding,
-            1.0,
+            sid=self.setup.sid,
+            round=self._number,
+            exchange="bench",
+            number=self._number,
+            broadcast=bytes(32),
+            alive=self.names,
+            encoding=self.encoding,
+            weight_cap=1.0,
         )
         for name in asked:
             self.silos[name].begin(header, bytes(32), self.encoding.sizes)
@@ -250,9 +257,9 @@ class Consortium:
             self.spent[step] *= uploads / SAMPLE
         masks = opened_masks(self.n, survivors, degree)
         removed = [Mask(os.urandom(16), -1) for _ in range(min(masks, MOST_REMOVED))]
-        total = opened._total
+        total = opened._running.total
         assert total is not None
-        opened._free.clear()  # as `propose` does
+        opened._running.drop_buffers()  # as `propose` does
         with self.clock("remove"):
             for at in range(0, len(total), FRAME_WORDS):
                 add_masks(total[at : at + FRAME_WORDS], removed, at, self.threads)

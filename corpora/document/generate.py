@@ -19,7 +19,6 @@ whatever the seed.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +29,7 @@ from config.errors import UserError
 from corpora.document import phrases as say
 from corpora.document.hypernyms import leave_out
 from corpora.document.table import Content, Document, DocumentCorpus, Entity, Pair, cached
+from corpora.pretraining import for_pretraining
 from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence import phrases as sentence_phrases
 from corpora.sentence.generate import lexicon
@@ -105,7 +105,7 @@ def generate(recipe: Recipe, name: str = "document") -> Content:
         splits[split] = []
         while len(splits[split]) < wanted:
             document = _document(recipe, rng, f"{split}-{len(splits[split])}")
-            if document.text not in seen and not _for_pretraining(document.text):
+            if document.text not in seen and not for_pretraining(document.text):
                 seen.add(document.text)
                 splits[split].append(document)
     splits["train"] = [_mislabel(d, recipe, rng) for d in splits["train"]]
@@ -126,13 +126,9 @@ def pretraining_text(wanted: int, seed: int) -> Iterator[str]:
     made = 0
     while made < wanted:
         document = _document(recipe, rng, "")
-        if _for_pretraining(document.text):
+        if for_pretraining(document.text):
             made += 1
             yield _starred(document)
-
-
-def _for_pretraining(text: str) -> bool:
-    return hashlib.sha256(text.encode()).digest()[0] % 2 == 0
 
 
 def _starred(document: Document) -> str:
@@ -261,7 +257,7 @@ def _document(recipe: Recipe, rng: np.random.Generator, name: str) -> Document:
             # mentioned.
             fate = "listed" if p.place in general else _fate(kind, rng)
             truth[d.id, p.id] = (fate,) if fate in _RELATIONS[: recipe.relations] else ()
-            blocks += _told(fate, style, kind, d, p, recipe.wordings, rng)
+            blocks += _told(fate, style, kind=kind, d=d, p=p, wordings=recipe.wordings, rng=rng)
     for c in (*drugs, *problems):
         if rng.random() < 0.25:
             one = "drug" if c.type == "Drug" else "problem"
@@ -300,6 +296,7 @@ def _fate(kind: _Kind, rng: np.random.Generator) -> str:
 def _told(
     fate: str,
     style: str,
+    *,
     kind: _Kind,
     d: _Concept,
     p: _Concept,

@@ -18,7 +18,6 @@ task, whatever the seed.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ import numpy as np
 
 from corpora.ner import phrases as say
 from corpora.ner.table import Content, NerCorpus, Sentence, cached
+from corpora.pretraining import for_pretraining
 from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence.phrases import CONDITIONS, DRUG_ENDINGS, SITES
 
@@ -83,7 +83,7 @@ def generate(recipe: Recipe, name: str = "ner") -> Content:
         while len(drawn[split]) < count:
             sentence = _sentence(say.DOMAINS[len(drawn[split]) % len(say.DOMAINS)], recipe, rng)
             text = " ".join(sentence.words)
-            if text not in seen and not _for_pretraining(text):
+            if text not in seen and not for_pretraining(text):
                 seen.add(text)
                 drawn[split].append(sentence)
     drawn["train"] = [
@@ -108,13 +108,9 @@ def pretraining_text(count: int, seed: int) -> Iterator[str]:
             if rng.random() < 0.2
             else " ".join(_sentence(style, recipe, rng).words)
         )
-        if _for_pretraining(text):
+        if for_pretraining(text):
             made += 1
             yield text
-
-
-def _for_pretraining(text: str) -> bool:
-    return hashlib.sha256(text.encode()).digest()[0] % 2 == 0
 
 
 # What entities are called

@@ -18,7 +18,6 @@ whatever the seed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -26,6 +25,7 @@ from functools import cache
 import numpy as np
 
 from corpora.distant.phrases import expand
+from corpora.pretraining import for_pretraining
 from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence import phrases as say
 from corpora.sentence.table import Content, Example, SentenceCorpus, cached, divide
@@ -90,7 +90,7 @@ def generate(recipe: Recipe, public: float, name: str = "sentence") -> Content:
         drawn[split] = []
         while len(drawn[split]) < count:
             example = _example(recipe, rng)
-            if example.text not in seen and not _for_pretraining(example.text):
+            if example.text not in seen and not for_pretraining(example.text):
                 seen.add(example.text)
                 drawn[split].append(example)
     drawn["train"] = [_mislabel(e, recipe, rng) for e in drawn["train"]]
@@ -107,13 +107,9 @@ def pretraining_text(count: int, seed: int) -> Iterator[str]:
     made = 0
     while made < count:
         text = _example(recipe, rng).text
-        if _for_pretraining(text):
+        if for_pretraining(text):
             made += 1
             yield text
-
-
-def _for_pretraining(text: str) -> bool:
-    return hashlib.sha256(text.encode()).digest()[0] % 2 == 0
 
 
 # What stands in a sentence

@@ -49,7 +49,15 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
     if kind == "hub":
         return cached(
             {**source, "hub": place},
-            lambda: _content(place, kind, positive, _hub(place), "", seed, public),
+            lambda: _content(
+                place,
+                kind,
+                positive=positive,
+                splits=_hub(place),
+                note="",
+                seed=seed,
+                public=public,
+            ),
         )
     folder = Path(place)
     if not folder.is_dir():
@@ -69,7 +77,16 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
         names = (
             [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
         )
-        return _content(folder.resolve().name, kind, positive, splits, note, seed, public, names)
+        return _content(
+            folder.resolve().name,
+            kind,
+            positive=positive,
+            splits=splits,
+            note=note,
+            seed=seed,
+            public=public,
+            listed=names,
+        )
 
     return cached({**source, "reader": kind, "name": folder.resolve().name, "files": files}, build)
 
@@ -235,6 +252,7 @@ def _hub(name: str) -> Splits:
 def _content(
     name: str,
     kind: str,
+    *,
     positive: bool,
     splits: Splits,
     note: str,

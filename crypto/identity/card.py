@@ -116,18 +116,18 @@ class Card:
         return cls(
             r["name"],
             r["role"],
-            hexadecimal(r["identity"], 32),
-            hexadecimal(r["box"], 32),
-            r["curve"],
-            hexadecimal(r["signature"], 64),
-            hexadecimal(r["replaces"], 32) if extra else b"",
-            hexadecimal(r["endorsed"], 64) if extra else b"",
+            identity=hexadecimal(r["identity"], 32),
+            box=hexadecimal(r["box"], 32),
+            curve=r["curve"],
+            signature=hexadecimal(r["signature"], 64),
+            replaces=hexadecimal(r["replaces"], 32) if extra else b"",
+            endorsed=hexadecimal(r["endorsed"], 64) if extra else b"",
         )
 
 
 def make_card(name: str, role: str, identity: Identity, curve: str) -> Card:
     box = identity.box.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-    unsigned = Card(name, role, identity.public, box, curve, bytes(64))
+    unsigned = Card(name, role, identity=identity.public, box=box, curve=curve, signature=bytes(64))
     return replace(unsigned, signature=identity.sign(Label.CARD, *unsigned.parts))
 
 

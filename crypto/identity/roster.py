@@ -21,21 +21,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-from crypto.derive import Label, derive, digest, number
+from crypto.derive import Label, digest, number
 from crypto.identity.card import Card, RosterRefused, fingerprint, hexadecimal, only
+from crypto.identity.group import SECRET_BYTES, Group
 from crypto.identity.keys import Identity, verify
 
-__all__ = ["Group", "Revoked", "Roster", "RosterRefused", "found", "parse"]
+__all__ = ["Revoked", "Roster", "RosterRefused", "found", "parse"]
 
 _FORMAT = 1
 _MOST_BYTES = 8 << 20
 _MOST_TEXT = 120
-SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -45,22 +40,6 @@ class Revoked:
     curve: str
     since: int  #: the first version without it
     why: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """The silos' common secret, in one box per silo."""
-
-    maker: str
-    boxes: Mapping[str, bytes]
-    signature: bytes
-
-    def parts(self, roster: bytes) -> tuple[bytes, ...]:
-        boxes = [part for name in sorted(self.boxes) for part in (name.encode(), self.boxes[name])]
-        return roster, self.maker.encode(), *boxes
-
-    def digest(self, roster: bytes) -> bytes:
-        return digest(Label.GROUP, *self.parts(roster), self.signature)
 
 
 @dataclass(frozen=True)
@@ -109,12 +88,7 @@ class Roster:
         record = {"sottovoce-roster": _FORMAT, **self._body()}
         record["signatures"] = {name: s.hex() for name, s in sorted(self.signatures.items())}
         if self.group is not None:
-            boxes = {name: box.hex() for name, box in sorted(self.group.boxes.items())}
-            record["group"] = {
-                "maker": self.group.maker,
-                "boxes": boxes,
-                "signature": self.group.signature.hex(),
-            }
+            record["group"] = self.group.to_record()
         return json.dumps(record, indent=1) + "\n"
 
     def check(self) -> None:
@@ -145,19 +119,7 @@ class Roster:
                     f"the signature of {name} is not on this content: it was changed after signing",
                 )
         if self.group is not None:
-            self._check_group(self.group)
-
-    def _check_group(self, group: Group) -> None:
-        maker = next((c for c in self.silos if c.name == group.maker), None)
-        names = {c.name for c in self.silos}
-        if maker is None or set(group.boxes) != names or group.maker not in self.signatures:
-            raise RosterRefused(
-                "tampered-roster", "the common secret is not for exactly the silos of this version"
-            )
-        if not verify(maker.identity, group.signature, Label.GROUP, *group.parts(self.digest)):
-            raise RosterRefused(
-                "tampered-roster", f"the silos' common secret is not signed by {group.maker}"
-            )
+            self.group.check(self.silos, self.signatures, content)
 
     def verify(self) -> None:
         """That this version is in force."""
@@ -261,34 +223,15 @@ class Roster:
                 )
             signatures[name] = identity.sign(Label.ROSTER, content)
             if by_name[name].role == "silo" and group is None:
-                group = self._sealed(name, identity, secret or os.urandom(SECRET_BYTES))
+                drawn = secret or os.urandom(SECRET_BYTES)
+                group = Group.seal(name, identity, self.silos, content, drawn)
         return replace(self, signatures=signatures, group=group)
-
-    def _sealed(self, maker: str, identity: Identity, secret: bytes) -> Group:
-        boxes, content = {}, self.digest
-        for card in self.silos:
-            once = X25519PrivateKey.generate()
-            public = once.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-            key = _box_key(once, card.box, content, card.name)
-            # a key for one message
-            boxes[card.name] = public + AESGCM(key).encrypt(bytes(12), secret, maker.encode())
-        group = Group(maker, boxes, b"")
-        return replace(group, signature=identity.sign(Label.GROUP, *group.parts(content)))
 
     def secret(self, name: str, identity: Identity) -> bytes:
         """The silos' common secret, for one of them."""
-        group = self.group
-        if group is None or name not in group.boxes:
+        if self.group is None or name not in self.group.boxes:
             raise RosterRefused("unknown-silo", f"the roster has no common secret for {name}")
-        box = group.boxes[name]
-        try:
-            key = _box_key(identity.box, box[:32], self.digest, name)
-            return AESGCM(key).decrypt(bytes(12), box[32:], group.maker.encode())
-        except (InvalidTag, ValueError):
-            raise RosterRefused(
-                "key-substitution",
-                f"the common secret in the roster is not sealed to the key of {name} here",
-            ) from None
+        return self.group.open(name, identity, self.digest)
 
     def merge(self, other: Roster) -> Roster:
         """The same content with the signatures of both. Of two common secrets that of the first
@@ -356,21 +299,14 @@ def parse(text: bytes) -> Roster:
     shapes = {"consortium": str, "silos": list, "revoked": list, "signatures": dict}
     if not all(isinstance(r[key], shape) for key, shape in shapes.items()):
         raise RosterRefused("wrong-shape", "it is not a roster")
-    group = None
-    if "group" in r:
-        g = only("roster", r["group"], "maker", "boxes", "signature")
-        if not isinstance(g["boxes"], dict):
-            raise RosterRefused("wrong-shape", "it is not a roster")
-        boxes = {str(k): hexadecimal(v, 32 + SECRET_BYTES + 16) for k, v in g["boxes"].items()}
-        group = Group(str(g["maker"]), boxes, hexadecimal(g["signature"], 64))
     return Roster(
         r["consortium"],
         r["version"],
-        Card.from_record(r["coordinator"]),
-        tuple(Card.from_record(c) for c in r["silos"]),
-        tuple(_revoked(x) for x in r["revoked"]),
-        {str(k): hexadecimal(v, 64) for k, v in r["signatures"].items()},
-        group,
+        coordinator=Card.from_record(r["coordinator"]),
+        silos=tuple(Card.from_record(c) for c in r["silos"]),
+        revoked=tuple(_revoked(x) for x in r["revoked"]),
+        signatures={str(k): hexadecimal(v, 64) for k, v in r["signatures"].items()},
+        group=Group.from_record(r["group"]) if "group" in r else None,
     )
 
 
@@ -381,8 +317,3 @@ def _revoked(record: Any) -> Revoked:
     ):
         raise RosterRefused("wrong-shape", "a revocation that is not one")
     return Revoked(r["name"], hexadecimal(r["identity"], 32), r["curve"], r["since"], r["why"])
-
-
-def _box_key(private: X25519PrivateKey, public: bytes, roster: bytes, name: str) -> bytes:
-    shared = private.exchange(X25519PublicKey.from_public_bytes(public))
-    return derive(shared, Label.GROUP, roster, name.encode())

@@ -23,29 +23,20 @@ import numpy as np
 from crypto.derive import Label, digest, number
 from crypto.errors import Refusal
 from crypto.numbers import lanes
-from crypto.numbers.prg import stream
 from crypto.numbers.rotation import rotate, unrotate
+from crypto.numbers.rounding import ROUNDINGS, Dice
 
-__all__ = ["FRAME_WORDS", "LANES", "Encoding", "default_rounding", "steps_of"]
+__all__ = ["FRAME_WORDS", "LANES", "Encoding", "steps_of"]
 
 FRAME_WORDS = 131072
 #: Lane width in bits -> lanes in a word. 3 x 21 leaves the top bit unused.
 LANES: Mapping[int, int] = {32: 2, 21: 3, 16: 4}
-ROUNDINGS = ("nearest", "stochastic")
 
 _MOST_TENSORS = 1 << 16
 _MOST_ELEMENTS = 1 << 40
 _MOST_PARTIES = 4096
 _U64 = np.dtype("<u8")
 Seed = bytes  # within the class below, `bytes` is a size
-
-
-def default_rounding(lane_bits: int, parties: int) -> tuple[str, bool]:
-    """(rounding, rotate) that suit a lane: below 12 value bits, stochastic rounding and a
-    rotation.
-    """
-    value_bits = lane_bits - math.ceil(math.log2(max(parties, 2)))
-    return ("stochastic", True) if value_bits < 12 else ("nearest", False)
 
 
 def steps_of(lane_bits: int, parties: int) -> int:
@@ -163,7 +154,7 @@ class Encoding:
 
     def _frames(self, flats: Sequence[np.ndarray], seed: Seed) -> Iterator[np.ndarray]:
         buffer = np.empty(min(FRAME_WORDS, self.words), _U64)
-        dice = _Dice(seed) if self.rounding == "stochastic" else None
+        dice = Dice(seed) if self.rounding == "stochastic" else None
         for index in range(self.frames):
             out = buffer[: self.frame_words(index)]
             if dice is None and (inside := self._inside(index)):
@@ -345,16 +336,3 @@ class Encoding:
             )
         except ValueError as error:
             raise Refusal("wrong-shape", str(error)) from None
-
-
-class _Dice:
-    """Uniform 32-bit integers from a seed, one per element, in order."""
-
-    def __init__(self, seed: Seed) -> None:
-        self._stream = stream(digest(Label.ROUNDING, seed)[:16])
-        self._raw = np.empty(lanes.PIECE + 4, np.uint32)
-        self._zeros = bytes(lanes.PIECE * 4)
-
-    def roll(self, count: int) -> np.ndarray:
-        self._stream.update_into(memoryview(self._zeros)[: count * 4], self._raw.data.cast("B"))
-        return self._raw[:count]

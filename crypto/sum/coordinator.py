@@ -4,10 +4,8 @@
 
     COLLECTING -propose-> PROPOSED -unmask_requests-> UNMASKING -result-> DONE
 
-It keeps one running sum and at most `staging` upload buffers, whatever the number of silos: an
-upload becomes part of the sum only when it is complete, so that a silo that dies halfway leaves no
-trace in it. One upload at a time is written to its buffer with the running sum already added, in
-one pass instead of two: complete, it *is* the running sum.
+The vectors are in `RunningSum`: one running sum and at most `staging` upload buffers, whatever the
+number of silos.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ import numpy as np
 from crypto.derive import Label
 from crypto.errors import Refusal, SumFailed
 from crypto.identity.keys import verify
-from crypto.numbers import lanes
 from crypto.numbers.encoding import FRAME_WORDS
 from crypto.numbers.prg import Mask, add_masks
 from crypto.sum.coordinator_setup import CoordinatorSetup
@@ -36,10 +33,9 @@ from crypto.sum.records import (
     UploadRecord,
     survivors_digest,
 )
+from crypto.sum.running import RunningSum
 
 __all__ = ["ALLOWED", "CoordinatorSetup", "OpenSum", "SumFailed", "SumState"]
-
-_BEYOND_CACHE = 1 << 20  #: words: 8 MiB
 
 
 class SumState(Enum):
@@ -90,13 +86,9 @@ class OpenSum:
             raise SumFailed(str(error)) from None
         self.survivors: tuple[str, ...] = ()
         self._roster = setup.roster
-        self._staging, self._threads = staging, threads
-        self._total: np.ndarray | None = None
-        self._free: list[np.ndarray] = []
-        self._uploads: dict[str, tuple[np.ndarray, int]] = {}  # silo -> (buffer, next frame)
-        self._ahead: str | None = None  # the silo whose buffer holds the running sum and its upload
+        self._threads = threads
+        self._running = RunningSum(header.encoding, staging)
         self._records: dict[str, UploadRecord] = {}
-        self._done: list[str] = []
         self._lost: set[str] = set()
         self._endorsements: dict[str, Endorsement] = {}
         self._opening: Opening | None = None
@@ -113,12 +105,12 @@ class OpenSum:
     @property
     def uploaded(self) -> tuple[str, ...]:
         """Those whose vectors are in the running sum, sorted."""
-        return tuple(sorted(self._done))
+        return tuple(sorted(self._running.done))
 
     @property
     def can_begin(self) -> bool:
         """Whether a staging buffer is free."""
-        return self.state is SumState.COLLECTING and len(self._uploads) < self._staging
+        return self.state is SumState.COLLECTING and self._running.has_room
 
     def begin_upload(self, record: UploadRecord) -> None:
         self._may("begin_upload")
@@ -156,76 +148,22 @@ class OpenSum:
                 "key-substitution", f"the upload of {silo} is not signed by its identity", silo
             )
         self._records[silo] = record
-        self._uploads[silo] = (self._buffer(), 0)
-        if self._ahead is None and self._total is not None:
-            self._ahead = silo
+        self._running.begin(silo)
 
     def add_frame(self, silo: str, index: int, words: np.ndarray) -> None:
         """Take one masked frame into the silo's staging buffer. Frames come in order."""
         self._may("add_frame")
-        self._check_frame(silo, index, words)
-        buffer, due = self._uploads[silo]
-        part = slice(index * FRAME_WORDS, index * FRAME_WORDS + len(words))
-        if silo == self._ahead:
-            assert self._total is not None
-            # The C version writes past the cache, which pays where the sum does not fit into it.
-            large = self.header.encoding.words >= _BEYOND_CACHE and words.flags.aligned
-            add = lanes.add_words if large else lanes.add_words_numpy
-            add(self._total[part], words, buffer[part])
-        else:
-            np.copyto(buffer[part], words)
-        self._uploads[silo] = (buffer, due + 1)
-
-    def _check_frame(self, silo: str, index: int, words: np.ndarray) -> None:
-        if silo not in self._uploads:
-            raise Refusal("undeclared-upload", f"a frame of {silo} without an upload", silo)
-        due, encoding = self._uploads[silo][1], self.header.encoding
-        if index != due or due >= encoding.frames:
-            raise Refusal(
-                "wrong-shape",
-                f"frame {index} of {silo} where {due} of {encoding.frames} is due",
-                silo,
-            )
-        if words.dtype != np.dtype("<u8") or words.shape != (encoding.frame_words(index),):
-            raise Refusal(
-                "wrong-shape", f"frame {index} of {silo} does not have the declared words", silo
-            )
+        self._running.add(silo, index, words)
 
     def finish_upload(self, silo: str) -> None:
         """Fold a complete upload into the running sum, and free its buffer."""
         self._may("finish_upload")
-        if silo not in self._uploads:
-            raise Refusal(
-                "undeclared-upload", f"the end of an upload that {silo} did not begin", silo
-            )
-        buffer, due = self._uploads[silo]
-        if due != self.header.encoding.frames:
-            raise Refusal(
-                "wrong-shape",
-                f"{silo} ended after {due} of {self.header.encoding.frames} frames",
-                silo,
-            )
-        del self._uploads[silo]
-        if self._total is None:
-            self._total = buffer
-        elif silo == self._ahead:
-            self._free.append(self._total)
-            self._total, self._ahead = buffer, None
-        else:
-            _add(self._total, buffer, len(buffer))
-            if self._ahead is not None:  # what is ahead began without this upload
-                ahead, frames = self._uploads[self._ahead]
-                _add(ahead, buffer, min(frames * FRAME_WORDS, len(buffer)))
-            self._free.append(buffer)
-        self._done.append(silo)
+        self._running.finish(silo)
 
     def abort_upload(self, silo: str) -> None:
         """Forget an upload that is not complete. The silo may not try again in this sum."""
         self._may("abort_upload")
-        if silo in self._uploads:
-            self._free.append(self._uploads.pop(silo)[0])
-        if silo == self._ahead:
-            self._ahead = None
+        self._running.abort(silo)
 
     def lost(self, silo: str) -> None:
         """The silo is gone: an unfinished upload is forgotten, and nothing more is expected of
@@ -234,11 +172,6 @@ class OpenSum:
         self._may("lost")
         self.abort_upload(silo)
         self._lost.add(silo)
-
-    def _buffer(self) -> np.ndarray:
-        if not self._free:
-            return self.header.encoding.room()
-        return self._free.pop()
 
     # Step 3: one survivor set
 
@@ -262,8 +195,7 @@ class OpenSum:
         Raises SumFailed, with nothing opened, when too few arrived.
         """
         self._may("propose")
-        for silo in tuple(self._uploads):
-            self.abort_upload(silo)
+        self._running.forget_unfinished()
         survivors = self.uploaded
         try:
             self.topology.check_survivors(survivors, 3)
@@ -276,7 +208,7 @@ class OpenSum:
             )
         self._survivors_digest = survivors_digest(survivors)
         self.state = SumState.PROPOSED
-        self._free.clear()  # no more uploads: only the running sum is kept
+        self._running.drop_buffers()  # no more uploads: only the running sum is kept
         return {
             h: Proposal(self.header.h, survivors, dealt) for h, dealt in self._inboxes().items()
         }
@@ -361,20 +293,13 @@ class OpenSum:
         place.
         """
         self._may("result")
-        assert self._opening is not None and self._total is not None
+        assert self._opening is not None and self._running.total is not None
         if not self._opening.enough:
             raise SumFailed("too few holders released their shares; nothing was opened")
         masks = [Mask(seed, -sign) for seed, sign in self._opening.seeds()]
-        total = self._total
+        total = self._running.total
         for at in range(0, len(total), FRAME_WORDS):
             add_masks(total[at : at + FRAME_WORDS], masks, at, self._threads)
         self.state = SumState.DONE
-        self._total = None
+        self._running.total = None
         return self.survivors, self.header.encoding.decode_in_place(total, len(self.survivors))
-
-
-def _add(target: np.ndarray, words: np.ndarray, count: int) -> None:
-    """The first words, added in place, in pieces that stay in the cache."""
-    for at in range(0, count, FRAME_WORDS):
-        part = target[at : min(at + FRAME_WORDS, count)]
-        np.add(part, words[at : at + len(part)], out=part)

@@ -34,7 +34,7 @@ def freeze(opened: OpenSum, setup: CoordinatorSetup) -> tuple[dict[str, Any], np
     """Everything but the roster and the policy, which whoever restarts has; and the masked
     words.
     """
-    if opened.state is not SumState.UNMASKING or opened._total is None:
+    if opened.state is not SumState.UNMASKING or opened._running.total is None:
         raise RuntimeError("only a sum that waits for shares is kept")
     record = {
         "keys": setup.key_list().to_record(),
@@ -46,7 +46,7 @@ def freeze(opened: OpenSum, setup: CoordinatorSetup) -> tuple[dict[str, Any], np
             opened._endorsements[silo].to_record() for silo in sorted(opened._endorsements)
         ],
     }
-    return record, opened._total
+    return record, opened._running.total
 
 
 def thaw(
@@ -76,9 +76,9 @@ def thaw(
     opened._survivors_digest = survivors_digest(opened.survivors)
     uploads = [UploadRecord.from_record(u) for u in r["uploads"]]
     opened._records = {upload.silo: upload for upload in uploads}
-    opened._done = list(opened.survivors)
-    opened._total = header.encoding.room()
-    opened._total[:] = words
+    opened._running.done = list(opened.survivors)
+    opened._running.total = header.encoding.room()
+    opened._running.total[:] = words
     opened.state = SumState.PROPOSED
     for endorsement in r["endorsements"]:
         opened.receive_endorsement(Endorsement.from_record(endorsement))

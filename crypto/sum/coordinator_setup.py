@@ -61,10 +61,6 @@ class CoordinatorSetup:
         self._offers[offer.silo] = offer
 
     @property
-    def offered(self) -> tuple[str, ...]:
-        return tuple(sorted(self._offers))
-
-    @property
     def members(self) -> tuple[str, ...]:
         """The silos of this session: whoever had offered when the list was closed."""
         return tuple(sorted(self._offers))

@@ -65,6 +65,7 @@ def blob_bytes(seeds: int) -> int:
 def deal(
     h: bytes,
     silo: str,
+    *,
     seeds: Sequence[bytes],
     holders: Sequence[str],
     threshold: int,
@@ -99,6 +100,7 @@ def tag_of(blob: bytes, index: int) -> bytes:
 def open_dealt(
     secret: bytes,
     h: bytes,
+    *,
     dealer: str,
     holder: str,
     blob: bytes,
@@ -122,6 +124,7 @@ def open_dealt(
 def release_shares(
     h: bytes,
     holder: str,
+    *,
     survivors: Sequence[str],
     neighbours: Callable[[str], tuple[str, ...]],
     blobs: Mapping[str, bytes],
@@ -146,7 +149,13 @@ def release_shares(
             shares = [own_shares[i] for i in wanted]
         elif dealer in blobs:
             shares = open_dealt(
-                secrets[dealer], h, dealer, holder, blobs[dealer], len(around) + 1, wanted
+                secrets[dealer],
+                h,
+                dealer=dealer,
+                holder=holder,
+                blob=blobs[dealer],
+                seeds=len(around) + 1,
+                wanted=wanted,
             )
         else:
             continue

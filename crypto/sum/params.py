@@ -147,9 +147,25 @@ def parameters(
         else None
     )
     if found is None:
-        return Parameters(n, n - 1, holders, corrupt, threshold, n_min, 0)
+        return Parameters(
+            n=n,
+            degree=n - 1,
+            holders=holders,
+            corrupt=corrupt,
+            threshold=threshold,
+            n_min=n_min,
+            gap=0,
+        )
     stretch, gap = found
-    return Parameters(n, 2 * stretch, holders, corrupt, threshold, n_min, gap)
+    return Parameters(
+        n=n,
+        degree=2 * stretch,
+        holders=holders,
+        corrupt=corrupt,
+        threshold=threshold,
+        n_min=n_min,
+        gap=gap,
+    )
 
 
 def assumption(n: int, policy: Policy, roster: int) -> str:

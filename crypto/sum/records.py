@@ -105,14 +105,14 @@ class SumHeader:
             *("sid", "round", "exchange", "number", "broadcast", "alive", "encoding", "weight_cap"),
         )
         return cls(
-            fields.blob("a session id", r["sid"], 32),
-            fields.whole("a round", r["round"]),
-            fields.text("an exchange", r["exchange"]),
-            fields.whole("a sum's number", r["number"]),
-            fields.blob("a broadcast's hash", r["broadcast"], 32),
-            fields.names("the alive set", r["alive"]),
-            Encoding.from_record(r["encoding"]),
-            fields.real("a weight cap", r["weight_cap"]),
+            sid=fields.blob("a session id", r["sid"], 32),
+            round=fields.whole("a round", r["round"]),
+            exchange=fields.text("an exchange", r["exchange"]),
+            number=fields.whole("a sum's number", r["number"]),
+            broadcast=fields.blob("a broadcast's hash", r["broadcast"], 32),
+            alive=fields.names("the alive set", r["alive"]),
+            encoding=Encoding.from_record(r["encoding"]),
+            weight_cap=fields.real("a weight cap", r["weight_cap"]),
         )
 
 

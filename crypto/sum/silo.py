@@ -12,19 +12,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding as KeyEncoding
-from cryptography.hazmat.primitives.serialization import PublicFormat
 
-from crypto.derive import Label, derive, digest
+from crypto.derive import Label, derive
 from crypto.errors import Refusal
-from crypto.identity.keys import Identity, verify
+from crypto.identity.keys import Identity
 from crypto.numbers.encoding import FRAME_WORDS
 from crypto.numbers.prg import Mask, add_masks
 from crypto.sum.dealing import deal, release_shares
-from crypto.sum.graph import Topology, beacon, draw_cohort, topology
+from crypto.sum.graph import Topology, beacon, topology
 from crypto.sum.records import (
-    NONCE_BYTES,
     Endorsement,
     KeyList,
     KeyOffer,
@@ -35,12 +31,12 @@ from crypto.sum.records import (
     SumHeader,
     UnmaskRequest,
     UploadRecord,
-    agreement,
-    session_id,
     survivors_digest,
 )
-from crypto.sum.silo_kept import KeptAnswer, begun, check_certificate
+from crypto.sum.silo_kept import KeptAnswer, check_certificate, check_survivors
 from crypto.sum.silo_limits import Journal, Limits, MemoryJournal
+from crypto.sum.silo_notes import RunNotes
+from crypto.sum.silo_setup import SiloSetup
 from crypto.sum.silo_states import ILLEGAL, TRANSITIONS, Call, SiloState
 
 __all__ = [
@@ -64,6 +60,7 @@ class SiloSum:
         self,
         silo: str,
         identity: Identity,
+        *,
         roster: Mapping[str, bytes],
         run_id: bytes,
         limits: Limits,
@@ -84,12 +81,9 @@ class SiloSum:
         self.sid: bytes | None = None
         self.members: tuple[str, ...] = ()
         self.complaints: list[str] = []  #: dealers whose blobs for the current sum did not open
-        self._identity, self._roster, self._run_id = identity, dict(roster), run_id
-        self._agreed = agreement(limits.policy.digest, roster)
-        self._journal, self._random = journal, random
-        self._key: X25519PrivateKey | None = None
-        self._nonce = b""
-        self._commitments: dict[str, bytes] = {}
+        self._identity, self._roster, self._random = identity, dict(roster), random
+        self._notes = RunNotes(journal, run_id)
+        self._setup = SiloSetup(silo, identity, self._roster, run_id, limits, random)
         self._pairs: dict[str, bytes] = {}
         self._round = 0
         self._beacon = b""
@@ -121,75 +115,19 @@ class SiloSum:
     def offer(self) -> KeyOffer:
         """Step 1: a fresh X25519 key and a commitment to a nonce."""
         after = self._may(Call.OFFER)
-        self._key = X25519PrivateKey.from_private_bytes(self._random(32))
-        self._nonce = self._random(NONCE_BYTES)
-        public = self._key.public_key().public_bytes(KeyEncoding.Raw, PublicFormat.Raw)
-        commitment = digest(Label.NONCE, self.silo.encode(), self._nonce)
-        parts = KeyOffer.signed_parts(self._run_id, self._agreed, self.silo, public, commitment)
-        self._offer = KeyOffer(
-            self.silo, public, commitment, self._identity.sign(Label.OFFER, *parts)
-        )
+        offer = self._setup.offer()
         self.state = after
-        return self._offer
+        return offer
 
     def receive_keys(self, keys: KeyList) -> NonceReveal:
         """Step 2: check everybody's key against the roster, derive the pair secrets, show the
         nonce.
         """
         after = self._may(Call.KEYS)
-        offers = {offer.silo: offer for offer in keys.offers}
-        for name, offer in offers.items():
-            if name not in self._roster:
-                raise Refusal("unknown-silo", f"{name} is not in the roster", name)
-            parts = KeyOffer.signed_parts(
-                self._run_id, self._agreed, name, offer.public, offer.commitment
-            )
-            if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
-                raise Refusal(
-                    "key-substitution", f"the key of {name} is not signed by its identity", name
-                )
-        if offers.get(self.silo) != self._offer:
-            raise Refusal(
-                "key-substitution",
-                "the list does not have the key that this silo offered",
-                self.silo,
-            )
-        if len(offers) != len(keys.offers) or len({o.public for o in offers.values()}) != len(
-            offers
-        ):
-            raise Refusal("sybil-majority", "a silo or a key stands twice in the list")
-        if len(offers) < self.limits.floor:
-            raise Refusal(
-                "tiny-sum",
-                f"a session of {len(offers)} silos, below the floor of {self.limits.floor}",
-            )
-        if len(offers) < self.limits.min_roster_share * len(self._roster):
-            raise Refusal(
-                "sybil-majority",
-                f"only {len(offers)} of the {len(self._roster)} silos of the roster",
-            )
-        sid = session_id(self._run_id, keys.offers)
-        assert self._key is not None
-        pairs = {}
-        for name, offer in offers.items():
-            if name == self.silo:
-                continue
-            try:
-                shared = self._key.exchange(X25519PublicKey.from_public_bytes(offer.public))
-            except ValueError:
-                raise Refusal(
-                    "key-substitution", f"{name} offered a key of low order", name
-                ) from None
-            low, high = sorted((self.silo, name))
-            pairs[name] = derive(shared, Label.PAIR, sid, low.encode(), high.encode())
-        self.sid, self._pairs = sid, pairs
-        self._commitments = {name: offer.commitment for name, offer in offers.items()}
-        self._key = None  # a key stolen later must open nothing earlier
+        reveal, self._pairs = self._setup.agree(keys)
+        self.sid = self._setup.sid
         self.state = after
-        signature = self._identity.sign(
-            Label.REVEAL, *NonceReveal.signed_parts(sid, self.silo, self._nonce)
-        )
-        return NonceReveal(self.silo, self._nonce, signature)
+        return reveal
 
     def receive_nonces(self, nonces: NonceList) -> None:
         """Step 3: everybody agreed on the session id, and nobody chose a nonce after seeing
@@ -197,30 +135,16 @@ class SiloSum:
         """
         after = self._may(Call.NONCES)
         assert self.sid is not None
-        shown = {reveal.silo: reveal for reveal in nonces.reveals}
-        if set(shown) != set(self._commitments) or len(shown) != len(nonces.reveals):
-            raise Refusal(
-                "graph-steering", "not exactly one nonce from every member of the session"
-            )
-        for name, reveal in shown.items():
-            if digest(Label.NONCE, name.encode(), reveal.nonce) != self._commitments[name]:
-                raise Refusal(
-                    "graph-steering", f"{name} shows another nonce than it committed to", name
-                )
-            parts = NonceReveal.signed_parts(self.sid, name, reveal.nonce)
-            if not verify(self._roster[name], reveal.signature, Label.REVEAL, *parts):
-                raise Refusal(
-                    "key-substitution", f"{name} did not sign this session's list of keys", name
-                )
-        sessions = int(self._journal.get(self._named("sessions")) or 0) + 1
+        shown = self._setup.nonces(nonces)
+        sessions = self._notes.sessions + 1
         if sessions > self.limits.max_sessions:
             raise Refusal(
                 "graph-steering",
                 f"more than {self.limits.max_sessions} sessions were set up for one run",
             )
-        self._journal.put(self._named("sessions"), str(sessions))
+        self._notes.note_sessions(sessions)
         self.members = tuple(sorted(shown))
-        self._beacon = beacon(self.sid, {name: reveal.nonce for name, reveal in shown.items()})
+        self._beacon = beacon(self.sid, shown)
         self.state = after
 
     # Each sum
@@ -238,22 +162,11 @@ class SiloSum:
         declares. Abandons a sum that is still open.
         """
         after = self._may(Call.BEGIN)
-        last_number, last_round = self._last()
         if header.sid != self.sid:
             raise Refusal("replay", "the header is of another session")
-        if header.number <= last_number:
-            raise Refusal(
-                "replay", f"sum number {header.number} is not above the last, {last_number}"
-            )
-        if header.round < max(last_round, self._round):
-            raise Refusal(
-                "round-regression",
-                f"round {header.round} after round {max(last_round, self._round)}",
-            )
-        if header.round - self._round > self.limits.max_round_jump:
-            raise Refusal("oversize", f"round {header.round} is too far ahead of {self._round}")
-        self._check_alive(header)
-        if self._journal.get(self.payload(header)) is not None:
+        self.limits.check_order(header, *self._notes.last(), self._round)
+        self.limits.check_alive(header, self.silo, self.members, self._beacon)
+        if self._notes.released(self.payload(header)):
             raise Refusal(
                 "second-sum", f"shares were released for round {header.round}, {header.exchange}"
             )
@@ -268,43 +181,14 @@ class SiloSum:
             )
         except ValueError as error:
             raise Refusal("sybil-majority", str(error)) from None
-        self._journal.put(self._named("last"), f"{header.number} {header.round}")
         # Before this sum exists here: what was kept for an earlier one over the payload is void
         # from now on.
-        self._journal.put(begun(self.payload(header)), header.h.hex())
+        self._notes.note_begun(header)
         self._close()
         self._ratchet(header.round)
         self._header, self._topology = header, made
         self.complaints = []
         self.state = after
-
-    def _check_alive(self, header: SumHeader) -> None:
-        alive = header.alive
-        if tuple(sorted(set(alive))) != alive or not set(alive) <= set(self.members):
-            raise Refusal(
-                "unknown-silo", "the header names silos that are not members of this session"
-            )
-        if self.silo not in alive:
-            raise Refusal("undeclared-upload", "the header does not name this silo")
-        if len(alive) < self.limits.floor:
-            raise Refusal(
-                "tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.limits.floor}"
-            )
-        if len(alive) < self.limits.min_alive_share * len(self.members):
-            raise Refusal(
-                "graph-steering", f"only {len(alive)} of {len(self.members)} members take part"
-            )
-        if self.limits.drawn_cohorts and not self._is_drawn(header):
-            raise Refusal(
-                "graph-steering", "the participants are not the ones drawn for this round"
-            )
-
-    def _is_drawn(self, header: SumHeader) -> bool:
-        """Whether the participants are the first of the round's drawn order, give or take the
-        allowed dropout.
-        """
-        most = int(len(header.alive) / (1 - self.limits.policy.dropout)) + 1
-        return set(header.alive) <= set(draw_cohort(self._beacon, self.members, header.round, most))
 
     def upload(
         self, tensors: Sequence[np.ndarray], rounding_seed: bytes | None = None
@@ -332,11 +216,11 @@ class SiloSum:
         blobs, commitments, self._own_shares = deal(
             header.h,
             self.silo,
-            seeds,
-            made.holders,
-            made.parameters.threshold,
-            wanted,
-            self._random,
+            seeds=seeds,
+            holders=made.holders,
+            threshold=made.parameters.threshold,
+            secrets=wanted,
+            random=self._random,
         )
         parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
         record = UploadRecord(
@@ -379,14 +263,14 @@ class SiloSum:
         check_certificate(request, made.holders, made.parameters.threshold, self._roster)
         ready = self._ready or self._answer(request.h, request.survivors, request.blobs)
         # since this sum began: an answer from before a restart
-        if self._journal.get(ready.payload) is not None:
+        if self._notes.released(ready.payload):
             raise Refusal(
                 "second-sum", f"shares were released for round {header.round}, {header.exchange}"
             )
         if self._ready is None:
             keep(ready)
         # On disk before anything is said: a restart must not release for this payload again.
-        self._journal.put(ready.payload, ready.note)
+        self._notes.journal.put(ready.payload, ready.note)
         self.state = after
         return ready.release
 
@@ -397,7 +281,13 @@ class SiloSum:
         self._check_set(h, survivors, blobs)
         header, made = self._current()
         own, edges, bad = release_shares(
-            h, self.silo, survivors, made.neighbours, dict(blobs), self._pairs, self._own_shares
+            h,
+            self.silo,
+            survivors=survivors,
+            neighbours=made.neighbours,
+            blobs=dict(blobs),
+            secrets=self._pairs,
+            own_shares=self._own_shares,
         )
         self.complaints = bad
         released = ShareRelease(h, self.silo, tuple(own), tuple(edges))
@@ -412,23 +302,11 @@ class SiloSum:
         header, made = self._current()
         if h != header.h:
             raise Refusal("replay", "a message of another sum")
-        if self.silo not in made.point:
-            raise Refusal("graph-steering", "this silo is no holder in this sum")
-        made.check_survivors(survivors, self.limits.floor)
-        if self.silo not in survivors:
-            # Whoever opens a sum is then in it, and joins no second over the payload: two opened
-            # sums differ by all of these. Opened by bystanders, a second sum could be over all
-            # members of the first but one.
-            raise Refusal(
-                "second-sum",
-                "the survivors are without this silo, which opens only sums that it is in",
-            )
+        check_survivors(
+            made, self.silo, survivors, {sender for sender, _ in blobs}, self.limits.floor
+        )
         if not self._uploaded:
             raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
-        if not {sender for sender, _ in blobs} <= set(survivors):
-            raise Refusal(
-                "both-shares", "shares are asked for of a silo that is not among the survivors"
-            )
 
     def abandon(self) -> None:
         """The coordinator gave the sum up. Only while nothing was released."""
@@ -458,20 +336,9 @@ class SiloSum:
         assert self._header is not None and self._topology is not None
         return self._header, self._topology
 
-    def _named(self, what: str) -> str:
-        return f"{what}/{self._run_id.hex()}"
-
     def payload(self, header: SumHeader) -> str:
-        """The journal's key of what a sum is over: released for once, whatever the sum's number."""
-        return f"{self._named('released')}/{header.round}/{header.exchange}"
-
-    def _last(self) -> tuple[int, int]:
-        """Number and round of the last sum that was begun in this run, in any session."""
-        kept = self._journal.get(self._named("last"))
-        if kept is None:
-            return -1, 0
-        number, round = kept.split(" ")
-        return int(number), int(round)
+        """The journal's key of what a sum is over."""
+        return self._notes.payload(header)
 
 
 def _masked(frames: Iterator[np.ndarray], masks: list[Mask], threads: int) -> Iterator[np.ndarray]:

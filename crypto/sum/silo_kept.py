@@ -12,7 +12,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,37 @@ from crypto.derive import Label
 from crypto.errors import Refusal
 from crypto.identity.keys import verify
 from crypto.sum import fields
+from crypto.sum.graph import Topology
 from crypto.sum.records import Endorsement, ShareRelease, UnmaskRequest, survivors_digest
 from crypto.sum.silo_limits import Journal
 
-__all__ = ["KeptAnswer", "begun", "check_certificate"]
+__all__ = ["KeptAnswer", "begun", "check_certificate", "check_survivors"]
 
 
 def begun(payload: str) -> str:
     """The journal's key of the last sum over a payload that this silo took part in."""
     return f"begun/{payload}"
+
+
+def check_survivors(
+    made: Topology, silo: str, survivors: tuple[str, ...], dealers: Set[str], floor: int
+) -> None:
+    """Whether this silo may help to open a sum over these survivors, from what these dealt it."""
+    if silo not in made.point:
+        raise Refusal("graph-steering", "this silo is no holder in this sum")
+    made.check_survivors(survivors, floor)
+    if silo not in survivors:
+        # Whoever opens a sum is then in it, and joins no second over the payload: two opened
+        # sums differ by all of these. Opened by bystanders, a second sum could be over all
+        # members of the first but one.
+        raise Refusal(
+            "second-sum",
+            "the survivors are without this silo, which opens only sums that it is in",
+        )
+    if not dealers <= set(survivors):
+        raise Refusal(
+            "both-shares", "shares are asked for of a silo that is not among the survivors"
+        )
 
 
 def check_certificate(

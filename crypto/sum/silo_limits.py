@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from crypto.errors import Refusal
+from crypto.sum.graph import draw_cohort
 from crypto.sum.params import Policy
 from crypto.sum.records import SumHeader
 
@@ -57,6 +58,52 @@ class Limits:
     @property
     def floor(self) -> int:
         return max(3, self.min_survivors)
+
+    def check_order(
+        self, header: SumHeader, last_number: int, last_round: int, current: int
+    ) -> None:
+        """Refuse a sum that comes before the last one, or a round far beyond the current one."""
+        if header.number <= last_number:
+            raise Refusal(
+                "replay", f"sum number {header.number} is not above the last, {last_number}"
+            )
+        if header.round < max(last_round, current):
+            raise Refusal(
+                "round-regression", f"round {header.round} after round {max(last_round, current)}"
+            )
+        if header.round - current > self.max_round_jump:
+            raise Refusal("oversize", f"round {header.round} is too far ahead of {current}")
+
+    def check_alive(
+        self, header: SumHeader, silo: str, members: Sequence[str], beacon: bytes
+    ) -> None:
+        """Refuse participants with whom this silo does not add."""
+        alive = header.alive
+        if tuple(sorted(set(alive))) != alive or not set(alive) <= set(members):
+            raise Refusal(
+                "unknown-silo", "the header names silos that are not members of this session"
+            )
+        if silo not in alive:
+            raise Refusal("undeclared-upload", "the header does not name this silo")
+        if len(alive) < self.floor:
+            raise Refusal(
+                "tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.floor}"
+            )
+        if len(alive) < self.min_alive_share * len(members):
+            raise Refusal(
+                "graph-steering", f"only {len(alive)} of {len(members)} members take part"
+            )
+        if self.drawn_cohorts and not self._is_drawn(header, members, beacon):
+            raise Refusal(
+                "graph-steering", "the participants are not the ones drawn for this round"
+            )
+
+    def _is_drawn(self, header: SumHeader, members: Sequence[str], beacon: bytes) -> bool:
+        """Whether the participants are the first of the round's drawn order, give or take the
+        allowed dropout.
+        """
+        most = int(len(header.alive) / (1 - self.policy.dropout)) + 1
+        return set(header.alive) <= set(draw_cohort(beacon, members, header.round, most))
 
     def check_header(
         self,

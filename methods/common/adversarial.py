@@ -42,7 +42,9 @@ from methods.common.training import apply_update, load, parameters, specs, train
 from methods.common.weighted import update_disclosure, updates
 from methods.dp.coverage import TRAINED
 from methods.tasks.ner import Data, NerTask
-from models.pointer import losses_of, split_losses
+from methods.tasks.ner_networks import Batch
+from models.pointer import PointerNer, losses_of, split_losses
+from models.prompted_bart import Source
 
 __all__ = ["Adversary", "Step", "build_adversarial", "domain_loss", "reverse"]
 
@@ -72,7 +74,7 @@ class Adversary(nn.Module):
 
 
 class _Pair(nn.Module):
-    def __init__(self, ner: nn.Module, adversary: Adversary) -> None:
+    def __init__(self, ner: PointerNer, adversary: Adversary) -> None:
         super().__init__()
         self.ner, self.adversary = ner, adversary
 
@@ -81,13 +83,13 @@ class _Pair(nn.Module):
 class Step:
     """What one training step has computed, for a baseline to add its own losses to."""
 
-    batch: Any
+    batch: Batch
     states: torch.Tensor  #: the decoder's last layer, (rows, steps, width)
-    source: Any  #: the encoded sentences
+    source: Source  #: the encoded sentences
     logits: torch.Tensor
     domain: int  #: of this silo
-    ner: Any
-    adversary: Any
+    ner: PointerNer
+    adversary: Adversary
 
 
 def domain_loss(step: Step) -> torch.Tensor:
@@ -121,7 +123,9 @@ def build_adversarial(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             beside = adversary(int(config.encoder_layers), task.platforms, int(config.d_model))
-        return _Pair(task.new_model(seed), beside)
+        ner = task.new_model(seed)
+        assert isinstance(ner, PointerNer)  # any other network is refused above
+        return _Pair(ner, beside)
 
     shapes = parameters(new_pair(0))
 
@@ -147,14 +151,16 @@ def build_adversarial(
         if n:
             domain = int(data.platform[data.indices[0]])
             if distill and heard.round > 0:
-                data = pseudo_complete(task, pair.ner, data)  # type: ignore[arg-type]
+                data = pseudo_complete(task, pair.ner, data)
 
-            def loss(model: Any, batch: Any) -> torch.Tensor:
+            def loss(model: _Pair, batch: Batch) -> torch.Tensor:
                 states, source = model.ner.states(batch.inputs, batch.tokens)
                 logits = model.ner.score(batch.inputs, states, source)
-                parts = split_losses(losses_of(logits, batch.tokens), batch.origins)
+                source_loss, target_loss, end_loss = split_losses(
+                    losses_of(logits, batch.tokens), batch.origins
+                )
                 step = Step(batch, states, source, logits, domain, model.ner, model.adversary)
-                return sum(parts).mean() + extra(step)  # type: ignore[union-attr]
+                return (source_loss + target_loss + end_loss).mean() + extra(step)
 
             notes |= train(silo, pair, heard.round, data, loss=loss)
         return Answer(masked=updates(pair, heard.common), notes=notes)

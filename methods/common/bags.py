@@ -16,7 +16,8 @@ from methods.base import Heard, Method, Privacy, RecordPrivacy, SiloView, Unit
 from methods.common.weighted import Aim, averaged
 from methods.dp.coverage import TRAINED
 from methods.dp.dpsgd import Records
-from methods.tasks.distant import DistantTask, Rows
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Rows
 
 __all__ = ["BAGS", "build_bag_method"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import nn
 
+from methods.tasks.ner import Data, NerTask
 from models.pointer_targets import Span
 
 __all__ = ["pseudo_complete", "transferred"]
@@ -33,7 +33,7 @@ def transferred(predicted: Sequence[Span], gold: Sequence[Span], known: np.ndarr
     return kept
 
 
-def pseudo_complete(task: Any, model: nn.Module, data: Any) -> Any:
+def pseudo_complete(task: NerTask, model: nn.Module, data: Data) -> Data:
     """`data` with the model's predictions for the types that are not annotated. Where all types
     are, nothing is decoded.
     """

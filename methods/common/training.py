@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from methods.base import Arrays, ArraySpec, SiloView
 if TYPE_CHECKING:
     from methods.dp.dpsgd import Records
 
+M = TypeVar("M", bound=nn.Module)
 #: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -31,7 +32,7 @@ def parameters(model: nn.Module) -> dict[str, np.ndarray]:
     }
 
 
-def load(model: nn.Module, values: Arrays) -> nn.Module:
+def load(model: M, values: Arrays) -> M:
     """Put `values` into the parameters of the same names."""
     own = dict(model.named_parameters())
     with torch.no_grad():

@@ -31,6 +31,7 @@ from methods.base import (
     Method,
     Privacy,
     RecordPrivacy,
+    Release,
     SiloView,
     State,
 )
@@ -42,6 +43,7 @@ from methods.tasks.base import Task
 
 __all__ = [
     "COVERED",
+    "COVERED_WITH_COUNTS",
     "Aim",
     "Objective",
     "averaged",
@@ -61,6 +63,12 @@ __all__ = [
 #: The declaration of a method that sends what this frame sends and whose loss, for each record,
 #: depends on that record, on models and on public things alone.
 COVERED = Privacy(RecordPrivacy({"update": TRAINED, "weight": COUNT}), silo=True)
+#: The same where each record's loss also reads the silo's class counts, which are noised and
+#: released once.
+COVERED_WITH_COUNTS = Privacy(
+    RecordPrivacy({"update": TRAINED, "weight": COUNT}, release=Release("class counts", often=1)),
+    silo=True,
+)
 
 
 # What the coordinator holds and says

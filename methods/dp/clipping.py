@@ -159,7 +159,7 @@ def _squares(
         same = ids.unsqueeze(2) == ids.unsqueeze(1)
         norms = g.norm(dim=2)
 
-        def alike(rows: Any, g: torch.Tensor) -> torch.Tensor:
+        def alike(rows: slice | torch.Tensor, g: torch.Tensor) -> torch.Tensor:
             return (_products(g) * same[rows]).sum(dim=(1, 2))
 
         return _sure(alike(slice(None), g), norms, g.shape[2], lambda at: alike(at, g[at].double()))

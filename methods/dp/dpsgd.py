@@ -78,7 +78,7 @@ def plan(settings: Settings, records: int, declared: RecordPrivacy) -> DpSgd:
     return DpSgd(noise, rate, steps)
 
 
-def padding_rows(model: nn.Module) -> dict[Any, int]:
+def padding_rows(model: nn.Module) -> dict[torch.Tensor, int]:
     """Rows of embeddings that stand for padding and are never trained: a vector that moved would
     tell a padded sentence from one that is not.
     """

@@ -46,7 +46,7 @@ class Task(ABC, Generic[D]):
     """
 
     name: ClassVar[str]
-    metric: ClassVar[str]
+    metric: str
     corpus_name: str  #: as the user named it
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
     #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)

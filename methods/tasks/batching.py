@@ -1,5 +1,5 @@
-"""Batches of texts that are alike in length, so that little is padded, in an order that the seed
-decides.
+"""The lengths of texts: to how many pieces they may be cut, and batches of texts that are alike in
+length, so that little is padded, in an order that the seed decides.
 """
 
 from __future__ import annotations
@@ -8,9 +8,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["batches_by_length", "chunks_by_length"]
+from config.errors import UserError
 
+__all__ = ["LEAST_LENGTH", "batches_by_length", "check_length", "chunks_by_length"]
+
+LEAST_LENGTH = 16  #: pieces to which a text may be cut
 _SORT_WITHIN = 16  #: batches are made alike in length within groups of this many
+
+
+def check_length(key: str, length: int, most: int) -> None:
+    """Refuses an option that cuts texts to fewer pieces than make sense, or to more than the
+    encoder has positions for.
+    """
+    if not LEAST_LENGTH <= length <= most:
+        raise UserError(f'Option "{key}" must be between {LEAST_LENGTH} and {most}, not {length}.')
 
 
 def batches_by_length(

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,19 +26,20 @@ import torch.nn.functional as F
 from torch import nn
 
 from corpora.distant.scores import curve
-from corpora.distant.table import Corpus, Sentences
+from corpora.distant.table import Corpus
 from methods.tasks.base import Evaluation, Split, Task
+from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
-from models.pcnn import MAX_LENGTH, PAD, PCNN, UNKNOWN, hashed_word
+from models.pcnn import MAX_LENGTH, PCNN, UNKNOWN, hashed_word
 from models.tuning import FULL, LIGHT, fixed_vectors, frozen
 
-__all__ = ["BagBatch", "Bags", "Batch", "DistantTask", "Knobs", "Rows"]
+__all__ = ["DistantTask", "Knobs"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 _SCORE_BAGS = 128  #: bags pooled at once
 #: training batches whose words are looked up together, which costs little more than for one
 _GATHER = 32
-_SORT_WITHIN = 16  #: training batches are made alike in length within groups of this many
 
 
 @dataclass(frozen=True)
@@ -52,58 +52,6 @@ class Knobs:
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
     vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of one split: what a silo holds, or what it chose to train on."""
-
-    sentences: Sentences
-    indices: np.ndarray  #: positions in `sentences`; a row may stand here twice
-
-
-@dataclass(frozen=True)
-class Batch:
-    words: torch.Tensor
-    lengths: torch.Tensor
-    head_at: torch.Tensor
-    tail_at: torch.Tensor
-    relation: torch.Tensor
-
-    @property
-    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.words, self.lengths, self.head_at, self.tail_at
-
-
-@dataclass(frozen=True)
-class BagBatch:
-    """Sentences of some bags, bag after bag."""
-
-    sentences: Batch
-    bag: torch.Tensor  #: each sentence's bag, ascending
-    labels: torch.Tensor  #: one per bag
-
-
-@dataclass(frozen=True)
-class Bags:
-    """Rows grouped. Bag b holds `rows[starts[b]:starts[b + 1]]`, positions in the data's own list,
-    ascending.
-    """
-
-    rows: np.ndarray
-    starts: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        return np.diff(self.starts)
-
-    @property
-    def first(self) -> np.ndarray:
-        """One row of each bag, from which head, tail and label can be read."""
-        return self.rows[self.starts[:-1]]
 
 
 class DistantTask(Task[Rows]):
@@ -217,20 +165,9 @@ class DistantTask(Task[Rows]):
         return len(data.indices)
 
     def batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-        """Shuffled, then sorted by length within groups of batches so that little is padded, then
-        shuffled again.
-        """
-        order = rng.permutation(len(data.indices))
-        lengths = data.sentences.lengths[data.indices]
-        group = size * _SORT_WITHIN
-        cuts = []
-        for g in range(0, len(order), group):
-            block = order[g : g + group]
-            block = block[np.argsort(lengths[block], kind="stable")]
-            cuts += [block[b : b + size] for b in range(0, len(block), size)]
-        shuffled = [cuts[c] for c in rng.permutation(len(cuts))]
-        for c in range(0, len(shuffled), _GATHER):
-            yield from self._gathered(data, shuffled[c : c + _GATHER])
+        cuts = list(batches_by_length(data.lengths, size, rng))
+        for c in range(0, len(cuts), _GATHER):
+            yield from pad_together(data, cuts[c : c + _GATHER], self._lookup)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)
@@ -245,7 +182,6 @@ class DistantTask(Task[Rows]):
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,
         relation).
         """
-        assert isinstance(model, PCNN)
         sentences = self.corpus.split(split)
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
@@ -288,54 +224,12 @@ class DistantTask(Task[Rows]):
     # What the methods of this task use
 
     def batch(self, data: Rows, chosen: np.ndarray) -> Batch:
-        """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of
-        them.
-        """
-        s, rows = data.sentences, data.indices[chosen]
-        lengths = np.minimum(s.lengths[rows], MAX_LENGTH)
-        span = np.arange(int(lengths.max(initial=1)))
-        real = span < lengths[:, None]
-        where = np.where(real, s.offsets[rows][:, None] + span, 0)
-        words = (
-            np.where(real, self._lookup[s.tokens[where]], PAD)
-            if len(s.tokens)
-            else np.zeros_like(where)
-        )
-        return Batch(
-            torch.from_numpy(words),
-            torch.from_numpy(lengths.astype(np.int64)),
-            torch.from_numpy(s.head_at[rows].astype(np.int64)),
-            torch.from_numpy(s.tail_at[rows].astype(np.int64)),
-            torch.from_numpy(s.relation[rows].astype(np.int64)),
-        )
-
-    def _gathered(self, data: Rows, cuts: list[np.ndarray]) -> Iterator[Batch]:
-        """`batch` of each of `cuts`, cut out of one padded block."""
-        block = self.batch(data, np.concatenate(cuts))
-        end = 0
-        for cut in cuts:
-            part, end = slice(end, end + len(cut)), end + len(cut)
-            yield Batch(
-                block.words[part, : max(1, int(block.lengths[part].max()))].contiguous(),
-                block.lengths[part],
-                block.head_at[part],
-                block.tail_at[part],
-                block.relation[part],
-            )
+        """The rows at `chosen` of the data's list."""
+        return pad(data, chosen, self._lookup)
 
     def bags(self, data: Rows, by_label: bool = True) -> Bags:
-        """Bags by (head, tail, relation) for training, or by (head, tail) for testing, in that
-        order.
-        """
-        s, i = data.sentences, data.indices
-        keys = [s.head[i], s.tail[i]] + ([s.relation[i]] if by_label else [])
-        order = np.lexsort(keys[::-1])  # stable: rows of a bag stay ascending
-        changed = np.zeros(len(i), dtype=bool)
-        for key in keys:
-            changed[1:] |= key[order][1:] != key[order][:-1]
-        if len(i):
-            changed[0] = True
-        return Bags(order, np.append(np.flatnonzero(changed), len(i)))
+        """Bags by (head, tail, relation) for training, or by (head, tail) for testing."""
+        return group(data, by_label)
 
     def triples(self, data: Rows, rows: np.ndarray) -> list[bytes]:
         """The public names of each row's head, relation and tail: what every silo calls the same
@@ -372,7 +266,7 @@ class DistantTask(Task[Rows]):
         self._sweep(data, model, lambda batch: model.encode(*batch.inputs), out)
         return out
 
-    def bag_scores(self, model: PCNN, data: Rows, bags: Bags) -> np.ndarray:
+    def bag_scores(self, model: nn.Module, data: Rows, bags: Bags) -> np.ndarray:
         """Score of every relation for every bag by the method's rule (for ONE and Lazy MIL: per
         relation, the best sentence's probability).
         """
@@ -382,6 +276,7 @@ class DistantTask(Task[Rows]):
         if self.bag_rule == "one":  # needs no sentence vectors, which are large
             p = self.probabilities(model, data)
             return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
+        assert isinstance(model, PCNN)
         vectors = self.vectors_of(model, data)[bags.rows]
         for b in range(0, len(bags), _SCORE_BAGS):
             first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
@@ -403,7 +298,7 @@ class DistantTask(Task[Rows]):
 
     def bag_batch(self, data: Rows, bags: Bags, chosen: np.ndarray) -> BagBatch:
         """The bags at `chosen`."""
-        rows = np.concatenate([bags.rows[bags.starts[c] : bags.starts[c + 1]] for c in chosen])
+        rows = np.concatenate([bags.of(c) for c in chosen])
         sentences = self.batch(data, rows)
         bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
         first = data.indices[bags.first[chosen]]
@@ -419,15 +314,19 @@ class DistantTask(Task[Rows]):
         )
         return F.cross_entropy(logits, batch.labels)
 
-    def _sweep(self, data: Rows, model: nn.Module, compute: Any, out: np.ndarray) -> None:
+    def _sweep(
+        self,
+        data: Rows,
+        model: nn.Module,
+        compute: Callable[[Batch], torch.Tensor],
+        out: np.ndarray,
+    ) -> None:
         """Fill `out` batch by batch, rows sorted by length; the model's mode is put back
         afterwards.
         """
-        order = np.argsort(data.sentences.lengths[data.indices], kind="stable")
         was = model.training
         model.eval()
         with torch.inference_mode():
-            for b in range(0, len(order), _SCORE_BATCH):
-                chosen = order[b : b + _SCORE_BATCH]
+            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
                 out[chosen] = compute(self.batch(data, chosen)).numpy()
         model.train(was)

@@ -18,20 +18,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from corpora.document import entropy
 from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import Document, DocumentCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
+from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
-from models.document_pieces import Batch, Pieces, assemble, tokenise
+from models.document_pieces import assemble
 from models.saved import encoder_files
 from models.tuning import FULL, LIGHT, frozen, rows_are_records
 
-__all__ = ["Data", "DocumentTask", "Knobs"]
+__all__ = ["DocumentTask", "Knobs"]
 
 #: documents read at once, without gradients: the attention of more does not stay in the cache
 _SCORE_BATCH = 4
@@ -59,50 +60,6 @@ class Knobs:
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
-@dataclass(frozen=True)
-class Ready:
-    """One split, ready to be read. Labels and crossings are by candidate pair, in the order of
-    `pieces.pairs`.
-    """
-
-    pieces: Pieces
-    labels: np.ndarray  #: (pairs, relations) bool
-    crosses: np.ndarray  #: (pairs,) bool
-
-
-@dataclass(frozen=True)
-class Data:
-    """Some documents of one split: what a silo holds."""
-
-    split: Ready
-    indices: np.ndarray
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.split.pieces.lengths[self.indices]
-
-
-class _Keys(Mapping[str, np.ndarray]):
-    """What partitions cut by, computed when it is asked for: the graphs of a large corpus take a
-    while.
-    """
-
-    def __init__(self, made: Mapping[str, Callable[[], np.ndarray]]) -> None:
-        self._made = made
-        self.done: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        if key not in self.done:
-            self.done[key] = self._made[key]()
-        return self.done[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-
 class DocumentTask(Task[Data]):
     name = "document"
     record_unit = "document"
@@ -128,22 +85,18 @@ class DocumentTask(Task[Data]):
 
     def _check(self) -> None:
         knobs, config = self.knobs, self.checkpoint.backbone.config
-        if self.head not in heads.HEADS:
-            raise UserError(
-                f'Option "head" must be one of {", ".join(heads.HEADS)}, not "{self.head}".'
-            )
+        check_choice("head", self.head, heads.HEADS)
         if self.head == "softmax2" and len(self.relations) > 1:
             raise UserError(
                 f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
             )
-        positions = int(getattr(config, "max_position_embeddings", 512))
+        positions = self.checkpoint.positions(512)
         self.window = knobs.window or min(positions, 512)
-        if not 16 <= self.window <= positions:
+        check_length("window", self.window, positions)
+        if knobs.max_length < LEAST_LENGTH:
             raise UserError(
-                f'Option "window" must be between 16 and {positions}, not {knobs.window}.'
+                f'Option "max_length" must be at least {LEAST_LENGTH}, not {knobs.max_length}.'
             )
-        if knobs.max_length < 16:
-            raise UserError(f'Option "max_length" must be at least 16, not {knobs.max_length}.')
         self.limit = min(knobs.max_length, 2 * self.window - 2)
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         if knobs.block < 1 or width % knobs.block:
@@ -158,15 +111,9 @@ class DocumentTask(Task[Data]):
 
     def _split(self, split: str) -> Ready:
         if split not in self._splits:
-            documents = self.documents(split)
-            pieces = tokenise(map(_marked, documents), self.checkpoint.tokenizer, self.limit)
-            number = {r: i for i, r in enumerate(self.relations)}
-            pairs = [(d, p) for d in documents for p in d.candidates]
-            labels = np.zeros((len(pairs), len(self.relations)), bool)
-            for row, (_, p) in enumerate(pairs):
-                labels[row, [number[r] for r in p.relations]] = True
-            crosses = np.array([d.crosses(p) for d, p in pairs], bool)
-            self._splits[split] = Ready(pieces, labels, crosses)
+            self._splits[split] = prepare(
+                self.documents(split), self.relations, self.checkpoint.tokenizer, self.limit
+            )
         return self._splits[split]
 
     def data(self, split: str) -> Data:
@@ -200,11 +147,11 @@ class DocumentTask(Task[Data]):
     def train_size(self) -> int:
         return self.corpus.counts("train").documents
 
-    def partition_keys(self) -> _Keys:
+    def partition_keys(self) -> LazyKeys:
         return self._keys
 
     @cached_property
-    def _keys(self) -> _Keys:
+    def _keys(self) -> LazyKeys:
         train = self._split("train")
 
         def label() -> np.ndarray:
@@ -216,12 +163,12 @@ class DocumentTask(Task[Data]):
         def measured(kind: str) -> Callable[[], np.ndarray]:
             return lambda: np.array([entropy.KINDS[kind](d) for d in self.documents("train")])
 
-        return _Keys({"label": label, **{kind: measured(kind) for kind in entropy.KINDS}})
+        return LazyKeys({"label": label, **{kind: measured(kind) for kind in entropy.KINDS}})
 
     def label_counts(self, indices: np.ndarray) -> np.ndarray:
         """Candidate pairs without a relation, and with each."""
         train = self._split("train")
-        some = train.labels[self.pair_rows(self.subset(indices))]
+        some = train.labels[self.subset(indices).pair_rows]
         return np.concatenate([[(~some.any(axis=1)).sum()], some.sum(axis=0)])
 
     def unit_measure(self) -> tuple[str, np.ndarray] | None:
@@ -240,18 +187,17 @@ class DocumentTask(Task[Data]):
     def size(self, data: Data) -> int:
         return len(data.indices)
 
-    def batches(
-        self, data: Data, size: int, rng: np.random.Generator
-    ) -> Iterator[tuple[Batch, torch.Tensor]]:
+    def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Labelled]:
         for chosen in batches_by_length(data.lengths, size, rng):
             yield self.batch(data, chosen)
 
-    def loss(self, model: nn.Module, batch: tuple[Batch, torch.Tensor]) -> torch.Tensor:
+    def loss(self, model: nn.Module, batch: Labelled) -> torch.Tensor:
         return heads.loss(self.head, model(batch[0]), batch[1])
 
-    def record_losses(self, model: nn.Module, batch: tuple[Batch, torch.Tensor]) -> torch.Tensor:
+    def record_losses(self, model: nn.Module, batch: Labelled) -> torch.Tensor:
         """The mean over each document's own pairs; 0 where it has none."""
-        reading = model.read(batch[0], by_document=True)  # type: ignore[operator]
+        assert isinstance(model, DocumentEncoder)
+        reading = model.read(batch[0], by_document=True)
         return batch[0].mean_of_pairs(heads.losses(self.head, reading.logits, batch[1]))
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
@@ -307,53 +253,34 @@ class DocumentTask(Task[Data]):
 
     # What the methods of this task use
 
-    def batch(self, data: Data, chosen: np.ndarray) -> tuple[Batch, torch.Tensor]:
+    def batch(self, data: Data, chosen: np.ndarray) -> Labelled:
         """The documents at `chosen` of the data's list as tensors, and their pairs' labels."""
         t = self.checkpoint.tokenizer
         ids = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
         batch = assemble(data.split.pieces, data.indices[chosen], self.window, *ids)
         return batch, torch.from_numpy(data.split.labels[batch.pair_rows])
 
-    def pair_rows(self, data: Data) -> np.ndarray:
-        """The pairs of the data's documents, in the order in which `read_all` gives them."""
-        at = data.split.pieces.pair_at
-        return np.concatenate(
-            [np.zeros(0, np.int64), *(np.arange(at[i], at[i + 1]) for i in data.indices)]
-        )
-
     def read_all(
         self, model: nn.Module, data: Data, what: Callable[[Reading], torch.Tensor]
     ) -> torch.Tensor:
         """`what` of every pair of the data, in its order, dropout off and without gradients."""
+        assert isinstance(model, DocumentEncoder)
         was = model.training
         model.eval()
-        order = np.argsort(data.lengths, kind="stable")
         rows, found = [np.zeros(0, np.int64)], []
         with torch.no_grad():
-            for b in range(0, len(order), _SCORE_BATCH):
-                batch, _ = self.batch(data, order[b : b + _SCORE_BATCH])
+            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+                batch, _ = self.batch(data, chosen)
                 rows.append(batch.pair_rows)
-                found.append(what(model.read(batch)))  # type: ignore[operator]
+                found.append(what(model.read(batch)))
         model.train(was)
         place = {int(r): i for i, r in enumerate(np.concatenate(rows))}
         if not found:
             return torch.zeros(0, 1)
-        return torch.cat(found)[[place[int(r)] for r in self.pair_rows(data)]]
+        return torch.cat(found)[[place[int(r)] for r in data.pair_rows]]
 
     @cached_property
     def _known(self) -> Mapping[str, np.ndarray]:
         """Per held-out split, which of its facts the training split shows (Ign-F1)."""
         seen = facts(self.documents("train"))
         return {s: known_facts(self.documents(s), self.relations, seen) for s in ("dev", "test")}
-
-
-def _marked(
-    document: Document,
-) -> tuple[str, list[tuple[tuple[int, int], ...]], list[tuple[int, int]]]:
-    """The text, the mentions of the entities that are in some pair, and the candidate pairs of
-    those.
-    """
-    used = sorted({e for p in document.pairs for e in (p.head, p.tail)})
-    number = {e: i for i, e in enumerate(used)}
-    pairs = [(number[p.head], number[p.tail]) for p in document.candidates]
-    return document.text, [document.entities[e].mentions for e in used], pairs

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from config.errors import UserError, nearest
+from config.errors import UserError, check_choice, nearest
 from config.settings import Settings
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of
 from methods.tasks.base import Task
@@ -178,8 +178,7 @@ def _ner(settings: Settings) -> Task:
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("ner", settings.options)})
     name = knobs.network or network_of(settings.method, "pointer")
-    if name not in ("pointer", "tagger"):
-        raise UserError(f'Option "network" must be pointer or tagger, not "{name}".')
+    check_choice("network", name, ("pointer", "tagger"))
     private = settings.dp == "record"
     if name == "tagger":
         knobs = replace(knobs, tune=tuning(knobs.tune, private))

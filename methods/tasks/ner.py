@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import UserError
 from corpora.ner.scores import score
 from corpora.ner.table import NerCorpus, Rows
 from corpora.ner.tags import tag_sets, union
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
 from methods.tasks.ner_networks import Batch, Network
 from models.pieces import Pieces, to_pieces
-from models.pointer import PROMPTS, Inputs, trainable_share
+from models.pointer import PROMPTS, Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
 from models.saved import encoder_files
+from models.tagger import Tagger
 from models.tuning import LIGHT, LIGHTLY, frozen, rows_are_records
 
 __all__ = ["Data", "Knobs", "NerTask"]
@@ -71,6 +71,10 @@ class Data:
     pseudo: Sequence[Sequence[Span]] | None = None
     weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
 
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.pieces.lengths[self.indices]
+
     def gold(self, position: int) -> list[Span]:
         row = int(self.indices[position])
         return [s for s in self.rows.spans(row) if self.known[row, s[2]]]
@@ -86,13 +90,7 @@ class NerTask(Task[Data]):
 
     def __init__(self, corpus: NerCorpus, knobs: Knobs, network: Network, seed: int) -> None:
         checkpoint = network.checkpoint
-        positions = int(
-            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
-        )
-        if not 16 <= knobs.max_length <= positions:
-            raise UserError(
-                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
-            )
+        check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
         self.record_rows = (
@@ -177,7 +175,7 @@ class NerTask(Task[Data]):
 
     # The contract of methods.tasks.base.Task
 
-    def new_model(self, seed: int) -> nn.Module:
+    def new_model(self, seed: int) -> PointerNer | Tagger:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.network.new_model()
@@ -221,7 +219,7 @@ class NerTask(Task[Data]):
         return len(data.indices)
 
     def batches(self, data: Data, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-        for chosen in batches_by_length(data.pieces.lengths[data.indices], size, rng):
+        for chosen in batches_by_length(data.lengths, size, rng):
             yield self.batch(data, chosen)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
@@ -231,7 +229,7 @@ class NerTask(Task[Data]):
         return self.network.record_losses(model, batch)
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
-        return chunks_by_length(data.pieces.lengths[data.indices], chosen, most)
+        return chunks_by_length(data.lengths, chosen, most)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -302,9 +300,7 @@ class NerTask(Task[Data]):
         """All positions of the data's list, alike in length, in an order that nothing random
         decides.
         """
-        order = np.argsort(data.pieces.lengths[data.indices], kind="stable")
-        for b in range(0, len(order), size):
-            yield order[b : b + size]
+        return chunks_by_length(data.lengths, np.arange(self.size(data)), size)
 
     def predict(self, model: nn.Module, data: Data) -> list[list[Span]]:
         """Entities of every sentence, dropout off."""

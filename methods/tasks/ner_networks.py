@@ -6,20 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError
+from config.errors import UserError, check_choice
 from models.backbone import Checkpoint
 from models.pieces import label_pieces
 from models.pointer import PROMPTS, Inputs, PointerNer, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
 from models.tagger import Tagger, spans_of, tags_of
 from models.tuning import FULL, LIGHT, biases_only
+
+if TYPE_CHECKING:
+    from methods.tasks.ner import Knobs
 
 __all__ = ["Batch", "Network", "PointerNetwork", "TaggerNetwork"]
 
@@ -52,13 +55,12 @@ class PointerNetwork:
 
     name = "pointer"
 
-    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
+    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Knobs) -> None:
         if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
             raise UserError(
                 f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
             )
-        if knobs.tune not in (PROMPTS, FULL, LIGHT):
-            raise UserError(f'Option "tune" must be prompts, full or light, not "{knobs.tune}".')
+        check_choice("tune", knobs.tune, (PROMPTS, FULL, LIGHT))
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
@@ -94,16 +96,16 @@ class PointerNetwork:
         return batch.weights * source + pseudo + end
 
     def parts(
-        self, model: Any, batch: Batch, q: torch.Tensor | None = None, each: bool = False
+        self, model: nn.Module, batch: Batch, q: torch.Tensor | None = None, each: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(source, target, end) losses of every sentence."""
-        return split_losses(
-            losses_of(model.logits(batch.inputs, batch.tokens, q, each), batch.tokens),
-            batch.origins,
-        )
+        assert isinstance(model, PointerNer)
+        logits = model.logits(batch.inputs, batch.tokens, q, each)
+        return split_losses(losses_of(logits, batch.tokens), batch.origins)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
-        written = model.write(batch.inputs, grammar=self.knobs.grammar)  # type: ignore[operator]
+        assert isinstance(model, PointerNer)
+        written = model.write(batch.inputs, grammar=self.knobs.grammar)
         return [parse(w, f, len(self.types)) for w, f in zip(written, batch.first_pieces)]
 
     def about(self) -> Mapping[str, Any]:
@@ -123,7 +125,7 @@ class TaggerNetwork:
 
     name = "tagger"
 
-    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Any) -> None:
+    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Knobs) -> None:
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
 
     def new_model(self) -> Tagger:

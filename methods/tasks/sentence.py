@@ -15,18 +15,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError, nearest
+from config.errors import UserError, check_choice, nearest
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
@@ -61,12 +60,10 @@ class Knobs:
 def style_of(knobs: Knobs, default: str) -> Style:
     """The model these knobs ask for; `default` is the name of the method's own."""
 
-    def choice(key: str, known: Mapping[str, Any]) -> Any:
+    def choice(key: str, known: Mapping[str, bool | None]) -> bool | None:
         value = getattr(knobs, key)
-        if value not in known:
-            raise UserError(
-                f'Option "{key}" must be one of {", ".join(k for k in known if k)}, not "{value}".'
-            )
+        if value:
+            check_choice(key, value, filter(None, known))
         return known[value]
 
     name = knobs.model or default
@@ -112,15 +109,8 @@ class SentenceTask(Task[Data]):
     def __init__(
         self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint
     ) -> None:
-        if knobs.metric not in ("micro_f1", "macro_f1"):
-            raise UserError(f'Option "metric" must be micro_f1 or macro_f1, not "{knobs.metric}".')
-        positions = int(
-            getattr(checkpoint.backbone.config, "max_position_embeddings", knobs.max_length)
-        )
-        if not 16 <= knobs.max_length <= positions:
-            raise UserError(
-                f'Option "max_length" must be between 16 and {positions}, not {knobs.max_length}.'
-            )
+        check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
+        check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
@@ -129,7 +119,7 @@ class SentenceTask(Task[Data]):
         self.network_words = (
             f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
         )
-        self.metric = knobs.metric  # type: ignore[misc]
+        self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
 
@@ -277,9 +267,9 @@ class SentenceTask(Task[Data]):
             torch.from_numpy(data.relation[rows].astype(np.int64)),
         )
 
-    def features(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def features(self, model: SentenceEncoder, batch: Batch) -> torch.Tensor:
         """h, the pooled representation of every row, (rows, 2d or 3d)."""
-        return model.encode(*batch.inputs)  # type: ignore[operator]
+        return model.encode(*batch.inputs)
 
     def class_counts(self, data: Data) -> np.ndarray:
         """n_c: how many of the rows have each class."""

@@ -103,7 +103,14 @@ def _direction(run: RunFiles, direction: str) -> list[Html]:
     title = f"{name}, by round and kind of message"
     found = [
         draw(
-            _bars(f"bytes-{direction}", title, says, [*series, *reference], x, f"bytes {direction}")
+            _bars(
+                f"bytes-{direction}",
+                title,
+                says=says,
+                series=[*series, *reference],
+                x=x,
+                y_name=f"bytes {direction}",
+            )
         )
     ]
     return found + [
@@ -131,12 +138,25 @@ def _closer(
     else:
         return
     yield _bars(
-        id_, title, says or trend("All silos together", total, "bytes"), series, x, y_name, first
+        id_,
+        title,
+        says=says or trend("All silos together", total, "bytes"),
+        series=series,
+        x=x,
+        y_name=y_name,
+        first=first,
     )
 
 
 def _bars(
-    id_: str, title: str, says: str, series: list[Series], x: list[str], y_name: str, first: int = 0
+    id_: str,
+    title: str,
+    *,
+    says: str,
+    series: list[Series],
+    x: list[str],
+    y_name: str,
+    first: int = 0,
 ) -> Chart:
     return Chart(
         id_, title, says, "round", y_name, series[first:], x=x, y_unit="bytes", first_colour=first

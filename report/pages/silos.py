@@ -6,7 +6,8 @@ import math
 from collections import defaultdict
 from typing import Any
 
-from report.files import RunFiles
+from report.events import Lost, Out
+from report.files import RunFiles, with_names
 from report.pages.elements import NONE, Html, details, node, section, table
 
 __all__ = ["division", "held_classes", "silos"]
@@ -33,16 +34,18 @@ def _missed(run: RunFiles) -> Html:
             id="missed",
         )
     why: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for e in run.events:
-        if e["event"] == "out":
-            why[e["silo"], e["round"]].append(f"{e['why']} (while {e['stage']})")
-        elif e["event"] == "lost":
-            why[e["silo"], e["round"]].append("connection lost")
+    for event in run.events:
+        match event:
+            case Out(silo=silo, round=round, stage=stage):
+                why[silo, round].append(f"{event.why} (while {stage})")
+            case Lost(silo=silo, round=round):
+                why[silo, round].append("connection lost")
     rows = [
         (
-            silo,
+            run.members.get(silo, silo),
             str(r + 1),
-            "; ".join(dict.fromkeys(why[silo, r])) or "was not there when the round began",
+            with_names("; ".join(dict.fromkeys(why[silo, r])), run.members)
+            or "was not there when the round began",
         )
         for silo, rounds in missed.items()
         for r in rounds
@@ -70,8 +73,9 @@ def _each(run: RunFiles) -> Html:
 
     def row(silo: str) -> tuple[str, ...]:
         at = int(silo.rpartition("-")[2])
+        named = run.members.get(silo)
         return (
-            silo,
+            f"{named} ({silo})" if named else silo,  # the logs have the number
             f"{sizes[at]:,}" if at < len(sizes) else NONE,
             f"{came[silo]} of {asked[silo]}",
             f"{sent[silo, 'up']:,}" if run.on_the_wire else NONE,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.planning.bytes import _proposals, _request, _upload
+from bench.planning import blanks
 from bench.planning.calibrate import _apart
 from bench.planning.plan import make_plan
 from bench.simulation.launch import run_processes
@@ -27,7 +27,7 @@ from crypto.identity.keys import Identity
 from crypto.numbers.encoding import Encoding
 from crypto.sum.coordinator import OpenSum
 from crypto.sum.params import policy_for
-from crypto.sum.records import Proposal, SumHeader, UnmaskRequest, UploadRecord
+from crypto.sum.records import Proposal, SumHeader, UnmaskRequest
 from methods import names
 from methods.base import silo_name
 from report.progress import Follower
@@ -119,16 +119,23 @@ def test_blank_records_of_a_ring_have_the_form_that_a_real_sum_asks_for() -> Non
         sid=bytes(32), beacon=bytes(32), members=everybody, policy=policy, roster=identities
     )
     header = SumHeader(
-        bytes(32), 0, "train", 1, bytes(32), everybody, Encoding(32, 70, (4,), (1.0,)), 1.0
+        sid=bytes(32),
+        round=0,
+        exchange="train",
+        number=1,
+        broadcast=bytes(32),
+        alive=everybody,
+        encoding=Encoding(32, 70, (4,), (1.0,)),
+        weight_cap=1.0,
     )
     opened = OpenSum(header, setup)
     assert not opened.topology.parameters.complete
-    blank = UploadRecord.from_record(_upload(opened.topology, "silo-000", everybody))
+    blank = blanks.upload(opened.topology, "silo-000", everybody)
     with pytest.raises(Refusal, match="not signed"):
         opened.begin_upload(replace(blank, h=header.h))
     proposal, request = (
-        _proposals(opened.topology, everybody)["silo-001"],
-        _request(opened.topology, everybody),
+        blanks.proposals(opened.topology, everybody)["silo-001"],
+        blanks.request(opened.topology, everybody),
     )
     assert Proposal.from_record(proposal.to_record()) == proposal and len(proposal.blobs) == 69
     assert (

@@ -21,7 +21,7 @@ from config.load import dump
 from report.pages.compare import MODELS, paired
 from report.units import duration, human_bytes
 from tests.browser.chromium import chromium, needs_chromium
-from tests.browser.test_report import opened, plotted, quiet, table
+from tests.browser.page import opened, plotted, quiet, table
 from tests.conftest import lines, summary
 from tests.methods.small_distant import twelve
 from tests.methods.small_sentence import tiny_study

@@ -155,7 +155,8 @@ def test_a_run_is_told_from_its_files_and_a_killed_one_is_missed(tmp_path: Path)
         *({"event": "hello", "silo": n} for n in names[:2]),
     )
     happens(
-        {"event": "absent", "silos": names[2:]}, {"event": "round", "round": 0, "cohort": names[:2]}
+        {"event": "absent", "silos": names[2:]},
+        {"event": "round", "round": 0, "rounds": 2, "cohort": names[:2]},
     )
     happens({"event": "computing", "silo": names[0], "round": 0, "exchange": "train"})
     happens({"event": "answered", "silo": names[0], "round": 0, "exchange": "train"})

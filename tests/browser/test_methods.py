@@ -17,7 +17,7 @@ from report.units import exact
 from report.write import write_report
 from study.prepare import Study, prepare, write_partition
 from tests.browser.chromium import Tab, chromium, needs_chromium
-from tests.browser.test_report import opened, quiet, table, tile
+from tests.browser.page import opened, quiet, table, tile
 from tests.conftest import summary
 from tests.methods import small_document as document
 from tests.methods import small_sentence as sentence

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding as Raw
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
 import crypto.sum.silo
+import crypto.sum.silo_setup
 from crypto.derive import Label, derive, digest
 from crypto.identity.keys import Identity
 from crypto.sum.graph import beacon, topology
@@ -40,7 +41,7 @@ def test_key_substitution(monkeypatch: Patch) -> None:
     false = KeyList(tuple(replace(o, public=public) if o.silo == posed else o for o in keys.offers))
     refused("key-substitution", lambda: victim.receive_keys(false), posed)
 
-    monkeypatch.setattr(crypto.sum.silo, "verify", lambda *_: True)
+    monkeypatch.setattr(crypto.sum.silo_setup, "verify", lambda *_: True)
     victim.receive_keys(false)
     shared = mine.exchange(X25519PublicKey.from_public_bytes(keys.offers[0].public))
     sid = session_id(RUN, false.offers)
@@ -93,7 +94,12 @@ def test_sybil_majority_in_the_roster() -> None:
     refused(
         "sybil-majority",
         lambda: crypto.sum.silo.SiloSum(
-            "silo-000", one._identity, twice, RUN, Limits(), world.journals["silo-000"]
+            "silo-000",
+            one._identity,
+            roster=twice,
+            run_id=RUN,
+            limits=Limits(),
+            journal=world.journals["silo-000"],
         ),
     )
 
@@ -148,7 +154,7 @@ def test_graph_steering_by_a_late_nonce() -> None:
     refused("graph-steering", lambda: silo.receive_nonces(NonceList(tuple(reveals.values())[:-1])))
 
     # as if nothing had been committed to
-    silo._commitments[corrupt] = digest(Label.NONCE, corrupt.encode(), found)
+    silo._setup.commitments[corrupt] = digest(Label.NONCE, corrupt.encode(), found)
     silo.receive_nonces(false)
     assert silo.state is SiloState.READY
 

@@ -128,7 +128,7 @@ def test_round_regression() -> None:
     # A restarted silo has no ratchet to compare with, and remembers all the same.
     again = World(4, seed="1")
     again.journals["silo-000"] = world.journals["silo-000"]
-    again.silos["silo-000"]._journal = world.journals["silo-000"]
+    again.silos["silo-000"]._notes.journal = world.journals["silo-000"]
     again.enrol()
     again.number = 10
     back = again.header(encoding(4), round=4)
@@ -147,7 +147,7 @@ def test_the_ratchet_goes_one_way_and_keeps_step() -> None:
         one.begin(header, header.broadcast, SIZES)
         one.end_round()
     assert one._pairs["silo-001"] != before and before not in one._pairs.values()
-    assert one._key is None  # nor is the key kept that all of them came from
+    assert one._setup.key is None  # nor is the key kept that all of them came from
     header = world.header(encoding(3), round=7)
     for silo in (one, two):
         silo.begin(header, header.broadcast, SIZES)
@@ -167,7 +167,7 @@ def test_second_sum() -> None:
     # Also for a restarted silo in a new session.
     again = World(6, seed="1")
     for name in rest:
-        again.silos[name]._journal = world.journals[name]
+        again.silos[name]._notes.journal = world.journals[name]
     again.enrol()
     again.number = 10
     refused("second-sum", lambda: again.whole(e, data, alive=rest))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,9 +53,9 @@ def test_model_inconsistency(monkeypatch: Patch) -> None:
     seeds = {}
     real = crypto.sum.silo.deal
 
-    def spy(h: bytes, name: str, dealt: list[bytes], *rest: object) -> object:
-        seeds[name] = dealt[0]
-        return real(h, name, dealt, *rest)  # type: ignore[arg-type]
+    def spy(h: bytes, name: str, **dealt: Any) -> object:
+        seeds[name] = dealt["seeds"][0]
+        return real(h, name, **dealt)
 
     monkeypatch.setattr(crypto.sum.silo, "deal", spy)
     right = plain(common.encoding, data, world.names)[0]
@@ -75,7 +76,7 @@ def test_undeclared_upload(monkeypatch: Patch) -> None:
     refused("undeclared-upload", lambda: opened.add_frame("silo-000", 0, words), "silo-000")
     refused("undeclared-upload", lambda: opened.finish_upload("silo-000"), "silo-000")
 
-    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(Limits, "check_alive", lambda *_: None)
     without = world.header(encoding(5), world.names[1:])
     silo.begin(without, without.broadcast, SIZES)
     silo.upload(vectors(world.names, SIZES)["silo-000"])
@@ -111,7 +112,7 @@ def test_headers_that_ask_too_much(index: int, monkeypatch: Patch) -> None:
     assert silo.state is SiloState.READY
 
     monkeypatch.setattr(Limits, "check_header", lambda *_: None)
-    monkeypatch.setattr(crypto.sum.silo.SiloSum, "_check_alive", lambda *_: None)
+    monkeypatch.setattr(Limits, "check_alive", lambda *_: None)
     silo.begin(header, header.broadcast, sizes)
     assert silo.state is SiloState.OPEN
 

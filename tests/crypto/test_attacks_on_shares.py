@@ -64,10 +64,10 @@ def test_bad_share_of_a_dealer(monkeypatch: Patch) -> None:
     opened, _, releases = released(world)
     for release in releases.values():
         opened.receive_release(release)
-    assert opened._total is not None
-    before = opened._total.copy()
+    assert opened._running.total is not None
+    before = opened._running.total.copy()
     refused("bad-share", opened.result, "silo-003")
-    assert opened._total is not None and np.array_equal(before, opened._total)
+    assert opened._running.total is not None and np.array_equal(before, opened._running.total)
 
 
 def test_a_dealer_cannot_frame_a_holder(monkeypatch: Patch) -> None:

@@ -113,8 +113,10 @@ def test_second_sum_opened_by_bystanders(monkeypatch: Patch) -> None:
         got = Opening(h, opened.topology, members, opened._records)
         for n in signers:
             got.receive(world.silos[n].release(UnmaskRequest(h, members, signed, ())))
-        assert opened._total is not None
-        return opened.header.encoding.decode(strip(opened._total, got.seeds()), len(members))
+        assert opened._running.total is not None
+        return opened.header.encoding.decode(
+            strip(opened._running.total, got.seeds()), len(members)
+        )
 
     refused("second-sum", first)
     before = [
@@ -215,5 +217,5 @@ def test_tiny_sum() -> None:
     two = World(3)
     for name in two.names[:2]:
         two.silos[name].offer()
-    offers = KeyList(tuple(two.silos[name]._offer for name in two.names[:2]))
+    offers = KeyList(tuple(two.silos[name]._setup.offered for name in two.names[:2]))
     refused("tiny-sum", lambda: two.silos["silo-000"].receive_keys(offers))

@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crypto.errors import Refusal
-from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding, default_rounding
+from crypto.numbers.encoding import FRAME_WORDS, LANES, Encoding
 from crypto.numbers.rotation import blocks, rotate, unrotate
+from crypto.numbers.rounding import default_rounding
 from crypto.sum.plain import PlainSum
 
 

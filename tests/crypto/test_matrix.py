@@ -251,10 +251,10 @@ def test_result_without_enough_shares_opens_nothing() -> None:
     for name in world.names:
         opened.receive_endorsement(world.silos[name].endorse(proposals[name]))
     requests = opened.unmask_requests()
-    assert opened._total is not None
-    before = opened._total.copy()
+    assert opened._running.total is not None
+    before = opened._running.total.copy()
     for name in world.names[:2]:
         opened.receive_release(world.silos[name].release(requests[name]))
     with pytest.raises(SumFailed, match="nothing was opened"):
         opened.result()
-    assert opened._total is not None and np.array_equal(before, opened._total)
+    assert opened._running.total is not None and np.array_equal(before, opened._running.total)

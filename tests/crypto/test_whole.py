@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import crypto.sum.coordinator
+import crypto.sum.running
 from crypto.errors import SumFailed
 from crypto.numbers.encoding import FRAME_WORDS, Encoding
 from tests.crypto.world import World, plain, vectors
@@ -54,7 +54,7 @@ def test_large_sums_are_added_past_the_cache(monkeypatch: pytest.MonkeyPatch) ->
     """The same sum by the loop for vectors that do not fit into it, also of frames that lie askew
     in memory.
     """
-    monkeypatch.setattr(crypto.sum.coordinator, "_BEYOND_CACHE", 0)
+    monkeypatch.setattr(crypto.sum.running, "_BEYOND_CACHE", 0)
     size = 3 * FRAME_WORDS + 77
     world, encoding = World(4).enrol(), Encoding(21, 4, (size,), (2.0,))
     data = vectors(world.names, (size,))

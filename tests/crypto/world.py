@@ -54,11 +54,11 @@ class World:
             name: SiloSum(
                 name,
                 self.identities[name],
-                self.roster,
-                RUN,
-                self.limits,
-                self.journals[name],
-                dice(f"{seed}/{name}"),
+                roster=self.roster,
+                run_id=RUN,
+                limits=self.limits,
+                journal=self.journals[name],
+                random=dice(f"{seed}/{name}"),
             )
             for name in self.names
         }

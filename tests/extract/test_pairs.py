@@ -21,7 +21,8 @@ from extract.evaluate import evaluate_model
 from extract.pairs import Extractor, Found, open_extractor
 from extract.read_pairs import Candidate, read_candidates
 from methods.common.training import parameters
-from methods.tasks.distant import DistantTask, Rows
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Rows
 from methods.tasks.sentence import SentenceTask
 from tests.methods.small_distant import HELD_OUT, twelve
 from tests.methods.small_sentence import tiny_task

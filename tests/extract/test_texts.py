@@ -13,17 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.simulation.inprocess import run_inprocess
 from cli import main as cli
 from config.errors import UserError
+from config.load import dump, load
 from coordinator.checkpoint import save_model
 from corpora.document.table import Entity
 from corpora.ner.formats import words_of
+from extract.evaluate import evaluate_model
 from extract.pairs import open_extractor
 from extract.read_pairs import read_candidates
 from extract.read_texts import Text, read_texts
 from methods.common.training import parameters
 from methods.tasks.document import DocumentTask
 from models import document_heads as heads
+from study.prepare import prepare
 from tests.extract.test_pairs import trained
 from tests.methods import small_document as document_small
 from tests.methods import small_ner as ner_small
@@ -250,3 +254,19 @@ def test_command_writes_brat_json_lines_and_colour(
     with pytest.raises(SystemExit) as end:
         cli.main(["extract", str(document[2]), "--format", "brat"])
     assert end.value.code == 2 and "--output" in capsys.readouterr().err
+
+
+def test_a_document_model_is_scored_again_as_its_run_scored_it(tmp_path: Path) -> None:
+    words = {"method": "fedavg", "corpus": "document:documents=30,dev=10,test=10", "silos": "3"}
+    words |= {"rounds": "1", "epochs": "1", "runner": "inprocess"}
+    study = prepare(load(None, words))
+    assert run_inprocess(tmp_path, study) == 0
+    (tmp_path / "config.toml").write_text(dump(study.settings, {}), "utf-8")
+    summary = json.loads((tmp_path / "summary.json").read_text("utf-8"))
+    _, result = evaluate_model(tmp_path, "", "test")
+    assert (result.value, dict(result.figures)) == (summary["value"], summary["figures"])
+    about = json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))
+    about["relations"] = ["cures", *about["relations"][1:]]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(about), "utf-8")
+    with pytest.raises(UserError, match="the corpus lacks cures"):
+        evaluate_model(tmp_path, "", "test")

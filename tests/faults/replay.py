@@ -47,7 +47,13 @@ def replay(run: Path, study: Study, scratch: Path) -> tuple[list[str], list[str]
     rounds = read_lines(run / "rounds.jsonl")
     scratch.mkdir()
     runlog = RunLog(scratch)
-    run_study(study.method, study.task, study.settings, _Recorded(study, runlog, rounds), runlog)
+    run_study(
+        study.method,
+        study.task,
+        settings=study.settings,
+        carrier=_Recorded(study, runlog, rounds),
+        runlog=runlog,
+    )
     return [r["model_sha256"] for r in rounds], [
         r["model_sha256"] for r in read_lines(scratch / "rounds.jsonl")
     ]

@@ -13,10 +13,11 @@ import torch
 from config.settings import TASK_DEFAULTS, Settings
 from corpora.partition import cut
 from methods import build
-from methods.base import Arrays, Folded, Heard, Method, SiloView, State, derived_seed
+from methods.base import Answer, Arrays, Folded, Heard, Method, SiloView, State, derived_seed
 from methods.tasks.base import Task
 from methods.tasks.load import load_task
 
+Watch = Callable[[str, SiloView, Heard, Answer], None]  #: exchange, silo, what it heard and said
 SECRET = b"shared by the silos"
 
 
@@ -42,7 +43,7 @@ def run(
     s: Settings,
     task: Task | None = None,
     after: Callable[[int, State], None] | None = None,
-    watch: Callable[[str, SiloView, Heard, object], None] | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Task, Method, State]:
     torch.set_num_threads(1)
     task = task or load_task(s)

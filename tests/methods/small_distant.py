@@ -15,8 +15,8 @@ def corpus_of(content: Content) -> Corpus:
     """A corpus that never touched the cache."""
 
     class _InMemory(Corpus):
-        words = content.words  # type: ignore[assignment]
-        entities = content.entities  # type: ignore[assignment]
+        words = content.words
+        entities = content.entities
 
     meta = {
         "name": content.name,
@@ -66,8 +66,8 @@ def twelve() -> DistantTask:
     rows = Rows()
     for relation in ("treats", "causes"):
         rows.relations.setdefault(relation, len(rows.relations))
-    for _, *row in TWELVE:
-        rows.add("train", _row(*row))
+    for _, *silo_row in TWELVE:
+        rows.add("train", _row(*silo_row))
     for row in HELD_OUT:
         rows.add("dev", _row(*row))
         rows.add("test", _row(*row))

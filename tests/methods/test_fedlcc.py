@@ -27,23 +27,28 @@ from methods import fedlcc
 from methods.base import Arrays, Heard, SiloView, derived_seed
 from methods.common.previous import previous_model, remembered
 from methods.common.training import load, parameters, train
-from study.prepare import prepare
+from methods.tasks.document import DocumentTask
+from methods.tasks.document_data import Data
+from study.prepare import Study, prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
-from tests.methods.small_document import run, tiny_folder, tiny_study, tiny_task
+from tests.methods.small import gradient_of, run
+from tests.methods.small_document import tiny_folder, tiny_study, tiny_task
 
 SILOS = [range(9), range(9, 14), range(14, 24)]
 
 
-def view(study: Any, silo: int, memory: Arrays | None = None) -> SiloView:
-    data = study.task.subset(study.partition.indices[silo])
-    return SiloView(silo, study.task, data, study.settings, b"", memory or {})
+def view(study: Study, silo: int, memory: Arrays | None = None) -> SiloView[DocumentTask, Data]:
+    task = study.task
+    assert isinstance(task, DocumentTask)
+    data = task.subset(study.partition.indices[silo])
+    return SiloView(silo, task, data, study.settings, b"", memory or {})
 
 
-def initial(study: Any) -> Arrays:
+def initial(study: Study) -> Arrays:
     return study.method.init(derived_seed(study.settings.seed, "init")).model
 
 
-def other(study: Any, by: float = 0.05) -> Arrays:
+def other(study: Study, by: float = 0.05) -> Arrays:
     rng = np.random.default_rng(1)
     return {
         k: v + by * rng.standard_normal(v.shape).astype(np.float32)
@@ -92,7 +97,7 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
         assert loss is not None
         value = loss(network, batch)
         value.backward()
-        return value.item(), {n: p.grad for n, p in network.named_parameters()}
+        return value.item(), {n: gradient_of(p) for n, p in network.named_parameters()}
 
     network = load(task.new_model(0), model).eval()
     plain = task.loss(network, batch)
@@ -103,7 +108,8 @@ def test_with_the_previous_model_equal_to_the_global_one_the_contrast_has_no_gra
         torch.testing.assert_close(same[n], p.grad, atol=1e-7, rtol=1e-5)
     moved = gradient(other(study, 0.3))[1]
     assert any(
-        not torch.allclose(moved[n], p.grad, atol=1e-5) for n, p in network.named_parameters()
+        not torch.allclose(moved[n], gradient_of(p), atol=1e-5)
+        for n, p in network.named_parameters()
     )
 
 
@@ -155,7 +161,7 @@ def test_reference_passes_happen_once_a_round_whatever_the_epochs(
 ) -> None:
     study = tiny_study("fedlcc", SILOS, epochs=3)
     passes: list[int] = []
-    read_all = type(study.task).read_all
+    read_all = DocumentTask.read_all
 
     def counted(self: Any, model: Any, data: Any, what: Any) -> torch.Tensor:
         passes.append(len(data.indices))
@@ -163,7 +169,7 @@ def test_reference_passes_happen_once_a_round_whatever_the_epochs(
         assert not out.requires_grad
         return out
 
-    monkeypatch.setattr(type(study.task), "read_all", counted)
+    monkeypatch.setattr(DocumentTask, "read_all", counted)
     answer, start = study.method.exchanges[0].answer, initial(study)
     first = answer(view(study, 1), Heard(0, (1,), start))
     assert passes == []
@@ -177,8 +183,8 @@ def test_reference_passes_happen_once_a_round_whatever_the_epochs(
 def test_the_contrast_of_a_batch_is_that_of_its_own_pairs() -> None:
     """References are looked up by pair: in any order of documents the same value comes out."""
     study = tiny_study("fedlcc", [[7, 2, 19, 4], range(3), range(3)])
-    task, start = study.task, initial(study)
     silo = view(study, 0, remembered({}, 0, other(study)))
+    task, start = silo.task, initial(study)
     aim = fedlcc._objective(silo, Heard(1, (0,), start), fedlcc.Options(mu=1.0))
     assert aim.loss is not None and aim.each is not None
     network = load(task.new_model(0), other(study, 0.1)).eval()

@@ -16,9 +16,11 @@ from torch import nn
 
 from config.errors import UserError
 from methods import build
-from methods.base import Folded, Heard, SiloView, State
+from methods.base import Answer, Arrays, Folded, Heard, SiloView, State
 from methods.common.training import parameters
 from methods.lazymil import best_of_bags, keyed_names, quantise, score, train_on_winners, winners
+from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Bags, Rows
 from tests.methods.plain import SECRET, resolved, run
 from tests.methods.small_distant import TWELVE, twelve
 
@@ -38,20 +40,29 @@ class ByWord(nn.Module):
         "near": (0.5, 0.25, 0.25),
     }
 
-    def __init__(self, task) -> None:
+    def __init__(self, task: DistantTask) -> None:
         super().__init__()
         self.verbs = {
             task.word_number(v): torch.log(torch.tensor(p)) for v, p in self.table.items()
         }
 
-    def forward(self, words, lengths, head_at, tail_at):
+    def forward(
+        self,
+        words: torch.Tensor,
+        lengths: torch.Tensor,
+        head_at: torch.Tensor,
+        tail_at: torch.Tensor,
+    ) -> torch.Tensor:
         return torch.stack(
             [next(self.verbs[w] for w in row.tolist() if w in self.verbs) for row in words]
         )
 
 
+Federation = tuple[DistantTask, list[SiloView[DistantTask, Rows]]]
+
+
 @pytest.fixture
-def federation(monkeypatch):
+def federation(monkeypatch: pytest.MonkeyPatch) -> Federation:
     task = twelve()
     monkeypatch.setattr(type(task), "new_model", lambda self, seed: ByWord(self))
     parts = [np.flatnonzero([s == k for s, *_ in TWELVE]) for k in range(3)]
@@ -59,7 +70,7 @@ def federation(monkeypatch):
     return task, [SiloView(k, task, task.subset(parts[k]), s, SECRET) for k in range(3)]
 
 
-def test_twelve_sentences_give_the_winners_worked_out_on_paper(federation):
+def test_twelve_sentences_give_the_winners_worked_out_on_paper(federation: Federation) -> None:
     """Bags and values by hand (silo: row of its own with the best value):
 
     aspra-treats-febra: 0: row 0 (3/4); 1: row 0 (1/4); 2: row 2 (1/4)  -> silo 0, row 0
@@ -79,7 +90,7 @@ def test_twelve_sentences_give_the_winners_worked_out_on_paper(federation):
     assert rows == {0: [0, 2, 3], 1: [2], 2: []}
 
 
-def test_within_a_silo_the_first_of_equal_sentences_wins(federation):
+def test_within_a_silo_the_first_of_equal_sentences_wins(federation: Federation) -> None:
     _, silos = federation
     alone = score(silos[2], Heard(0, (2,), {}))
     won = winners({2: alone.sealed})[2]
@@ -87,7 +98,7 @@ def test_within_a_silo_the_first_of_equal_sentences_wins(federation):
     assert sorted(alone.carry["best"][won].tolist()) == [0, 2, 3]
 
 
-def test_metrics_of_the_twelve_sentence_corpus(federation):
+def test_metrics_of_the_twelve_sentence_corpus(federation: Federation) -> None:
     """Ranked facts by hand, best first (equal scores in the order head, tail, relation, as first
     seen):
 
@@ -96,8 +107,6 @@ def test_metrics_of_the_twelve_sentence_corpus(federation):
     3, tussa 4, so the order among the three is aspra-tussa, febra-gripa, dolox-tussa: hits 1, 0, 1.
     """
     task, _ = federation
-    # The hand model is no PCNN; evaluate() asks for one only to reach the bag rules that need its
-    # classifier.
     # softmax(log p) is p but for a last bit
     scores = np.round(task.bag_scores(ByWord(task), *_test_bags(task)), 6)
     assert scores[:, 1:].tolist() == [[0.75, 0.25], [0.75, 0.125], [0.25, 0.25], [0.125, 0.75]]
@@ -111,20 +120,18 @@ def test_metrics_of_the_twelve_sentence_corpus(federation):
     assert c.auc() == pytest.approx(0.5 * (0.5 + 2 / 3) / 2)
 
 
-def _test_bags(task):
-    from methods.tasks.distant import Rows
-
+def _test_bags(task: DistantTask) -> tuple[Rows, Bags]:
     data = Rows(task.corpus.test, np.arange(len(task.corpus.test)))
     return data, task.bags(data, by_label=False)
 
 
-def test_every_silo_trains_on_own_sentences_and_once_per_bag():
+def test_every_silo_trains_on_own_sentences_and_once_per_bag() -> None:
     """The released code trains every silo on the union of all winners; here D*_i is a subset of
     D_i, always.
     """
     seen: list[tuple[int, int, np.ndarray]] = []
 
-    def watch(exchange, view, heard, answer):
+    def watch(exchange: str, view: SiloView, heard: Heard, answer: Answer) -> None:
         if exchange == "score":
             assert set(answer.sealed) == {"names", "values"} and not answer.masked
             assert set(answer.carry["best"]) <= set(range(len(view.data.indices)))
@@ -139,6 +146,7 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag():
         method="lazymil", corpus="distant:sentences=600,dev=60,test=60", silos=4, rounds=2, epochs=1
     )
     task, _, _ = run(s, watch=watch)
+    assert isinstance(task, DistantTask)
     t = task.corpus.train
     every = len(set(zip(t.head.tolist(), t.tail.tolist(), t.relation.tolist())))
     for round in range(2):
@@ -147,13 +155,16 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag():
         assert len(rows) == len(bags) == every
 
 
-def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch):
+def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch: pytest.MonkeyPatch) -> None:
     import methods.lazymil as module
 
-    trained = []
-    monkeypatch.setattr(
-        module, "train", lambda silo, model, round, data: trained.append(data.indices) or {}
-    )
+    trained: list[np.ndarray] = []
+
+    def note(silo: SiloView, model: nn.Module, round: int, data: Rows) -> dict[str, float]:
+        trained.append(data.indices)
+        return {}
+
+    monkeypatch.setattr(module, "train", note)
     task = twelve()
     view = SiloView(1, task, task.subset(np.arange(4, 8)), resolved(), SECRET)
     start = parameters(task.new_model(0))
@@ -162,7 +173,7 @@ def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch):
     assert trained[0].tolist() == [6, 7]
 
 
-def test_a_silo_without_winners_sends_zeros_and_still_counts():
+def test_a_silo_without_winners_sends_zeros_and_still_counts() -> None:
     task = twelve()
     s = resolved(silos=3)
     method = build("lazymil", task, s)
@@ -179,7 +190,7 @@ def test_a_silo_without_winners_sends_zeros_and_still_counts():
         np.testing.assert_allclose(after.model[name] - value, 0.5, atol=1e-6)
 
 
-def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg():
+def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg() -> None:
     """rounds=5, warmup=0.4: rounds 0 and 1 are warm. Silos are equal, so the uniform mean is also
     FedAvg's.
     """
@@ -189,9 +200,9 @@ def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg():
     )
     sent: dict[int, list[int]] = {}
     trained: dict[int, float] = {}
-    models: dict[str, list[dict[str, np.ndarray]]] = {"lazymil": [], "fedavg": []}
+    models: dict[str, list[Arrays]] = {"lazymil": [], "fedavg": []}
 
-    def watch(exchange, view, heard, answer):
+    def watch(exchange: str, view: SiloView, heard: Heard, answer: Answer) -> None:
         if exchange == "score":
             sent.setdefault(heard.round, []).append(
                 len(answer.sealed["names"]) + len(answer.sealed["values"])
@@ -211,7 +222,7 @@ def test_warm_up_rounds_name_no_bag_and_train_on_everything_like_fedavg():
             np.testing.assert_allclose(models["lazymil"][round][name], value, atol=1e-6)
 
 
-def test_in_a_warm_up_round_the_coordinator_cannot_choose_what_a_silo_trains_on():
+def test_in_a_warm_up_round_the_coordinator_cannot_choose_what_a_silo_trains_on() -> None:
     task = twelve()
     s = resolved(silos=3, rounds=5)  # the default: two fifths, so rounds 0 and 1
     method = build("lazymil", task, s)
@@ -224,12 +235,12 @@ def test_in_a_warm_up_round_the_coordinator_cannot_choose_what_a_silo_trains_on(
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_a_warm_up_that_is_no_share_is_refused(share):
+def test_a_warm_up_that_is_no_share_is_refused(share: float) -> None:
     with pytest.raises(UserError, match="warmup"):
         build("lazymil", twelve(), resolved(options={"warmup": share}))
 
 
-def test_an_empty_silo_takes_part():
+def test_an_empty_silo_takes_part() -> None:
     task = twelve()
     s = resolved(silos=3)
     view = SiloView(0, task, task.subset(np.zeros(0, int)), s, SECRET)
@@ -240,7 +251,7 @@ def test_an_empty_silo_takes_part():
     assert all(not v.any() for v in after.masked.values())
 
 
-def test_names_are_keyed_change_every_round_and_agree_between_silos():
+def test_names_are_keyed_change_every_round_and_agree_between_silos() -> None:
     a = keyed_names(b"k", 3, [b"x", b"y"])
     assert (a == keyed_names(b"k", 3, [b"x", b"y"])).all()
     assert not (a == keyed_names(b"k", 4, [b"x", b"y"])).all(axis=1).any()
@@ -255,7 +266,7 @@ def test_names_are_what_hmac_gives(secret: bytes) -> None:
     assert [bytes(n) for n in keyed_names(secret, 7, said)] == expected
 
 
-def test_the_coordinator_keeps_only_winners_and_each_silo_hears_only_its_own():
+def test_the_coordinator_keeps_only_winners_and_each_silo_hears_only_its_own() -> None:
     task = twelve()
     method = build("lazymil", task, resolved(silos=3))
     parts = [np.arange(4 * k, 4 * k + 4) for k in range(3)]
@@ -274,7 +285,7 @@ def test_the_coordinator_keeps_only_winners_and_each_silo_hears_only_its_own():
     assert isinstance(method.exchanges[1].fold(state, Folded(0, (), {}, {})), State)
 
 
-def test_a_message_of_unequal_lengths_is_taken_as_empty():
+def test_a_message_of_unequal_lengths_is_taken_as_empty() -> None:
     good = {"names": keyed_names(b"k", 0, [b"a"]), "values": np.array([7], np.uint16)}
     bad = {"names": keyed_names(b"k", 0, [b"a", b"b"]), "values": np.array([9], np.uint16)}
     won = winners({0: good, 1: bad})
@@ -289,7 +300,9 @@ def test_a_message_of_unequal_lengths_is_taken_as_empty():
         max_size=4,
     )
 )
-def test_the_two_halves_choose_as_one_rule_over_all_sentences(silos):
+def test_the_two_halves_choose_as_one_rule_over_all_sentences(
+    silos: list[list[tuple[int, int]]],
+) -> None:
     """Slow truth: of all sentences of a bag the highest value, then the lowest silo, then the
     lowest row.
     """
@@ -313,7 +326,7 @@ def test_the_two_halves_choose_as_one_rule_over_all_sentences(silos):
     assert chosen == {(k, i) for _, k, i in truth.values()}
 
 
-def test_quantise_is_monotonous_and_spans_the_range():
+def test_quantise_is_monotonous_and_spans_the_range() -> None:
     p = np.array([0.0, 1e-9, 0.25, 0.5, 0.99999, 1.0, 1.0000001], np.float32)
     q = quantise(p)
     assert (

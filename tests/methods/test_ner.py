@@ -1,6 +1,4 @@
-"""FedNER by hand (pseudo-complete annotation, gradients, weights), its ablations and baselines, and
-odd silos.
-"""
+"""Rounds of FedNER, of its ablations and of its baselines, odd silos, and the task's own promises."""
 
 from __future__ import annotations
 
@@ -11,195 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import load_file
+from torch import nn
 
 from config.errors import UserError
 from config.settings import Settings
 from methods import build
 from methods.base import Heard, SiloView
 from methods.common.adversarial import reverse
-from methods.common.pseudo import pseudo_complete, transferred
+from methods.common.instance_weights import new_weights
 from methods.common.training import parameters
 from methods.fadv_peng import entropy
-from methods.fedner import new_weights, prompt_gradients
-from models.pointer_targets import Origin
-from tests.methods.small_ner import by_hand, natural, run, tiny_study, tiny_task
-
-KNOWN = np.array([True, False, False])
-
-
-def test_pseudo_annotation_by_hand() -> None:
-    gold = [(0, 2, 0)]
-    predicted = [(4, 5, 1), (5, 6, 0), (1, 3, 2), (2, 3, 2), (4, 6, 2), (7, 8, 1)]
-    # (5,6,0) is of a type that is annotated here: the annotator did not find it. (1,3,2) overlaps
-    # gold; (2,3,2) only touches it. (4,6,2) overlaps (4,5,1), which was written first.
-    assert transferred(predicted, gold, KNOWN) == [(4, 5, 1), (2, 3, 2), (7, 8, 1)]
-    assert transferred([], gold, KNOWN) == []
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3), st.integers(0, 2)), max_size=8),
-    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=3),
-)
-def test_pseudo_annotation_never_overlaps_and_never_has_a_known_type(
-    some: list[tuple[int, int, int]], marked: list[tuple[int, int]]
-) -> None:
-    gold = [(a, a + n, 0) for a, n in marked]
-    kept = transferred([(a, a + n, t) for a, n, t in some], gold, KNOWN)
-    assert all(not KNOWN[t] for *_, t in kept)
-    for i, (a, b, _) in enumerate(kept):
-        assert all(b <= c or d <= a for c, d, _ in (*gold, *kept[:i]))
-
-
-def _two_types() -> tuple:
-    content = by_hand(
-        ("headache and fever", ((0, 1, "A"), (2, 3, "B"))),
-        ("no fever", ((1, 2, "B"),)),
-        ("resting comfortably", ()),
-        ("nausea , cough", ((0, 1, "A"), (2, 3, "A"))),
-    )
-    task = tiny_task(content, tags="A+B")
-    task.divided((np.arange(4),))
-    return task, content
-
-
-def test_a_silo_sees_the_entities_of_its_own_types_only() -> None:
-    content = by_hand(
-        ("headache and fever", ((0, 1, "A"), (2, 3, "B"))), ("no fever", ((1, 2, "B"),))
-    )
-    task = tiny_task(content, tags="A/B")
-    task.divided((np.array([0]), np.array([1])))
-    first, second = task.subset(np.array([0])), task.subset(np.array([1]))
-    assert first.gold(0) == [(0, 1, 0)] and second.gold(0) == [(1, 2, 1)]
-    # Sentence 1 in the hands of the silo that annotates A: only unlabelled types, so nothing to
-    # see.
-    swapped = tiny_task(content, tags="A/B")
-    swapped.divided((np.array([1]), np.array([0])))
-    assert swapped.subset(np.array([1])).gold(0) == []
-    assert swapped.batch(swapped.subset(np.array([1])), np.array([0])).tokens.tolist() == [[1]]
-
-
-def test_pseudo_complete_merges_by_position_and_origin(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = by_hand(("headache and fever", ((2, 3, "A"),)), ("no fever", ()))
-    task = tiny_task(content, tags="A/B")
-    task.divided((np.arange(2), np.array([], dtype=np.int64)))
-    data = task.subset(np.arange(2))
-    monkeypatch.setattr(
-        task, "predict", lambda model, data: [[(0, 1, 1), (2, 3, 1), (1, 2, 0)], [(1, 2, 1)]]
-    )
-    done = pseudo_complete(task, task.new_model(0), data)
-    assert done.pseudo == ([(0, 1, 1)], [(1, 2, 1)])
-    batch = task.batch(done, np.arange(2))
-    first = data.pieces.first_piece(0)
-    assert batch.tokens[0].tolist() == [
-        4 + first[0],
-        4 + first[0],
-        3,
-        4 + first[2],
-        4 + first[2],
-        2,
-        1,
-    ]
-    assert batch.origins[0].tolist() == [Origin.TARGET] * 3 + [Origin.SOURCE] * 3 + [Origin.END]
-    assert batch.origins[1].tolist()[:4] == [Origin.TARGET] * 3 + [Origin.END]
-
-
-def test_where_all_types_are_annotated_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    task, _ = _two_types()
-    monkeypatch.setattr(task, "predict", lambda *_: pytest.fail("decoded"))
-    data = task.subset(np.arange(4))
-    assert pseudo_complete(task, task.new_model(0), data) is data
-
-
-# Gradients and weights
-
-
-def _mixed() -> tuple:
-    task, _ = _two_types()
-    pseudo = ([(1, 2, 1)], [], [(0, 1, 1), (1, 2, 0)], [(1, 2, 1)])
-    return task, replace(task.subset(np.arange(4)), pseudo=pseudo)
-
-
-def test_gradients_of_a_chunk_are_those_of_sentences_one_at_a_time() -> None:
-    task, data = _mixed()
-    model = task.new_model(3)
-    together, summed = prompt_gradients(task, model, data)
-    mean = summed / len(data.indices)
-    alone, targets = [], []
-    for i in range(4):
-        batch = task.batch(data, np.array([i]))
-        source, target, _ = task.network.parts(model, batch)  # through the trained q itself
-        for loss, into in ((source, alone), (target, targets)):
-            model.zero_grad()
-            if loss.grad_fn is not None:
-                loss.sum().backward(retain_graph=True)
-            g = model.prompts.q.weight.grad
-            into.append(
-                np.zeros(model.prompts.q.weight.numel())
-                if g is None
-                else g.flatten().numpy().copy()
-            )
-    np.testing.assert_allclose(together, np.stack(alone), atol=1e-5)
-    np.testing.assert_allclose(mean.ravel(), np.mean(targets, axis=0), atol=1e-5)
-    # sentence 2 has no entity of its own
-    assert np.abs(together[2]).max() == 0 and np.abs(together[0]).max() > 0
-    assert all(p.requires_grad for n, p in model.named_parameters() if "backbone" not in n)
-
-
-def test_weights_by_hand() -> None:
-    source = np.array([[3.0, 4.0], [0.0, -2.0], [0.0, 0.0], [5.0, 0.0]])
-    target = np.array([[0.0, 1.0]])
-    # Cosines 0.8, -1, undefined, 0.
-    w = new_weights(np.array([1.0, 1.0, 0.5, 0.2]), source, target, 0.9, "paper")
-    np.testing.assert_allclose(w, [0.98, 0.8, 0.5, 0.18], rtol=1e-6)
-    np.testing.assert_array_equal(new_weights(np.array([0.3, 1.0, 1.0, 1.0]), source, target * 0, 0.9, "paper"),
-                                  np.float32([0.3, 1, 1, 1]))  # fmt: skip
-    w = new_weights(np.array([1.0, 1.0, 0.5, 0.2]), source, target, 0.9, "shifted")
-    np.testing.assert_allclose(w, [1.08, 0.9, 0.5, 0.28], rtol=1e-6)
-    alone = new_weights(np.array([1.0]), source[:1], target, 0.9, "shifted")
-    assert alone[0] == w[0]  # no other sentence has a say, which DP=record stands on
-    kept = new_weights(
-        np.array([1.0, 1.0, 0.5, 0.2]), source, np.array([[0.0, np.inf]]), 0.9, "shifted"
-    )
-    # a target that is no number would spoil them for good
-    np.testing.assert_allclose(kept, [1.0, 1.0, 0.5, 0.2])
-
-
-def test_raw_weights_shrink_to_the_cosine_and_safe_ones_keep_their_mean() -> None:
-    """With cosine 0.2 every raw weight is 0.26 after 25 rounds: the source loss fades."""
-    g, t = np.array([[0.2, np.sqrt(0.96)]]), np.array([1.0, 0.0])
-    w = np.ones(1)
-    for _ in range(25):
-        w = new_weights(w, g, t, 0.9, "paper")
-    assert w[0] == pytest.approx(0.2 + 0.8 * 0.9**25, abs=1e-5) and 0.25 < w[0] < 0.27
-    both = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    w = np.array([1.0, 0.05])
-    w = new_weights(w, both, t, 0.9, "safe")
-    np.testing.assert_allclose(w, [2.0, 0.0])  # 1.0 and -0.055, clipped, scaled to mean one
-    np.testing.assert_allclose(
-        new_weights(np.zeros(2), -both[:1].repeat(2, 0), t, 0.9, "safe"), [1.0, 1.0]
-    )
-    assert len(new_weights(np.zeros(0), np.zeros((0, 2)), t, 0.9, "safe")) == 0
-    # Cosines 0 and 0.2 beside a sentence without a source gradient: 0.9 and 0.92 to mean one; the
-    # third has no say.
-    three = np.array([[0.0, 1.0], g[0], [0.0, 0.0]])
-    w = new_weights(np.ones(3), three, t, 0.9, "safe")
-    np.testing.assert_allclose(w, [0.9 / 0.91, 0.92 / 0.91, 1.0], rtol=1e-6)
-
-
-def test_the_loss_weighs_the_source_alone() -> None:
-    task, data = _mixed()
-    model = task.new_model(1).eval()
-    w = np.float32([0.5, 2.0, 3.0, 0.0])
-    batch = task.batch(replace(data, weights=w), np.arange(4))
-    source, target, end = task.network.parts(model, batch)
-    assert torch.allclose(task.loss(model, batch), (torch.tensor(w) * source + target + end).mean())
-    assert float(target.detach().sum()) > 0 and float(end.detach().sum()) > 0
-
-
-# Rounds
+from methods.tasks.ner import Data
+from models.pointer import PointerNer
+from models.pointer_targets import Span
+from tests.methods.small import run
+from tests.methods.small_ner import natural, tiny_study, tiny_task
 
 
 def test_one_round_of_fedner_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,9 +130,12 @@ def test_the_first_round_uses_gold_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     (train,) = study.method.exchanges
     view = SiloView(0, task, task.subset(study.partition.indices[0]), study.settings, b"")
     asked: list[int] = []
-    monkeypatch.setattr(
-        task, "predict", lambda model, data: asked.append(1) or [[] for _ in data.indices]
-    )
+
+    def predict(model: nn.Module, data: Data) -> list[list[Span]]:
+        asked.append(1)
+        return [[] for _ in data.indices]
+
+    monkeypatch.setattr(task, "predict", predict)
     model = parameters(task.new_model(0))
     train.answer(view, Heard(0, (0, 1, 2), model))
     assert not asked
@@ -352,20 +180,23 @@ def test_discriminators_travel_with_the_prompts_and_stay_out_of_the_model() -> N
 def test_a_reversed_gradient_and_an_entropy_by_hand() -> None:
     x = torch.tensor([2.0], requires_grad=True)
     (reverse(x) ** 2).backward()
-    assert float(x.grad) == -4.0  # type: ignore[arg-type]
+    assert x.grad is not None and float(x.grad) == -4.0
     scores = torch.tensor([[0.0, 0.0, float("-inf"), 0.0, 0.0]], requires_grad=True)
     value = entropy(scores)
     assert float(value.detach()) == pytest.approx(np.log(4))
     value.sum().backward()
-    assert torch.isfinite(scores.grad).all()  # type: ignore[union-attr]
+    assert scores.grad is not None and torch.isfinite(scores.grad).all()
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"ablation": "no_weights"}, "none, no_weight, no_distill"),
-        ({"weights": "raw"}, "safe, shifted, paper"),
-        ({"channel": "plain"}, "masked, sealed"),
+        (
+            {"ablation": "no_weights"},
+            'none, no_weight or no_distill, not "no_weights". Did you mean "no_weight"',
+        ),
+        ({"weights": "raw"}, "safe, shifted or paper"),
+        ({"channel": "plain"}, "masked or sealed"),
         ({"alpha": 1.5}, "between 0 and 1"),
         ({"alfa": 0.5}, 'Did you mean "alpha"'),
     ],
@@ -396,7 +227,7 @@ def test_the_tag_sets_of_silos_that_share_a_domain() -> None:
     assert task.platforms == 3 and (task.platform == domain).all()
     assert (task.known[halves[0]] == task.known[halves[1]][:1]).all()
     assert task.declared_union() == task.labels
-    counts = sum(task.label_counts(ix) for ix in halves)
+    counts = np.sum([task.label_counts(ix) for ix in halves], axis=0)
     rows = task.corpus.splits["train"]
     assert counts.sum() == sum(int(task.known[i, t]) for i in range(36) for *_, t in rows.spans(i))
 
@@ -407,6 +238,7 @@ def test_the_saved_model_opens_again(tmp_path: Path) -> None:
 
     task = tiny_task()
     model = task.new_model(5).eval()
+    assert isinstance(model, PointerNer)
     save_model(tmp_path, parameters(model), task.model_files())
     opened, tokenizer, types = open_model(tmp_path)
     assert types == task.labels

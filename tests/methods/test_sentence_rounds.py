@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,93 +24,14 @@ from coordinator.loop import run_study
 from coordinator.runlog import RunLog
 from crypto.sum.plain import PlainSum
 from methods import METHODS, adjusted, build, describe, feded
-from methods.base import Arrays, Broadcast, Folded, Heard, SiloView, derived_seed
-from methods.common.training import load, parameters, train
+from methods.base import Arrays, Broadcast, Folded, derived_seed
+from methods.common.training import load, parameters
 from report.files import read_lines
-from study.prepare import Study
-from tests.methods.small_sentence import (
-    memory_of,
-    run,
-    tiny_checkpoint,
-    tiny_content,
-    tiny_study,
-    tiny_task,
-)
+from tests.methods.sentence_reference import SILOS, assert_same, initial, trained
+from tests.methods.small import gradient_of, kept_in, run
+from tests.methods.small_sentence import tiny_checkpoint, tiny_content, tiny_study, tiny_task
 
 pytestmark = pytest.mark.slow
-
-SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
-SIZES = [24, 12, 9]
-#: Fixed point loses up to 1e-8 a number; a round of training on top of it a little more.
-CLOSE = {"rtol": 0, "atol": 2e-6}
-
-
-def trained(
-    study: Study, k: int, start: Arrays, round: int, loss: Callable[[Any, Any], torch.Tensor] | None
-) -> Arrays:
-    """Silo k's own parameters after local training: what the papers' servers read."""
-    task = study.task
-    view = SiloView(k, task, task.subset(study.partition.indices[k]), study.settings, b"")
-    model = load(task.new_model(0), start)
-    train(view, model, round, loss=loss)
-    return parameters(model)
-
-
-def initial(study: Study) -> Arrays:
-    return parameters(study.task.new_model(derived_seed(study.settings.seed, "init")))
-
-
-def assert_same(got: Arrays, expected: Arrays, **close: float) -> None:
-    assert sorted(got) == sorted(expected)
-    for name in expected:
-        np.testing.assert_allclose(got[name], expected[name], err_msg=name, **(close or CLOSE))
-
-
-def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
-    mu = 0.7
-    study = tiny_study("fedcmc", SILOS, rounds=2, options={"mu": mu, "weight_cap": 24})
-    theta = initial(study)
-    major = theta["classifier.weight"]
-    rows = []
-    for t in range(2):
-        m = torch.from_numpy(major.copy())
-
-        def loss(model: Any, batch: Any, m: torch.Tensor = m) -> torch.Tensor:
-            h = model.dropout(model.encode(*batch.inputs))
-            return F.cross_entropy(model.classifier(h), batch.relation) + mu * F.cross_entropy(
-                h @ m.T, batch.relation
-            )
-
-        each = [trained(study, k, theta, t, loss) for k in range(3)]
-        theta = {
-            n: sum(w * e[n].astype(np.float64) for w, e in zip(SIZES, each)) / 45 for n in theta
-        }
-        theta = {n: v.astype(np.float32) for n, v in theta.items()}
-        rows = [e["classifier.weight"].astype(np.float64) for e in each]
-        classes = len(major)
-        chosen = []
-        for c in range(classes):
-            d = [
-                np.mean(
-                    [
-                        r[c] @ r[i] / np.linalg.norm(r[c]) / np.linalg.norm(r[i])
-                        for i in range(classes)
-                        if i != c
-                    ]
-                )
-                for r in rows
-            ]
-            chosen.append(rows[int(np.argmin(d))][c])
-        major = np.stack(chosen).astype(np.float32)
-    got, folder = run(study)
-    # The first round's fixed-point rounding enters the second's training, where Adam may turn a
-    # gradient of nearly zero into a step: a few numbers then differ by a part of a step (5e-4), all
-    # others by next to nothing.
-    assert_same(got, theta, rtol=0, atol=1e-4)
-    assert np.mean(np.concatenate([np.abs(got[n] - theta[n]).ravel() for n in theta])) < 1e-6
-    np.testing.assert_allclose(memory_of(folder)["major"], major, rtol=0, atol=1e-4)
-    # not simply one silo's whole classifier
-    assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
 @pytest.mark.parametrize("lost", [None, 1])
@@ -181,7 +101,7 @@ def test_feded_is_one_pass_of_distillation_on_the_mean_of_predictions(channel: s
         seen += rows_.tolist()
     assert sorted(seen) == list(range(task.size(task.public)))  # one pass, every sentence once
     # Adam magnifies rounding of near-zero gradients
-    assert_same(run(study)[0], parameters(student), rtol=0, atol=2e-4)
+    assert_same(run(study)[0], parameters(student), atol=2e-4)
 
 
 def test_feded_sends_nothing_but_predictions_on_the_public_set() -> None:
@@ -206,11 +126,11 @@ def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step(
     call = Call(
         0,
         0,
-        exchange,
-        Broadcast({}),
-        tuple(range(20)),
-        first_ranges(settings, exchange),
-        settings.bits,
+        exchange=exchange,
+        broadcast=Broadcast({}),
+        cohort=tuple(range(20)),
+        ranges=first_ranges(settings, exchange),
+        lane_bits=settings.bits,
     )
     rng = np.random.default_rng(3)
     log_p = F.log_softmax(
@@ -226,83 +146,6 @@ def test_masked_predictions_travel_in_sixteen_bits_and_lose_at_most_half_a_step(
     assert message_bytes(call, folded)["up"] == 20 * 2 * (-(-15 * len(task.labels) // 4) * 4)
 
 
-@pytest.mark.parametrize("method", ["fedcmc", "fedatt"])
-def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
-    """It tells one silo alone that everything is its own, and the others nothing: the sum is that
-    silo's.
-    """
-    study = tiny_study(method, SILOS)
-    first, second = study.method.exchanges
-    told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
-    key = "won" if method == "fedcmc" else "attention"
-    total: dict[str, np.ndarray] = {}
-    carried = []
-    for k, indices in enumerate(study.partition.indices):
-        view = SiloView(k, study.task, study.task.subset(indices), study.settings, b"")
-        carry = first.answer(view, told).carry
-        carried.append(carry)
-        size = len(study.task.labels) if method == "fedcmc" else len(carry["update"])
-        lie = np.full(size, k == 1, np.uint8 if method == "fedcmc" else np.float32)
-        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, {key: lie})).masked
-        total = {n: total.get(n, 0) + v for n, v in sent.items()}
-    own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
-    for name, value in own.items():
-        np.testing.assert_array_equal(
-            total[name if method == "fedcmc" else f"update/{name}"], value
-        )
-    assert "unless the coordinator lies" in second.disclosures[0].readable_by
-
-
-def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:
-    study = tiny_study("fedcmc", SILOS)
-    _, second = study.method.exchanges
-    state = study.method.init(0)
-    winner = np.array([0, 2, 0] + [1] * (len(study.task.labels) - 3))
-    state = replace(state, memory={**state.memory, "winner": winner})
-    said = second.broadcast(state, 0, (0, 1, 2))
-    assert said.common == {}
-    assert said.private[0]["won"].tolist()[:3] == [1, 0, 1]
-    assert said.private[2]["won"].tolist() == [0, 1] + [0] * (len(study.task.labels) - 2)
-    rows = np.ones((len(study.task.labels), 16), np.float32)
-    view = SiloView(2, study.task, None, study.settings, b"", carry={"classifier": rows})
-    sent = second.answer(view, Heard(0, (0, 1, 2), {}, said.private[2])).masked["rows"]
-    assert sent[1].tolist() == [1.0] * 16
-    assert np.count_nonzero(sent) == 16
-
-
-def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
-    study = tiny_study("fedcmc", SILOS)
-    before = study.method.init(derived_seed(0, "init")).memory["major"]
-    _, whole = run(study)
-    major = memory_of(whole)["major"]
-    owners = [
-        int(
-            np.argmin(
-                [np.abs(trained_rows[c] - major[c]).max() for trained_rows in _classifiers(study)]
-            )
-        )
-        for c in range(len(major))
-    ]
-    lost = owners[0]
-    _, folder = run(tiny_study("fedcmc", SILOS), absent={(0, 1): frozenset({lost})})
-    after = memory_of(folder)["major"]
-    for c, owner in enumerate(owners):
-        np.testing.assert_allclose(after[c], before[c] if owner == lost else major[c], atol=1e-6)
-
-
-def _classifiers(study: Study) -> list[np.ndarray]:
-    start = initial(study)
-    m = torch.from_numpy(start["classifier.weight"].copy())
-
-    def loss(model: Any, batch: Any) -> torch.Tensor:
-        h = model.dropout(model.encode(*batch.inputs))
-        return F.cross_entropy(model.classifier(h), batch.relation) + F.cross_entropy(
-            h @ m.T, batch.relation
-        )
-
-    return [trained(study, k, start, 0, loss)["classifier.weight"] for k in range(3)]
-
-
 def test_moon_skips_its_term_the_first_time_and_remembers_its_own_model() -> None:
     study = tiny_study("moon", SILOS, options={"weight_cap": 24})
     plain = tiny_study("fedavg", SILOS, options={"weight_cap": 24})
@@ -310,7 +153,7 @@ def test_moon_skips_its_term_the_first_time_and_remembers_its_own_model() -> Non
     assert_same(got, run(plain)[0])  # first participation: FedAvg
     kept = load_file(folder / "silos" / "silo-001" / "memory.safetensors")
     kept = {k.removeprefix("last/"): v for k, v in kept.items() if k.startswith("last/")}
-    assert_same(kept, trained(study, 1, initial(study), 0, None), rtol=0, atol=0)
+    assert_same(kept, trained(study, 1, initial(study), 0, None), atol=0)
     twice = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24}))[0]
     without = run(tiny_study("moon", SILOS, rounds=2, options={"weight_cap": 24, "mu": 0.0}))[0]
     assert not np.allclose(twice["classifier.weight"], without["classifier.weight"], atol=1e-6)
@@ -327,8 +170,8 @@ def test_scaffold_variate_is_the_gradient_at_the_received_model() -> None:
         model.zero_grad()
         task.loss(model, task.batch(data, np.arange(len(SILOS[k])))).backward()
         for n, p in model.named_parameters():
-            mean[n] = mean.get(n, 0) + p.grad.numpy() / 3
-    got = memory_of(folder)
+            mean[n] = mean.get(n, 0) + gradient_of(p).numpy() / 3
+    got = kept_in(folder, "memory")
     for n, g in mean.items():
         np.testing.assert_allclose(got[f"c/{n}"], g, atol=1e-5, err_msg=n)
 
@@ -337,7 +180,7 @@ def test_public_only_hears_nothing_from_the_silos() -> None:
     study = tiny_study("public_only", SILOS, tiny_task("feded"))
     a = run(study)[0]
     b = run(tiny_study("public_only", [[0], [1], [2]], tiny_task("feded")))[0]
-    assert_same(a, b, rtol=0, atol=0)
+    assert_same(a, b, atol=0)
     assert not np.allclose(a["classifier.weight"], initial(study)["classifier.weight"])
 
 
@@ -388,7 +231,9 @@ def _joined_late(method: str, folder: Path, first: int) -> tuple[Arrays, list[di
     study = tiny_study(method, [*SILOS, list(range(45, 55))], rounds=3, batch=16)
     carrier = _LateSilo(study, RunLog(folder))
     carrier.first = first
-    run_study(study.method, study.task, study.settings, carrier, RunLog(folder))
+    run_study(
+        study.method, study.task, settings=study.settings, carrier=carrier, runlog=RunLog(folder)
+    )
     state = load_file(folder / "checkpoint" / "state.safetensors")
     return {k: v for k, v in state.items() if k.startswith("model:")}, read_lines(
         folder / "rounds.jsonl"
@@ -422,7 +267,7 @@ def test_references_with_odd_silos(method: str) -> None:
 )
 def test_all_silos_empty_changes_nothing(method: str) -> None:
     study = tiny_study(method, [[], [], []])
-    assert_same(run(study)[0], initial(study), rtol=0, atol=1e-7)
+    assert_same(run(study)[0], initial(study), atol=1e-7)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "moon", "fedrs", "fedlc", "fedcmc"])

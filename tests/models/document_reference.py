@@ -82,6 +82,7 @@ def read_document(
     text: str,
     entities: list[list[tuple[int, int]]],
     pairs: list[tuple[int, int]],
+    *,
     window: int,
     limit: int,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:

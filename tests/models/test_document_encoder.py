@@ -18,7 +18,8 @@ from models import document_heads as heads
 from models.backbone import load_checkpoint
 from models.document_encoder import DocumentEncoder, open_model
 from models.document_pieces import STAR, assemble, tokenise
-from tests.methods.small_document import run, tiny_checkpoint, tiny_content, tiny_study, tiny_task
+from tests.methods.small import run
+from tests.methods.small_document import tiny_checkpoint, tiny_content, tiny_study, tiny_task
 from tests.models.document_reference import read_document
 
 Spans = list[list[tuple[int, int]]]
@@ -97,7 +98,7 @@ def test_pooling_equals_the_slow_reference(
         looks = document_encoder._entity_attention(
             batch, document_encoder._joined(batch, hidden, attention)[1]
         )
-        slow = [read_document(model, tokenizer, *d, window, limit) for d in drawn]
+        slow = [read_document(model, tokenizer, *d, window=window, limit=limit) for d in drawn]
     contexts, logits, slow_looks = ([x for d in slow for x in d[part]] for part in range(3))
     assert len(reading.context) == len(contexts) == len(batch.pair_rows)
     for fast_c, fast_x, c, x in zip(reading.context, reading.logits, contexts, logits):

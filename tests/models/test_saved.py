@@ -18,8 +18,9 @@ from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertM
 
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
-from coordinator.checkpoint import model_sha256, save_model
+from coordinator.checkpoint import save_model
 from extract.pairs import open_extractor
+from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.tasks.sentence import Knobs, SentenceTask, style_of
 from models.backbone import load_checkpoint

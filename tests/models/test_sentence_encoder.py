@@ -16,7 +16,8 @@ from models.backbone import load_checkpoint
 from models.marking import HEAD, MARKERS, TAIL, Mention, mark, tokenise, window
 from models.saved import read_weights
 from models.sentence_encoder import FEDCMC, FEDED, SentenceEncoder, Style, open_model
-from tests.methods.small_sentence import run, tiny_checkpoint, tiny_folder, tiny_study, tiny_task
+from tests.methods.small import run
+from tests.methods.small_sentence import tiny_checkpoint, tiny_folder, tiny_study, tiny_task
 
 TEXT = "aspirin relieved the headache today"
 ASPIRIN, HEADACHE = (0, 7), (21, 29)

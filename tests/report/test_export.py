@@ -21,8 +21,9 @@ from cli import main as cli
 from config.errors import UserError
 from config.load import dump, load
 from coordinator.prometheus import CoordinatorMetrics
+from report.events import Refused, to_line
 from report.export import export_csv, export_mlflow, export_parquet, export_tensorboard
-from report.files import RunFiles, read_run
+from report.files import RunFiles, read_lines, read_run
 from study.prepare import write_partition
 from tests.browser.test_methods import study
 from wire.counter import ByteCounter
@@ -63,7 +64,7 @@ def test_csv_and_parquet_have_every_line_and_value(run: RunFiles, tmp_path: Path
         "rounds": run.rounds,
         "traffic": run.traffic,
         "privacy": run.privacy,
-        "events": run.events,
+        "events": read_lines(run.path / "events.jsonl"),
     }
     for name, lines in logs.items():
         with (tmp_path / "csv" / f"{name}.csv").open(newline="", encoding="utf-8") as f:
@@ -154,11 +155,9 @@ def test_an_extra_that_is_not_there_is_named(
 
 def test_figures_for_prometheus_are_those_of_the_log(run: RunFiles) -> None:
     figures = CoordinatorMetrics(5, 3)
-    for line in run.events:
-        figures.observe("events.jsonl", line)
-    figures.observe(
-        "events.jsonl", {"event": "refused", "silo": "silo-000", "attack": 'a"\n\\', "detail": ""}
-    )
+    odd = Refused(silo="silo-000", attack='a"\n\\', detail="")
+    for event in (*run.events, odd):
+        figures.observe("events.jsonl", to_line(event))
     for line in run.rounds:
         figures.observe("rounds.jsonl", line)
     server = MetricsServer(figures, *address_of("0"))

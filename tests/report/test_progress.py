@@ -25,7 +25,7 @@ class Seen:
 
     def event(self, event: str, **details: Any) -> None:
         with self._events.open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"event": event, **details}) + "\n")
+            f.write(json.dumps({"time": self.now, "event": event, **details}) + "\n")
 
     def text(self) -> str:
         return self._out.getvalue()

@@ -14,8 +14,9 @@ import pytest
 from config.load import dump
 from report.write import write_report
 from study.prepare import Study, write_partition
+from tests.methods.small import run
 from tests.methods.small_distant import twelve
-from tests.methods.small_sentence import run, tiny_study, tiny_task
+from tests.methods.small_sentence import tiny_study, tiny_task
 
 SILOS = [list(range(24)), list(range(24, 36)), list(range(36, 45))]
 

@@ -21,8 +21,9 @@ from report.pages.words import rounds_with
 from report.write import write_report
 from study.agreement import sum_assumption
 from tests.conftest import lines, summary
+from tests.methods.small import run
 from tests.methods.small_distant import twelve
-from tests.methods.small_sentence import run, tiny_study
+from tests.methods.small_sentence import tiny_study
 
 
 def files(**own: Any) -> RunFiles:

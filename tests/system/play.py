@@ -39,13 +39,13 @@ class Play:
         self.carrier = NetworkCarrier(
             stage.router,
             stage.settings,
-            stage.roster,
-            RUN,
-            study_hash(stage.settings, {}),
-            self.runlog,
-            len(stage.names),
-            lambda: False,
-            {},
+            identities=stage.roster,
+            run_id=RUN,
+            study=study_hash(stage.settings, {}),
+            runlog=self.runlog,
+            slots=len(stage.names),
+            should_stop=lambda: False,
+            content={},
         )
         self.round = -1
 
@@ -64,11 +64,11 @@ class Play:
         call = Call(
             self.round,
             index,
-            exchange,
-            told,
-            self.carrier.present(),
-            (8.0,) * len(exchange.masked),
-            32,
+            exchange=exchange,
+            broadcast=told,
+            cohort=self.carrier.present(),
+            ranges=(8.0,) * len(exchange.masked),
+            lane_bits=32,
         )
         folded = self.carrier.perform(call)
         if exchange.masked:

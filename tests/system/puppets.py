@@ -32,9 +32,14 @@ class Puppet:
         """A new session. It signs what the honest sign: their policy and their roster."""
         roster = self._roster | {self.name: self.identity.public}
         self.sum = SiloSum(
-            self.name, self.identity, roster, run, Limits(policy=self._policy), MemoryJournal()
+            self.name,
+            self.identity,
+            roster=roster,
+            run_id=run,
+            limits=Limits(policy=self._policy),
+            journal=MemoryJournal(),
         )
-        self.sum._agreed = agreement(self._policy.digest, self._roster)
+        self.sum._setup._agreed = agreement(self._policy.digest, self._roster)
         return self.sum.offer()
 
     def step(self, step: str, record: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from coordinator.exchange import RoundSpent
 from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
 from crypto.sum.opening import Opening
 from crypto.sum.records import KeyOffer, ShareRelease
+from crypto.sum.running import RunningSum
 from study.agreement import study_hash
 from tests.system.attacks import gains, without
 from tests.system.play import ALL, HONEST, LIAR, Play, on, record
@@ -39,7 +40,7 @@ def test_a_short_frame(perform: Perform, monkeypatch: Patch) -> None:
     """Where nobody counts its words, the rest of the buffer is whatever was there before, and the
     sum is wrong.
     """
-    without(monkeypatch, OpenSum, "_check_frame", "wrong-shape")
+    without(monkeypatch, RunningSum, "_check_frame", "wrong-shape")
     play = perform().enrol()
     play.lie(on("chunk", lambda x, p: [(x, p[:-8])]))
     assert play.perform(exact=False).survivors == ALL

@@ -64,7 +64,7 @@ def test_key_substitution_without_signatures(make: Make, monkeypatch: Patch) -> 
     """
     liar = make()
     victim, others = liar.names[0], liar.names[1:]
-    for module in ("silo", "silo_kept", "coordinator_setup"):
+    for module in ("silo_setup", "silo_kept", "coordinator_setup"):
         monkeypatch.setattr(f"crypto.sum.{module}.verify", lambda *_: True)
     roster, policy = liar.stage.roster, liar.stage.policy
     # the honest are not even asked
@@ -110,9 +110,9 @@ def test_unknown_silos_without_a_pinned_roster(make: Make, monkeypatch: Patch) -
 
     real = SiloSum.__init__
 
-    def trusting(self: SiloSum, *arguments: Any) -> None:
-        real(self, *arguments)
-        self._roster = Open(self._roster)
+    def trusting(self: SiloSum, *arguments: Any, **named: Any) -> None:
+        real(self, *arguments, **named)
+        self._roster = self._setup._roster = Open(self._roster)
 
     monkeypatch.setattr(SiloSum, "__init__", trusting)
     liar = make()
@@ -259,7 +259,7 @@ def test_graph_steering_without_commitments(make: Make, monkeypatch: Patch) -> N
     real = SiloSum.receive_nonces
 
     def believing(self: SiloSum, nonces: NonceList) -> None:
-        self._commitments = {
+        self._setup.commitments = {
             r.silo: digest(Label.NONCE, r.silo.encode(), r.nonce) for r in nonces.reveals
         }
         real(self, nonces)

@@ -122,7 +122,7 @@ def test_model_inconsistency_with_only_the_sums_own_broadcast_in_h(
     liar = make().enrol()
     victim = liar.names[0]
     own = broadcast_digest
-    monkeypatch.setattr("silo.session.broadcast_digest", lambda said: own({3: said[3]}))
+    monkeypatch.setattr("silo.told.broadcast_digest", lambda said: own({3: said[3]}))
     split = {name: ONES if name == victim else ZEROS for name in liar.names}
     monkeypatch.setattr(
         "tests.system.test_attacks_on_models.broadcast_digest", lambda said: own({3: said[3]})
@@ -144,7 +144,7 @@ def test_channel_downgrade_without_the_silos_own_say(make: Make, monkeypatch: Pa
     real = Session._heard_all
 
     def obedient(self: Session) -> Any:
-        if self._told is not None and not self._told.header:
+        if self._told is not None and not self._told.message.header:
             self._party = self._new_party = None
         return real(self)
 

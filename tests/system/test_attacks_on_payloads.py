@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-import silo.session
+import silo.told
 from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
+from crypto.sum.silo_notes import RunNotes
 from tests.system.attacks import gains, refuses, without
 from tests.system.liar import Liar, bare, refused, same, seed_of
 from tests.system.stage import ONES, REPORT, TRAIN
@@ -25,7 +26,7 @@ Make = Callable[..., Liar]
 
 def _forget_releases(patch: Patch) -> None:
     """As if silos did not write down for which payload they released shares."""
-    patch.setattr(SiloSum, "payload", lambda self, header: f"unseen/{header.number}/{id(header)}")
+    patch.setattr(RunNotes, "payload", lambda self, header: f"unseen/{header.number}/{id(header)}")
 
 
 # A header again
@@ -64,7 +65,7 @@ def test_replay_without_a_note_of_the_last_sum(make: Make, monkeypatch: Patch, c
     """
     liar = make().enrol()
     victim, rest = liar.names[0], liar.names[1:]
-    monkeypatch.setattr(SiloSum, "_last", lambda self: (-1, 0))
+    monkeypatch.setattr(RunNotes, "last", lambda self: (-1, 0))
     first = liar.gather()
     all_in = liar.open(first, liar.names, liar.certify(first, liar.names))
     with refused("second-sum", caplog):
@@ -125,7 +126,7 @@ def test_round_regression_under_a_later_rounds_header(
     liar.round += 1
     with refused("round-regression", caplog):
         liar.ask(rest[0], _disguised(liar, rest, 0), round=0)
-    without(monkeypatch, silo.session, "_check_told", "round-regression")
+    without(monkeypatch, silo.told, "_check_told", "round-regression")
     held = liar.gather(_disguised(liar, rest, 0), round=0)
     assert same(everybody - liar.sum(held), liar.stage.data[victim])
 
@@ -142,8 +143,8 @@ def test_round_regression_without_a_note_of_the_last_round(
     everybody = liar.sum(liar.gather())
     liar.all_is_well()
     assert liar.round == 1
-    numbers = SiloSum._last
-    monkeypatch.setattr(SiloSum, "_last", lambda self: (numbers(self)[0], 0))
+    numbers = RunNotes.last
+    monkeypatch.setattr(RunNotes, "last", lambda self: (numbers(self)[0], 0))
     liar.enrol()  # in the session before, the secrets have moved on
     with refused("second-sum", caplog):
         liar.ask(rest[0], liar.header(alive=rest, round=0), round=0)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from bench.simulation.inprocess import run_inprocess
 from config.load import load
-from methods import METHODS, module
+from methods import METHODS, tasks_of
 from models.backbone import load_checkpoint
 from models.marking import MARKERS
 from study.prepare import prepare
@@ -119,7 +119,7 @@ def test_the_encoders_hash_is_of_weights_and_vocabulary(tmp_path: Path) -> None:
     assert hash_of(folder) != tiny_checkpoint().sha256
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if "sentence" in module(m).TASKS])
+@pytest.mark.parametrize("method", [m for m in METHODS if "sentence" in tasks_of(m)])
 def test_every_method_runs_from_its_name(method: str, tmp_path: Path) -> None:
     """Settings as `make simulate METHOD=…` makes them, defaults and all, but for a small corpus and
     encoder.

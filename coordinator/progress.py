@@ -1,0 +1,74 @@
+"""How far a run has come: what is carried beside the model, within a round and between rounds.
+
+Both records are kept in checkpoints by the names of their fields, so that the fields of old runs
+must stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.exchange import Call, message_bytes, numbers_sent
+from methods.base import Folded, silo_name
+
+__all__ = ["Progress", "RoundSoFar"]
+
+
+@dataclass
+class Progress:
+    """What the loop carries beside the state; JSON, so that a checkpoint holds it."""
+
+    best_value: float = float("-inf")
+    best_round: int = -1
+    wall: float = 0.0
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who
+    #: sent what.
+    pending: dict[str, Any] | None = None
+    #: who was in the last round: after a crash, they are waited for
+    members: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RoundSoFar:
+    """A round on its way through its exchanges; JSON too, for the same reason."""
+
+    asked: list[int]
+    cohort: list[int]
+    next: int = 0  #: the exchange to come
+    #: whether a sum of this round is folded: then its exchange cannot be asked for again
+    opened: bool = False
+    sent: list[list[str]] = field(default_factory=list)
+    by_exchange: list[list[int]] = field(default_factory=list)  #: who survived each exchange
+    arrays: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
+    #: how many numbers of each disclosure were sent
+    numbers: dict[str, int] = field(default_factory=dict)
+    charged: list[dict[str, Any]] = field(default_factory=list)
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    traffic: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, call: Call, folded: Folded) -> None:
+        """An exchange is done: who survived it, and what was sent in it."""
+        for direction, size in message_bytes(call, folded).items():
+            self.arrays[direction] += size
+        for name, count in numbers_sent(call, folded).items():
+            self.numbers[name] = self.numbers.get(name, 0) + count
+        self.cohort, self.next = list(folded.survivors), call.index + 1
+        self.opened = self.opened or bool(call.exchange.masked)
+        self.by_exchange.append(list(folded.survivors))
+        self.sent += [[silo_name(i), call.exchange.name] for i in folded.survivors]
+
+    def pending(self) -> dict[str, Any]:
+        """What scoring this round needs, as a checkpoint keeps it."""
+        return {
+            "asked": self.asked,
+            "survivors": self.cohort,
+            "by_exchange": self.by_exchange,
+            "sent": self.sent,
+            "charged": self.charged,
+            "arrays": self.arrays,
+            "numbers": self.numbers,
+            "traffic": self.traffic,
+        }

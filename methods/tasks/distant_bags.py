@@ -1,0 +1,124 @@
+"""The records of distant supervision: rows of a split, batches of them as tensors, bags of them by
+entity pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from corpora.distant.table import Sentences
+from models.pcnn import MAX_LENGTH, PAD
+
+__all__ = ["BagBatch", "Bags", "Batch", "Rows", "group", "pad", "pad_together"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of one split: what a silo holds, or what it chose to train on."""
+
+    sentences: Sentences
+    indices: np.ndarray  #: positions in `sentences`; a row may stand here twice
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.sentences.lengths[self.indices]
+
+
+@dataclass(frozen=True)
+class Batch:
+    words: torch.Tensor
+    lengths: torch.Tensor
+    head_at: torch.Tensor
+    tail_at: torch.Tensor
+    relation: torch.Tensor
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.words, self.lengths, self.head_at, self.tail_at
+
+
+@dataclass(frozen=True)
+class BagBatch:
+    """Sentences of some bags, bag after bag."""
+
+    sentences: Batch
+    bag: torch.Tensor  #: each sentence's bag, ascending
+    labels: torch.Tensor  #: one per bag
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Rows grouped. Bag b holds `rows[starts[b]:starts[b + 1]]`, positions in the data's own list,
+    ascending.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.starts)
+
+    @property
+    def first(self) -> np.ndarray:
+        """One row of each bag, from which head, tail and label can be read."""
+        return self.rows[self.starts[:-1]]
+
+    def of(self, bag: int) -> np.ndarray:
+        """The rows of one bag."""
+        return self.rows[self.starts[bag] : self.starts[bag + 1]]
+
+
+def group(data: Rows, by_label: bool) -> Bags:
+    """Bags by (head, tail, relation), or by (head, tail) alone, in that order."""
+    s, i = data.sentences, data.indices
+    keys = [s.head[i], s.tail[i]] + ([s.relation[i]] if by_label else [])
+    order = np.lexsort(keys[::-1])  # stable: rows of a bag stay ascending
+    changed = np.zeros(len(i), dtype=bool)
+    for key in keys:
+        changed[1:] |= key[order][1:] != key[order][:-1]
+    if len(i):
+        changed[0] = True
+    return Bags(order, np.append(np.flatnonzero(changed), len(i)))
+
+
+def pad(data: Rows, chosen: np.ndarray, numbers: np.ndarray) -> Batch:
+    """The rows at `chosen` of the data's list as padded tensors, no longer than the longest of
+    them. `numbers`: from the corpus's word numbers to the model's.
+    """
+    s, rows = data.sentences, data.indices[chosen]
+    lengths = np.minimum(s.lengths[rows], MAX_LENGTH)
+    span = np.arange(int(lengths.max(initial=1)))
+    real = span < lengths[:, None]
+    where = np.where(real, s.offsets[rows][:, None] + span, 0)
+    words = np.where(real, numbers[s.tokens[where]], PAD) if len(s.tokens) else np.zeros_like(where)
+    return Batch(
+        torch.from_numpy(words),
+        torch.from_numpy(lengths.astype(np.int64)),
+        torch.from_numpy(s.head_at[rows].astype(np.int64)),
+        torch.from_numpy(s.tail_at[rows].astype(np.int64)),
+        torch.from_numpy(s.relation[rows].astype(np.int64)),
+    )
+
+
+def pad_together(data: Rows, cuts: Sequence[np.ndarray], numbers: np.ndarray) -> Iterator[Batch]:
+    """`pad` of each of `cuts`, cut out of one padded block: looking words up once costs less."""
+    block = pad(data, np.concatenate(cuts), numbers)
+    end = 0
+    for cut in cuts:
+        part, end = slice(end, end + len(cut)), end + len(cut)
+        yield Batch(
+            block.words[part, : max(1, int(block.lengths[part].max()))].contiguous(),
+            block.lengths[part],
+            block.head_at[part],
+            block.tail_at[part],
+            block.relation[part],
+        )

@@ -1,0 +1,25 @@
+"""The command line in a process that is asked to stop when the one that started it is gone. Its
+words: the number of that process, then those of the command line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _main(parent: int, arguments: list[str]) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died before the line above
+        raise SystemExit(1)
+    sys.argv = ["sottovoce", *arguments]
+    runpy.run_module("cli.main", run_name="__main__")
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), sys.argv[2:])
