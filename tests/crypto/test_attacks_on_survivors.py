@@ -215,7 +215,5 @@ def test_tiny_sum() -> None:
     header = world.header(encoding(4), world.names[:2])
     refused("tiny-sum", lambda: world.silos["silo-000"].begin(header, header.broadcast, SIZES))
     two = World(3)
-    for name in two.names[:2]:
-        two.silos[name].offer()
-    offers = KeyList(tuple(two.silos[name]._setup.offered for name in two.names[:2]))
+    offers = KeyList(tuple(two.silos[name].offer() for name in two.names[:2]))
     refused("tiny-sum", lambda: two.silos["silo-000"].receive_keys(offers))
