@@ -145,13 +145,13 @@ def describe(method: str) -> Description:
     f = find(method)
     paragraph = (f.module.__doc__ or "").strip().split("\n\n")[0]
     return Description(
-        f.name,
-        " ".join(paragraph.split()),
-        f.module.CITATION,
-        tuple(f.module.TASKS),
-        _defaults(f.module.Options),
-        getattr(f.module, "REFERENCE", ""),
-        f.digest,
+        name=f.name,
+        summary=" ".join(paragraph.split()),
+        citation=f.module.CITATION,
+        tasks=tuple(f.module.TASKS),
+        options=_defaults(f.module.Options),
+        reference=getattr(f.module, "REFERENCE", ""),
+        digest=f.digest,
     )
 
 

@@ -78,26 +78,9 @@ def _long_calls(tree: ast.Module, records: set[str]) -> list[str]:
     ]
 
 
-#: TEMPORARY: methods/ is being worked on elsewhere; these go when that is merged.
-WAITING_LONG = {
-    "methods/fedner.py",
-    "methods/tasks/distant.py",
-    "methods/tasks/document.py",
-    "tests/methods/test_dpsgd.py",
-    "tests/methods/test_ner.py",
-    "tests/methods/test_sentence_rounds.py",
-}
-WAITING_PARAMETERS = {
-    "methods/__init__.py",
-    "methods/common/adversarial.py",
-    "methods/dp/sum_noise.py",
-}
-
-
 def test_no_module_is_too_long() -> None:
     lengths = {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in _files()}
-    long = {name: n for name, n in lengths.items() if n > MOST_LINES}
-    assert {name: n for name, n in long.items() if name not in WAITING_LONG} == {}
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
 
 
 def test_many_parameters_go_by_name() -> None:
@@ -108,7 +91,7 @@ def test_many_parameters_go_by_name() -> None:
         for name, tree in trees.items()
         if (wrong := [*_long_signatures(tree), *_long_calls(tree, records)])
     }
-    assert {name: wrong for name, wrong in found.items() if name not in WAITING_PARAMETERS} == {}
+    assert found == {}
 
 
 @pytest.mark.parametrize(

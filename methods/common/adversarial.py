@@ -159,7 +159,15 @@ def build_adversarial(
                 source_loss, target_loss, end_loss = split_losses(
                     losses_of(logits, batch.tokens), batch.origins
                 )
-                step = Step(batch, states, source, logits, domain, model.ner, model.adversary)
+                step = Step(
+                    batch=batch,
+                    states=states,
+                    source=source,
+                    logits=logits,
+                    domain=domain,
+                    ner=model.ner,
+                    adversary=model.adversary,
+                )
                 return (source_loss + target_loss + end_loss).mean() + extra(step)
 
             notes |= train(silo, pair, heard.round, data, loss=loss)

@@ -17,7 +17,14 @@ __all__ = ["ranges_of", "sum_noise_of"]
 
 @lru_cache(maxsize=64)
 def _sum_noise(
-    clip: float, noise: float, epsilon: float, delta: float, sums: int, honest: int, steps: int
+    clip: float,
+    noise: float,
+    *,
+    epsilon: float,
+    delta: float,
+    sums: int,
+    honest: int,
+    steps: int,
 ) -> SumNoise:
     return choose(clip, noise or solve_noisy_sum(epsilon, delta, sums), honest, steps)
 
@@ -28,7 +35,15 @@ def sum_noise_of(settings: Settings, method: Method, honest: int, steps: int) ->
     """
     s = settings
     sums = planned_rounds(s) * sum(1 for e in method.exchanges if e.masked)
-    return _sum_noise(s.clip, s.noise, s.epsilon, s.delta, sums, honest, steps)
+    return _sum_noise(
+        s.clip,
+        s.noise,
+        epsilon=s.epsilon,
+        delta=s.delta,
+        sums=sums,
+        honest=honest,
+        steps=steps,
+    )
 
 
 def ranges_of(noise: SumNoise, exchange: Exchange, steps: int) -> tuple[float, ...]:
