@@ -20,6 +20,7 @@ class OwnLimits:
     methods: tuple[str, ...] = ()  # those it takes part in; empty: any
     minimum_survivors: int = 3  # the smallest sum it hides in
     maximum_epsilon: float = math.inf  # over all that was ever released of its records
+    maximum_delta: float = 1e-5  # the largest at which a study may state its epsilon
     maximum_rounds: int = 0  # of one study; 0: as many as the study has
     hours: str = ""  # when it computes, on this machine's clock: "18:00-06:00"; empty: always
 
@@ -72,6 +73,8 @@ def read_site(path: Path) -> Site:
         raise UserError(
             f"{path}: [limits] need minimum_survivors of 3 or more, and no negative number."
         )
+    if not 0 < own.maximum_delta < 1:
+        raise UserError(f"{path}: limits.maximum_delta must be between 0 and 1.")
     return Site(path=path, limits=own, **given)
 
 

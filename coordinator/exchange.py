@@ -179,7 +179,9 @@ def _noise_ranges(
 ) -> tuple[float, ...]:
     """DP=silo: the grid on which the silos' noise is made; they check it."""
     try:
-        honest = least_honest(parties, policy_for(settings.fraction), settings.silos)
+        honest = least_honest(
+            parties, policy_for(settings.fraction, settings.silos), settings.silos
+        )
     except ValueError as e:
         raise RoundFailed(f"A sum over {parties} silos is not possible: {e}.") from None
     steps = steps_of(settings.bits, parties)

@@ -197,7 +197,9 @@ class Membership:
                     f"Only {len(silos)} silos are here and a run needs at least {need}."
                 )
             setup = CoordinatorSetup(
-                self._identities, self._run_id, policy_for(self._settings.fraction)
+                self._identities,
+                self._run_id,
+                policy_for(self._settings.fraction, self._settings.silos),
             )
             if not self._settings.secagg:
                 lost = {

@@ -20,7 +20,7 @@ from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
 from crypto.sum.coordinator import OpenSum, SumFailed
-from crypto.sum.params import policy_for
+from crypto.sum.params import cohort_floor, policy_for
 from methods.base import Folded, silo_name
 from report import events
 from wire import messages as m
@@ -106,7 +106,7 @@ class NetworkCarrier:
         for.
         """
         self._runlog.event(events.Reopening(round=kept.round, exchange=kept.index))
-        policy = policy_for(self._settings.fraction)
+        policy = policy_for(self._settings.fraction, self._settings.silos)
         self._reopened = reopen.reopen(
             kept,
             self._router,
@@ -220,7 +220,11 @@ class NetworkCarrier:
         )
 
     def _least(self, call: Call) -> int:
-        return 3 if self._settings.secagg and call.exchange.masked else 1
+        """Silos below which no sum is asked for: every silo would refuse it."""
+        s = self._settings
+        if not s.secagg or not call.exchange.masked:
+            return 1
+        return max(3, cohort_floor(s.cohort_size, policy_for(s.fraction, s.silos)))
 
     def _nobody_else(self, call: Call) -> bool:
         """Whether it is of no use to wait: all who have what this round's earlier exchanges left

@@ -29,6 +29,7 @@ ATTACKS: frozenset[str] = frozenset(
         "weight-hog",
         "late-share",
         "oversize",
+        "hand-picked-cohort",
     }
 )
 

@@ -205,6 +205,9 @@ class Exchange:
     #: declared as `public_count` is then a silo's size divided by it, at most one, and the silo
     #: refuses to send more or to be summed under another.
     weight_cap: float = 1.0
+    #: Whether later exchanges of the round find the silo's masked arrays as they are in the sum,
+    #: rounded to its encoding, in `carry["coded"]`: for a silo that takes its own part out again.
+    keep_coded: bool = False
     #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model:
     #: what planning counts. Only where a length in `sealed` is the silo's own. Never sent.
     rehearsed: Callable[[SiloView[Any, Any], int], Arrays] | None = None

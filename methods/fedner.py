@@ -60,7 +60,7 @@ from methods.common.pseudo import pseudo_complete
 from methods.common.training import load, parameters, specs, trained
 from methods.common.weighted import send_model, uniform_mean, update_disclosure, updates
 from methods.dp.coverage import RELEASED, TRAINED
-from methods.dp.releases import noised, planned_rounds
+from methods.dp.releases import noised, planned_rounds, release_grid
 from methods.tasks.ner import Data, NerTask
 from models.pointer import PointerNer
 
@@ -157,14 +157,14 @@ class _Algorithm:
         self, silo: Silo, round: int, model: PointerNer, data: Data
     ) -> tuple[np.ndarray, np.ndarray]:
         """g_i and G_k; with DP=record G_k as it is released, clipped by sentence and noised."""
-        if self.settings.dp != "record":
-            return prompt_gradients(self.task, model, data)
-        source, own = prompt_gradients(self.task, model, data, self.settings.clip)
-        if round == 0:  # no pseudo-annotation yet: G is zero whatever the data are
-            return source, own
         n = max(1, self.task.size(data))
-        total = noised(silo, round, own * np.float64(n), self.settings.clip)
-        return source, total / np.float32(n)
+        # In the first round there is no pseudo-annotation, and G is zero whatever the data are.
+        if self.settings.dp != "record" or round == 0:
+            source, total = prompt_gradients(self.task, model, data)
+            return source, (total / n).astype(np.float32)
+        grid = release_grid(silo, self.settings.clip)
+        source, total = prompt_gradients(self.task, model, data, grid.clipped)
+        return source, noised(silo, round, total.astype(np.int64), grid) / np.float32(n)
 
     def sum_targets(self, state: State, folded: Folded) -> State:
         """At the coordinator: the sum of the silos' G_k."""
@@ -184,7 +184,10 @@ class _Algorithm:
         kept = previous_model(silo.memory, heard.round).get("instance_weights")
         if kept is None or len(kept) != count:  # at first, or if its data have changed since
             kept = np.ones(count, np.float32)
-        others = np.asarray(heard.common["target"], np.float32) - silo.carry["own"]
+        # Its own part as it is in the sum: against the unrounded one, a residue would be left where
+        # nobody else has a target gradient, and weights would follow it.
+        own = silo.carry.get("coded", {}).get("target", silo.carry["own"])
+        others = np.asarray(heard.common["target"], np.float32) - own
         return new_weights(np.asarray(kept), silo.carry["source"], others, o.alpha, o.weights)
 
     # Local training
@@ -261,6 +264,7 @@ def build(task: NerTask, settings: Settings, options: Options) -> Method:
         broadcast=send_model,
         answer=algorithm.measure,
         fold=algorithm.sum_targets,
+        keep_coded=True,
         masked=q if o.channel == "masked" else {},
         sealed=q if o.channel == "sealed" else {},
     )

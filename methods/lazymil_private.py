@@ -60,7 +60,7 @@ from methods.common.weighted import (
     updates,
 )
 from methods.dp.dpsgd import Records
-from methods.dp.releases import noised, record_privacy, release_noise
+from methods.dp.releases import noised, record_privacy, release_grid, release_noise
 from methods.lazymil import ALL_TO_ONE, Silo
 from methods.tasks.distant import DistantTask
 from methods.tasks.distant_bags import Bags, Batch
@@ -141,7 +141,9 @@ def score(silo: Silo, heard: Heard, plan: Plan) -> Answer:
         bags, bucket = _bags(silo, plan.buckets)
         p = _label_probabilities(silo, load(silo.task.new_model(0), heard.common))
         best = np.maximum.reduceat(p[bags.rows], bags.starts[:-1]) if len(bags) else np.zeros(0)
-        values = noised(silo, heard.round, bucket_values(best, bucket, plan.buckets), 1.0)
+        grid = release_grid(silo, 1.0)  # a bag moves one bucket's value, from 0 to 1 at most
+        exact = grid.whole(bucket_values(best, bucket, plan.buckets))
+        values = noised(silo, heard.round, exact, grid)
         notes = {"bags": float(len(bags))}
     return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
 

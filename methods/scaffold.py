@@ -2,14 +2,19 @@
 training corrects for it.
 
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML. A
-silo steps along g - c_i + c; afterwards it sends its update and the change of its control variate
-c_i, both masked; the coordinator moves the model by the mean update and c by the mean change over
-all N silos (Algorithm 1, global step size 1).
+silo steps along g - c_i + c; afterwards it sends its update and its new control variate c_i, both
+masked; the coordinator moves the model by the mean update, and c is the mean of the survivors' c_i.
+
+Algorithm 1 has silos send the *change* of c_i, and moves c by it. That is memory which nothing in
+the sum's context binds: a coordinator that shows one model twice, the first time without a victim,
+gets a sum in which everybody else's change is zero and the victim's is its whole gradient
+(`memory-difference` in docs/secagg.md). So silos send c_i itself. With all silos in every round
+both forms give the same c; with fewer, ours forgets those who were not asked.
 
 The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option
 II, (x - y_i) / (K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain
 SGD; under Adam, which every sentence task uses, it would be something else by orders of magnitude.
-It can be chosen where a task trains by SGD.
+It is refused where a task does not train by SGD.
 
 With DP=record the gradient at the received model would be a second release about the same records.
 c_i is then the mean of the noisy gradients of the steps taken, before the correction: what option
@@ -25,7 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from config.errors import check_choice
+from config.errors import UserError, check_choice
 from config.settings import Settings
 from methods.base import (
     Answer,
@@ -68,8 +73,8 @@ class Options:
 _VARIATE = Disclosure(
     name="variate",
     channel="masked",
-    shape="one number per model parameter: how the silo's control variate changed",
-    reveals="nothing of one silo alone; the sum shows how the silos' mean gradient changed",
+    shape="one number per model parameter: the silo's control variate",
+    reveals="nothing of one silo alone; the sum shows the silos' mean gradient",
     privacy="free after DP-SGD (the mean of its noisy gradients); otherwise not protected beyond the sum",
 )
 
@@ -115,6 +120,13 @@ def _rows(batch: Any) -> int:
 def build(task: Task, settings: Settings, options: Options) -> Method:
     o = options
     check_choice("variate", o.variate, ("gradient", "drift"))
+    optimizer = task.optimizer(task.new_model(0), 1.0)
+    if o.variate == "drift" and not isinstance(optimizer, torch.optim.SGD):
+        # Under Adam a first step is as long whatever the gradient: a second showing of one model
+        # would cancel what the first left in memory, and `memory-difference` would work again.
+        raise UserError(
+            f'Option "variate" can be drift only where a task trains by SGD, and {task.name} does not.'
+        )
     shapes = parameters(task.new_model(0))
     zero = {k: np.zeros_like(v) for k, v in shapes.items()}
 
@@ -153,20 +165,16 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
                 for k in shapes
             }
         masked = {f"update/{k}": v for k, v in update.items()}
-        masked |= {f"variate/{k}": new_c_i[k] - c_i[k] for k in shapes}
+        masked |= {f"variate/{k}": v for k, v in new_c_i.items()}
         return Answer(masked=masked, memory=new_c_i, notes=notes)
 
     def fold(state: State, folded: Folded) -> State:
-        """x moves by the mean over the survivors, c by the sum over all N silos."""
+        """x moves by the mean over the survivors; c is the mean of their c_i."""
         if not folded.survivors:
             return state
-        c = {
-            f"c/{k}": (
-                state.memory[f"c/{k}"] + folded.total[f"variate/{k}"] / settings.silos
-            ).astype(np.float32)
-            for k in shapes
-        }
-        return State(apply_update(state.model, folded.total, len(folded.survivors)), c)
+        n = len(folded.survivors)
+        c = {f"c/{k}": (folded.total[f"variate/{k}"] / n).astype(np.float32) for k in shapes}
+        return State(apply_update(state.model, folded.total, n), c)
 
     exchange = Exchange(
         name="train",

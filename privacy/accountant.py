@@ -3,7 +3,7 @@ meets a target.
 
 * **PLD** (privacy-loss distributions, connect-the-dots, a pessimistic grid): tight, and an upper
   bound. It is the figure that budgets are held to where every event is DP-SGD or a Gaussian
-  release.
+  release, in floating point or rounded: rounding what is already noisy costs nothing.
 * **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a sum has
   discrete Gaussian noise: the discrete Gaussian has the Gaussian's Renyi divergence as a bound
   (Canonne, Kamath and Steinke 2020), and so has a sum of several (Kairouz, Liu and Steinke 2021),
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from privacy.events import DpSgd, Event, Free, Gaussian, NoisySum, NonPrivate, Unit
+from privacy.events import DpSgd, Event, Free, Gaussian, NoisySum, NonPrivate, RoundedGaussian, Unit
 
 __all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_noisy_sum", "total"]
 
@@ -62,7 +62,7 @@ def merged(events: Iterable[Event]) -> Key:
             times[DpSgd(event.noise, 1.0, 1)] += 1
         elif isinstance(event, NonPrivate):
             times[event] = 1
-        elif isinstance(event, NoisySum):
+        elif isinstance(event, NoisySum | RoundedGaussian):
             times[event] += 1
         elif not isinstance(event, Free):
             raise TypeError(f"{type(event).__name__} is not a privacy event")
@@ -76,12 +76,15 @@ def total(events: Iterable[Event], delta: float, unit: Unit = "record") -> Total
 
 @lru_cache(maxsize=512)
 def _total(key: Key, delta: float, unit: Unit) -> Total:
-    if any(isinstance(e, NonPrivate) or (unit == "silo" and isinstance(e, DpSgd)) for e, _ in key):
+    of_records = DpSgd | RoundedGaussian
+    if any(
+        isinstance(e, NonPrivate) or (unit == "silo" and isinstance(e, of_records)) for e, _ in key
+    ):
         return Total(math.inf, math.inf, delta)
     if not key:
         return Total(0.0, 0.0, delta)
-    slack = sum(times * e.slack for e, times in key if isinstance(e, NoisySum))
-    usable = delta * (1 - _SLACK_SHARE) if slack else delta
+    slack = sum(times * e.slack for e, times in key if isinstance(e, NoisySum | RoundedGaussian))
+    usable = _usable(key, delta)
     by_rdp = _rdp_epsilon(key, usable, unit)
     # Cutting the tails moves the distribution by `slack`; an (e, d) guarantee becomes (e, d + (1 +
     # exp e) slack).
@@ -92,11 +95,17 @@ def _total(key: Key, delta: float, unit: Unit) -> Total:
     return Total(_pld_epsilon(key, usable), by_rdp, delta)
 
 
+def _usable(key: Key, delta: float) -> float:
+    """What is left of delta where some of it is set aside for cut tails."""
+    cut = any(isinstance(e, NoisySum | RoundedGaussian) for e, _ in key)
+    return delta * (1 - _SLACK_SHARE) if cut else delta
+
+
 def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
     curve = np.zeros(len(_ORDERS))
     for event, times in key:
-        if isinstance(event, DpSgd):
-            curve += times * _dpsgd_rdp(event.noise, event.rate)
+        if isinstance(event, DpSgd | RoundedGaussian):
+            curve += times * _dpsgd_rdp(event.noise, _rate(event))
         elif isinstance(event, NoisySum):
             # A record changes its silo's clipped vector by two clips at most; its absence, a silo's
             # by one.
@@ -106,6 +115,11 @@ def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     return float(rdp.compute_epsilon(_ORDERS, curve, delta)[0])
+
+
+def _rate(event: DpSgd | RoundedGaussian) -> float:
+    """A release is made of everybody's records."""
+    return event.rate if isinstance(event, DpSgd) else 1.0
 
 
 @lru_cache(maxsize=64)
@@ -131,8 +145,8 @@ def _dpsgd_pld(noise: float, rate: float) -> Any:
 def _pld_epsilon(key: Key, delta: float) -> float:
     composed = None
     for event, times in key:
-        assert isinstance(event, DpSgd)
-        part = _dpsgd_pld(event.noise, event.rate).self_compose(times)
+        assert isinstance(event, DpSgd | RoundedGaussian)
+        part = _dpsgd_pld(event.noise, _rate(event)).self_compose(times)
         composed = part if composed is None else composed.compose(part)
     assert composed is not None
     return float(composed.get_epsilon_for_delta(delta))
@@ -144,12 +158,13 @@ def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int, beside: K
     within epsilon, together with the events `beside` (as `merged` gives them), which must stay
     below it by themselves.
     """
+    usable = _usable(beside, delta)
 
     def renyi(z: float) -> float:
-        return _rdp_epsilon(((DpSgd(z, rate, 1), steps), *beside), delta, "record")
+        return _rdp_epsilon(((DpSgd(z, rate, 1), steps), *beside), usable, "record")
 
     def tight(z: float) -> float:
-        return _pld_epsilon(((DpSgd(z, rate, 1), steps), *beside), delta)
+        return _pld_epsilon(((DpSgd(z, rate, 1), steps), *beside), usable)
 
     # enough, since the Renyi figure is the larger one; the rest is paid in noise
     high = _least(renyi, epsilon)

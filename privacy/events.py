@@ -1,7 +1,7 @@
 """What happened to somebody's privacy, as frozen records. Training and releases emit them;
 `accountant` adds them up.
 
-The five kinds below are all there are. A ledger line of any other kind, or with a field too few or
+The six kinds below are all there are. A ledger line of any other kind, or with a field too few or
 too many, is refused (`UnknownEvent`), never skipped: what cannot be read cannot be charged.
 """
 
@@ -19,6 +19,7 @@ __all__ = [
     "Gaussian",
     "NonPrivate",
     "NoisySum",
+    "RoundedGaussian",
     "Unit",
     "UnknownEvent",
     "from_record",
@@ -80,6 +81,33 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
+class RoundedGaussian:
+    """One release of a vector of whole numbers, with Gaussian noise rounded to whole numbers, of
+    `noise` times the most that one record can change it (L2).
+
+    It is the Gaussian mechanism followed by rounding. `slack` bounds the probability that any
+    coordinate's noise would have been beyond the tail at which it is cut.
+    """
+
+    noise: float
+    slack: float
+
+    def __post_init__(self) -> None:
+        _need(
+            self.noise > 0 and math.isfinite(self.noise),
+            "the noise of a release must be above zero and finite",
+        )
+        _need(0 <= self.slack < 1, "the slack of a release must be a probability")
+
+    @property
+    def words(self) -> str:
+        return (
+            f"Gaussian noise in whole numbers, of {self.noise:.4g} times what one record can change, "
+            f"tails cut ({self.slack:.1g})"
+        )
+
+
+@dataclass(frozen=True)
 class NoisySum:
     """A masked sum with discrete Gaussian noise of at least `noise` clips in all, one silo's vector
     clipped.
@@ -129,11 +157,12 @@ class NonPrivate:
         return "non-private release"
 
 
-Event = DpSgd | Gaussian | NoisySum | Free | NonPrivate
+Event = DpSgd | Gaussian | RoundedGaussian | NoisySum | Free | NonPrivate
 
 _KINDS: Mapping[str, type[Event]] = {
     "dp-sgd": DpSgd,
-    "gaussian": Gaussian,
+    "gaussian": Gaussian,  # in ledgers of before; its noise was in floating point
+    "rounded-gaussian": RoundedGaussian,
     "ring-noise": NoisySum,
     "free": Free,
     "non-private": NonPrivate,

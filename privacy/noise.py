@@ -18,7 +18,7 @@ import math
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privacy.discrete import table
+from privacy.discrete import Table, rounded_table, table
 
 __all__ = ["SecretStream"]
 
@@ -68,7 +68,13 @@ class SecretStream:
         By inversion of the exact distribution: a word is looked up among the cumulative
         probabilities' first 64 bits, and where it equals one of them, a second word decides.
         """
-        t = table(deviation)
+        return self._looked_up(n, table(deviation))
+
+    def rounded_normal(self, n: int, deviation: int) -> np.ndarray:
+        """Likewise from the Gaussian of that deviation, rounded to whole numbers."""
+        return self._looked_up(n, rounded_table(deviation))
+
+    def _looked_up(self, n: int, t: Table) -> np.ndarray:
         words = self._words(n)
         place = np.searchsorted(t.high, words, side="left")
         equal = (place < len(t.high)) & (t.high[np.minimum(place, len(t.high) - 1)] == words)

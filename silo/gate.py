@@ -26,6 +26,7 @@ from privacy.events import Event, Free, NonPrivate
 from privacy.sum_noise import SumNoise
 from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
+from study.agreement import rounding_seed
 
 __all__ = ["Gate", "MemoryFile"]
 
@@ -103,6 +104,7 @@ class Gate:
                     "tiny-sum",
                     f"{exchange.name}: its noise was made for a sum over another number of silos",
                 )
+            self._keep(index, heard, self._last[1], encoding)  # a sum tried again is coded anew
             return self._last[1]
 
         def spend(what: str, event: Event) -> None:
@@ -131,7 +133,7 @@ class Gate:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
         memory = self._view.memory if answer.memory is None else answer.memory
-        self._carried[index] = answer.carry
+        self._keep(index, heard, answer, encoding)
         self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
             self._memory.write(answer.memory)
@@ -140,6 +142,15 @@ class Gate:
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
         self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
+
+    def _keep(self, index: int, heard: Heard, answer: Answer, encoding: Encoding | None) -> None:
+        """What this exchange leaves for the round's later ones."""
+        carry = dict(answer.carry)
+        if self.exchange(index).keep_coded and encoding is not None:
+            view = self._view
+            seed = rounding_seed(view.settings, view.index, heard.round, index)
+            carry["coded"] = _coded(encoding, answer.masked, seed)
+        self._carried[index] = carry
 
     def charged(self) -> list[dict[str, Any]]:
         """What the ledger was charged for the last answer; the same again when it is asked for
@@ -177,6 +188,16 @@ def _finite(exchange: Exchange, arrays: Arrays) -> Arrays:
     )
     counts = {k for k, spec in exchange.masked.items() if spec.public_count}
     return {k: a if k in counts else np.zeros_like(a) for k, a in arrays.items()}
+
+
+def _coded(encoding: Encoding, arrays: Arrays, seed: bytes) -> Arrays:
+    """The arrays as the sum holds them: clipped to its ranges and rounded to its steps."""
+    words = np.concatenate([f.copy() for f in encoding.encode(list(arrays.values()), seed)])
+    flats = encoding.decode(words, 1)
+    return {
+        name: flat.reshape(a.shape).astype(np.float32)
+        for (name, a), flat in zip(arrays.items(), flats)
+    }
 
 
 def _check(exchange: Exchange, answer: Answer) -> None:

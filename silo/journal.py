@@ -3,16 +3,16 @@ it answers.
 
 The secure sum writes here the number of each sum before it joins it and each release of shares
 before it is sent (crypto.sum.silo says why). One JSON pair per line; the last line for a key
-counts. A line cut short by a crash was never acted on, because `put` returns only after the disk
-has it.
+counts. A line that makes no sense stops the silo: to go on without it and all that follows would be
+to join sums a second time.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
+
+from silo.appended import AppendOnly
 
 __all__ = ["FileJournal"]
 
@@ -20,37 +20,30 @@ __all__ = ["FileJournal"]
 class FileJournal:
     def __init__(self, path: Path) -> None:
         self._values: dict[str, str] = {}
-        good = 0
-        if path.exists():
-            for line in path.read_bytes().splitlines(keepends=True):
-                try:
-                    key, value = json.loads(line)
-                except ValueError:
-                    break
-                if not line.endswith(b"\n"):
-                    break
-                self._values[str(key)] = str(value)
-                good += len(line)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.ftruncate(self._file, good)
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._file = AppendOnly(path, "journal")
+        try:
+            for number, line in enumerate(self._file.read(), 1):
+                key, value = self._pair(number, line)
+                self._values[key] = value
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _pair(self, number: int, line: bytes) -> tuple[str, str]:
+        try:
+            key, value = json.loads(line)
+        except (ValueError, TypeError):
+            raise self._file.bad_line(number, "it is not a note of the journal's") from None
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise self._file.bad_line(number, "its note is not two texts")
+        return key, value
 
     def get(self, key: str) -> str | None:
         return self._values.get(key)
 
     def put(self, key: str, value: str) -> None:
-        line = json.dumps([key, value]).encode() + b"\n"
-        at = os.lseek(self._file, 0, os.SEEK_CUR)
-        try:
-            if os.write(self._file, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(self._file)
-        except OSError:
-            # Half a line would hide every later one from whoever reads the file after a restart.
-            os.ftruncate(self._file, at)
-            os.lseek(self._file, at, os.SEEK_SET)
-            raise
+        self._file.append(json.dumps([key, value]).encode())
         self._values[key] = value
 
     def close(self) -> None:
-        os.close(self._file)
+        self._file.close()

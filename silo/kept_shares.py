@@ -21,6 +21,7 @@ from crypto.errors import Refusal
 from crypto.sum.records import ShareRelease, UnmaskRequest
 from crypto.sum.silo_kept import KeptAnswer
 from crypto.sum.silo_limits import Journal, MemoryJournal
+from silo.appended import sync_folder
 
 __all__ = ["KeptShares"]
 
@@ -76,6 +77,7 @@ class KeptShares:
                 f.flush()
                 os.fsync(f.fileno())
             beside.replace(self._path)
+            sync_folder(self._path)
 
     def drop(self, payload: str) -> None:
         """The sum over it was given up, or another is begun: nothing of it is to be opened any

@@ -13,11 +13,9 @@ file.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +29,13 @@ from privacy.events import (
     Event,
     Gaussian,
     NonPrivate,
+    RoundedGaussian,
     Unit,
     UnknownEvent,
     from_record,
     to_record,
 )
+from silo.appended import AppendOnly
 
 __all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
 
@@ -87,7 +87,7 @@ class Ledger:
         """
         self._budget, self._data, self._path, self._records = budget, data, path, records
         self._events: list[Event] = []
-        self._file: int | None = None
+        self._file: AppendOnly | None = None
         self._stopped = ""  #: why this silo stays out, once it does
         self._charged: list[dict[str, Any]] = []
         if path is not None:
@@ -98,51 +98,33 @@ class Ledger:
                 raise
 
     def _open(self, path: Path, same_data: bool) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"The privacy ledger {path} is in use by another process; end that one first."
-            ) from None
-        except OSError as e:
-            raise UserError(
-                f"The privacy ledger {path} cannot be opened ({e.strerror}); without it, no run."
-            ) from None
-        text, good = path.read_bytes(), 0
-        for number, line in enumerate(text.splitlines(keepends=True), 1):
-            if not line.endswith(b"\n"):  # cut short by a crash: `charge` had not returned
-                break
+        self._file = AppendOnly(path, "privacy ledger")
+        for number, line in enumerate(self._file.read(), 1):
             try:
                 entry = json.loads(line)
                 event = from_record(entry["event"])
-                self._events.append(event)
                 other, records = entry["data"] != self._data, str(entry.get("records", ""))
             except (ValueError, KeyError, TypeError) as e:
                 what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
                 raise UserError(
                     f"{path}, line {number}: {what}; what cannot be read cannot be charged."
                 ) from None
+            self._events.append(event)
             if other and same_data:
                 raise UserError(
                     f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
                     "begun with, or another LEDGER."
                 )
             self._same_records(path, event, records)
-            good += len(line)
-        os.ftruncate(self._file, good)
-        os.lseek(self._file, 0, os.SEEK_END)
-        os.fsync(self._file)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)  # the name itself must survive, not only what stands under it
-        os.close(folder)
 
     def _same_records(self, path: Path, event: Event, records: str) -> None:
         """A noisy sum protects the whole silo, and so whatever a record is; DP-SGD protects what it
         sampled.
         """
-        if not isinstance(event, (DpSgd, Gaussian)) or "silo" in (records, self._records):
+        if not isinstance(event, DpSgd | Gaussian | RoundedGaussian) or "silo" in (
+            records,
+            self._records,
+        ):
             return
         if records and self._records and records != self._records:
             raise UserError(
@@ -179,15 +161,13 @@ class Ledger:
             "delta": after.delta,
         }
         if self._file is not None:
-            line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-            at = os.lseek(self._file, 0, os.SEEK_CUR)
-            if os.write(self._file, line) != len(line):
-                os.ftruncate(self._file, at)
-                os.lseek(self._file, at, os.SEEK_SET)
+            try:
+                self._file.append(json.dumps(entry, separators=(",", ":")).encode())
+            except OSError as e:
                 raise OSError(
-                    f"the privacy ledger {self._path} could not be written; is the disk full?"
-                )
-            os.fsync(self._file)
+                    e.errno,
+                    f"the privacy ledger {self._path} could not be written; is the disk full?",
+                ) from None
         self._events.append(event)
         self._charged.append(
             {
@@ -219,5 +199,5 @@ class Ledger:
 
     def close(self) -> None:
         if self._file is not None:
-            os.close(self._file)
+            self._file.close()
             self._file = None

@@ -24,7 +24,7 @@ __all__ = ["agreed_ranges", "charge_of", "check", "noised"]
 
 def _honest(settings: Settings, silos: int) -> int:
     try:
-        return least_honest(silos, policy_for(settings.fraction), settings.silos)
+        return least_honest(silos, policy_for(settings.fraction, settings.silos), settings.silos)
     except ValueError as e:
         raise Refusal("tiny-sum", str(e)) from None
 

@@ -130,10 +130,12 @@ def serve(
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)
+        policy = policy_for(settings.fraction, settings.silos)
         limits = Limits(
             min_survivors=max(settings.minimum, rules.minimum_survivors),
             lane_bits=frozenset({settings.bits}),
-            policy=policy_for(settings.fraction),
+            policy=policy,
+            cohort=settings.cohort_size if policy.corrupt_among == "cohort" else 0,
         )
         return SiloSum(
             name, keys.identity, roster=identities, run_id=run, limits=limits, journal=journal

@@ -18,6 +18,7 @@ from config.errors import UserError
 from config.logs import log_to
 from config.site import OwnLimits, Site, read_site
 from config.study import read_study
+from methods.dp.coverage import large_delta, records_in
 from silo import process
 from silo.home import Home
 from silo.rules import Hours, Rules
@@ -40,6 +41,9 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
     home = Home(site.home, passphrase_for(site.home))
     of = silo_study(site, home, rules)
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    if warning := _delta_warning(of, home.index):
+        log.warning("%s", warning)
+        console.print(f"Warning: {warning}", soft_wrap=True, highlight=False, markup=False)
     _consent(home, of, accept, console)
     _wait_for_hours(rules, console)
     study = of.prepared
@@ -78,6 +82,15 @@ def rules_of(limits: OwnLimits) -> Rules:
     hours = Hours.parse(limits.hours) if limits.hours else None
     values = {k: v for k, v in vars(limits).items() if k != "hours"}
     return Rules(**values, hours=hours)
+
+
+def _delta_warning(of: Agreed, index: int) -> str:
+    """Whether delta is so large that the guarantee would allow a record to be given away."""
+    study = of.prepared
+    if study.settings.dp != "record":
+        return ""
+    data = study.task.subset(study.partition.indices[index])
+    return large_delta(study.settings, records_in(study.method, study.task, data))
 
 
 def _consent(home: Home, of: Agreed, accept: str, console: Console) -> None:

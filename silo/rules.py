@@ -68,6 +68,9 @@ class Rules:
     methods: tuple[str, ...] = ()  #: those it takes part in; empty: any
     minimum_survivors: int = 3  #: the smallest sum it hides in
     maximum_epsilon: float = math.inf  #: over all that was ever released of its records
+    #: The largest delta at which a study may state its epsilon: without it a small epsilon says
+    #: nothing, since at a large delta almost any noise has one.
+    maximum_delta: float = 1e-5
     maximum_rounds: int = 0  #: of one study; 0: as many as the study has
     hours: Hours | None = None  #: when it computes
 
@@ -93,6 +96,12 @@ class Rules:
         if math.isfinite(self.maximum_epsilon) and settings.dp == "off":
             raise UserError(
                 f"The study adds no noise, so that epsilon is infinite, and this silo allows {self.maximum_epsilon:g}."
+            )
+
+        if settings.dp != "off" and settings.delta > self.maximum_delta:
+            raise UserError(
+                f"The study states its epsilon at delta {settings.delta:g}, and this silo allows "
+                f"{self.maximum_delta:g} (maximum_delta)."
             )
 
     def applied(self, settings: Settings) -> Settings:

@@ -52,7 +52,9 @@ def sum_assumption(settings: Settings) -> str:
     """What has to be true for this run's sums to hide their parts, in words: the one home of that
     sentence.
     """
-    return assumption(settings.cohort_size, policy_for(settings.fraction), settings.silos)
+    return assumption(
+        settings.cohort_size, policy_for(settings.fraction, settings.silos), settings.silos
+    )
 
 
 @dataclass(frozen=True)

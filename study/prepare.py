@@ -5,6 +5,7 @@ starts.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,31 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         )
         partition = Partition(held, "own", seed)
     task.divided(partition.indices)
+    _check_noise(settings)
     method = build(settings.method, task, settings)
     if not settings.secagg and not any(e.masked for e in method.exchanges):
         raise UserError(
             f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
         )
     return Study(settings, task, method, partition)
+
+
+def _check_noise(s: Settings) -> None:
+    """DP=silo counts on the noise of honest silos in every sum. Where a round is smaller than the
+    number of silos that may be corrupt, and a coordinator names it, there may be none.
+    """
+    if s.dp != "silo" or policy_for(s.fraction, s.silos).corrupt_among == "roster":
+        return
+    enough = next(m for m in range(1, s.silos + 1) if _outnumbers(m, s.silos))
+    raise UserError(
+        f"DP=silo does not run with FRACTION={s.fraction:g} of {s.silos} silos: a coordinator could "
+        f"name, for a round, those whose noise it knows. It needs {enough} silos in every round: "
+        f"FRACTION={math.ceil(1000 * enough / s.silos) / 1000:g} or more."
+    )
+
+
+def _outnumbers(cohort: int, silos: int) -> bool:
+    return policy_for(cohort / silos, silos).corrupt_among == "roster"
 
 
 def warm(study: Study) -> None:
@@ -106,7 +126,7 @@ def planned_sum_noise(study: Study) -> SumNoise:
     """DP=silo: the noise of every sum in which nobody is missing from the start."""
     s = study.settings
     cohort = s.cohort_size
-    honest = least_honest(cohort, policy_for(s.fraction), s.silos)
+    honest = least_honest(cohort, policy_for(s.fraction, s.silos), s.silos)
     return sum_noise_of(s, study.method, honest, steps_of(s.bits, cohort))
 
 

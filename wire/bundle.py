@@ -102,6 +102,7 @@ class Inbox:
             name, dtype, shape = entry
             if (
                 not isinstance(name, str)
+                or not isinstance(dtype, str)  # a list, say, could not even be looked up
                 or dtype not in _DTYPES
                 or not isinstance(shape, list)
                 or len(shape) > 8

@@ -157,7 +157,11 @@ def _exchange(
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
         graph = topology(
-            HASH, everybody, names, policy_for(study.settings.fraction), len(everybody)
+            HASH,
+            everybody,
+            names,
+            policy_for(study.settings.fraction, study.settings.silos),
+            len(everybody),
         )
     coded = encoding.to_record() if encoding is not None else {}
     common, common_bytes = laid_out(call.broadcast.common)

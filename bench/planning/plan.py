@@ -23,7 +23,7 @@ from bench.planning.bytes import Rehearsal, rehearse
 from bench.planning.calibrate import Calibration, calibrate
 from config.errors import UserError
 from config.settings import Settings
-from methods.dp.coverage import records_in
+from methods.dp.coverage import large_delta, records_in
 from methods.dp.dpsgd import plan as dpsgd_plan
 from methods.dp.releases import planned_releases, record_privacy
 from privacy.accountant import total
@@ -150,6 +150,11 @@ def _warnings(study: Study, r: Rehearsal, plan: Mapping[str, Any], bandwidth: fl
             f"The planned rounds would cost epsilon {epsilon:.4g}, above EPSILON={s.epsilon:g}: silos will stop before "
             "the last round; use more NOISE or fewer ROUNDS."
         )
+    if s.dp == "record":
+        sizes = [study.task.subset(ix) for ix in study.partition.indices]
+        most = max(records_in(study.method, study.task, data) for data in sizes)
+        if warning := large_delta(s, most):
+            found.append(warning)
     if s.dp != "off" and s.ledger:
         found.append(
             f"What the ledgers in {s.ledger} were charged earlier comes on top of this epsilon."

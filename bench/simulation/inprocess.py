@@ -155,7 +155,9 @@ class InProcessCarrier:
         """Survivors below which a secure sum opens nothing. Without DP=silo this loop is laxer, for
         its tests.
         """
-        return parameters(cohort, policy_for(self._settings.fraction), self._settings.silos).n_min
+        return parameters(
+            cohort, policy_for(self._settings.fraction, self._settings.silos), self._settings.silos
+        ).n_min
 
     def end_round(self, round: int) -> None:
         for gate in self._gates:

@@ -34,7 +34,15 @@ from functools import lru_cache
 
 from crypto.derive import Label, digest
 
-__all__ = ["Parameters", "Policy", "assumption", "least_honest", "parameters", "policy_for"]
+__all__ = [
+    "Parameters",
+    "Policy",
+    "assumption",
+    "cohort_floor",
+    "least_honest",
+    "parameters",
+    "policy_for",
+]
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,9 @@ class Policy:
 
     corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of the roster
     #: "roster": all corrupt silos of the roster may be in one sum, so a sum needs more silos than
-    #: that. "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Small
-    #: cohorts (a tenth of the silos per round) need it, and it is a weaker promise: a coordinator
-    #: chooses the cohort.
+    #: that. "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Cohorts
+    #: that all corrupt silos together would outnumber need it, and it is a weaker promise: a
+    #: coordinator names the cohort.
     corrupt_among: str = "roster"
     ring_corrupt: float = 0.2  #: the same beyond `complete_up_to`, where degrees are probabilistic
     dropout: float = 0.1  #: share of silos that may drop in one sum, in a ring
@@ -83,13 +91,29 @@ class Policy:
         return digest(Label.POLICY, text.encode(), self.corrupt_among.encode())
 
 
-def policy_for(fraction: float) -> Policy:
-    """The default policy of a run in which this share of the silos takes part in a round.
+def policy_for(fraction: float, silos: int) -> Policy:
+    """The policy of a study in which this share of so many silos takes part in a round.
 
-    Where everybody takes part, a coordinator cannot choose whom a silo is summed with, and the
-    strict count holds.
+    The corrupt are counted among the whole roster wherever a round has silos enough to outnumber
+    them all (of ten silos, from five on): then it does not matter whom a coordinator names. Only
+    smaller rounds are left with the weaker promise, and have their size pinned (`cohort_floor`).
     """
-    return Policy(corrupt_among="roster" if fraction >= 1.0 else "cohort")
+    strict = Policy()
+    try:
+        parameters(max(int(fraction * silos), 1), strict, silos, ring=False)
+    except ValueError:
+        # where all take part and are too few, the strict count is what says so
+        return strict if fraction >= 1.0 else Policy(corrupt_among="cohort")
+    return strict
+
+
+def cohort_floor(cohort: int, policy: Policy) -> int:
+    """The fewest silos that a sum of a round of `cohort` may begin with: all but the share that may
+    drop. 0 where the roster is counted, and the least survivors are the floor.
+    """
+    if policy.corrupt_among == "roster":
+        return 0
+    return max(3, math.floor((1 - Fraction(policy.dropout).limit_denominator(1000)) * cohort))
 
 
 @dataclass(frozen=True)

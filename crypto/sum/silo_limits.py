@@ -11,7 +11,7 @@ from typing import Protocol
 
 from crypto.errors import Refusal
 from crypto.sum.graph import draw_cohort
-from crypto.sum.params import Policy
+from crypto.sum.params import Policy, cohort_floor
 from crypto.sum.records import SumHeader
 
 __all__ = ["Journal", "Limits", "MemoryJournal"]
@@ -49,6 +49,9 @@ class Limits:
     #: least share of the roster in a session: nobody's friends are left out
     min_roster_share: float = 0.5
     min_alive_share: float = 0.0  #: least share of the session's members in a sum
+    #: how many silos a round asks, where that is less than would outnumber all who may be corrupt;
+    #: 0: the policy's least survivors are enough
+    cohort: int = 0
     drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
     max_sessions: int = 1000  #: setups per run: each lets a coordinator draw the graph once more
     max_round_jump: int = 10_000
@@ -92,6 +95,11 @@ class Limits:
         if len(alive) < self.min_alive_share * len(members):
             raise Refusal(
                 "graph-steering", f"only {len(alive)} of {len(members)} members take part"
+            )
+        if self.cohort and not cohort_floor(self.cohort, self.policy) <= len(alive) <= self.cohort:
+            raise Refusal(
+                "hand-picked-cohort",
+                f"a sum over {len(alive)} silos, in a study that asks {self.cohort} in every round",
             )
         if self.drawn_cohorts and not self._is_drawn(header, members, beacon):
             raise Refusal(

@@ -7,6 +7,8 @@ in between, and where the paper leaves a choice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -20,14 +22,16 @@ _CHUNK = 32  #: sentences whose gradients are computed in one backward pass
 
 
 def prompt_gradients(
-    task: NerTask, model: PointerNer, data: Data, clip: float = float("inf")
+    task: NerTask,
+    model: PointerNer,
+    data: Data,
+    clipped: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """g_i of every sentence, (sentences, N_q * d), and G, (N_q, d): gradients with respect to q,
-    dropout off.
+    """g_i of every sentence, (sentences, N_q * d), and the sum of their target gradients, (N_q, d)
+    in float64: gradients with respect to q, dropout off.
 
     Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their
-    gradients. `clip` is the most that the norm of one sentence's part of G may be, before it is
-    divided by their number.
+    gradients. `clipped` bounds what each row, one sentence's target gradient, adds to the sum.
     """
     model.eval()
     network, prompts = task.network, model.prompts
@@ -45,16 +49,14 @@ def prompt_gradients(
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
             source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
             (g,) = torch.autograd.grad(others.sum(), q)
-            if clip < float("inf"):
-                norms = g.flatten(1).norm(dim=1)[:, None, None]
-                g = torch.where(
-                    norms.isfinite(), g * (clip / norms.clamp(min=1e-12)).clamp(max=1.0), 0.0
-                )
-            total += g.sum(dim=0).numpy()
+            if clipped is None:
+                total += g.sum(dim=0).numpy()
+            else:
+                total += clipped(g.flatten(1).numpy()).sum(axis=0).reshape(total.shape)
     finally:
         for p in frozen:
             p.requires_grad_(True)
-    return source, (total / max(1, len(data.indices))).astype(np.float32)
+    return source, total
 
 
 def new_weights(

@@ -27,6 +27,7 @@ __all__ = [
     "RELEASED",
     "TRAINED",
     "check",
+    "large_delta",
     "refuse_reference",
     "records_in",
     "unit_of",
@@ -75,6 +76,16 @@ def records_in(method: Method, task: Task, data: Examples) -> int:
     if record is not None and record.unit is not None:
         return record.unit.count(task, data)
     return int(task.size(data))
+
+
+def large_delta(settings: Settings, records: int) -> str:
+    """A sentence where delta is not below one in so many records; empty: it is."""
+    if not records or settings.delta < 1 / records:
+        return ""
+    return (
+        f"delta {settings.delta:g} is not below 1/{records}: a mechanism that published one of this "
+        f"silo's {records} records at random would meet such a guarantee; lower DELTA."
+    )
 
 
 def check(method: Method, task: Task, settings: Settings) -> Method:

@@ -7,13 +7,15 @@ budget of its own.
 | fedner | the mean gradient of the target loss | every round but the first | the sum, by CLIP |
 | lazymil | the best value in each of M buckets | `scorings` times | one value, by 1 |
 
-Each method declares its release (`methods.base.Release`). With NOISE given, it is the noise of
+Each method declares its release (`methods.base.Release`). Values are put on a grid and noised in
+whole numbers (`Grid`). With NOISE given, it is the noise of
 these releases too. PRIVACY.md derives the last column.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,18 +23,23 @@ from config.errors import UserError
 from config.settings import Settings
 from methods.base import Privacy, RecordPrivacy, Release, SiloView
 from privacy.accountant import Key, merged, solve_gaussian
-from privacy.events import Gaussian
+from privacy.discrete import slack_of
+from privacy.events import RoundedGaussian
 from privacy.noise import SecretStream
 
 __all__ = [
+    "Grid",
     "beside",
     "noised",
     "noisy_counts",
     "planned_releases",
     "planned_rounds",
     "record_privacy",
+    "release_grid",
     "release_noise",
 ]
+
+_DEVIATION = 4096  #: of the noise, in steps of the grid
 
 
 def planned_rounds(settings: Settings) -> int:
@@ -58,11 +65,12 @@ def release_noise(settings: Settings, release: Release) -> float:
     return solve_gaussian(share, settings.delta, max(release.often, 1))
 
 
-def planned_releases(settings: Settings, declared: RecordPrivacy) -> list[Gaussian]:
+def planned_releases(settings: Settings, declared: RecordPrivacy) -> list[RoundedGaussian]:
     """All releases of a run beside training."""
     if declared.release is None:
         return []
-    return [Gaussian(release_noise(settings, declared.release))] * declared.release.often
+    event = RoundedGaussian(release_noise(settings, declared.release), 0.0)
+    return [event] * declared.release.often
 
 
 def beside(settings: Settings, declared: RecordPrivacy) -> Key:
@@ -70,16 +78,71 @@ def beside(settings: Settings, declared: RecordPrivacy) -> Key:
     return () if settings.noise else merged(planned_releases(settings, declared))
 
 
-def noised(silo: SiloView, round: int, values: np.ndarray, sensitivity: float) -> np.ndarray:
-    """`values` as the method releases them, with noise on every number: charged first, float32."""
+@dataclass(frozen=True)
+class Grid:
+    """Whole numbers in place of a release's values: noise in floating point would leave the value
+    readable in its low bits (Mironov 2012).
+    """
+
+    step: float  #: what one whole number stands for
+    reach: int  #: the most that one record can change the release, in steps (L2)
+    noise: float  #: the deviation that is charged, in units of what one record can change
+
+    @classmethod
+    def of(cls, settings: Settings, release: Release, sensitivity: float) -> Grid:
+        """So fine that the noise has a deviation of 4096 steps, or a little more."""
+        noise = release_noise(settings, release)
+        reach = math.floor(_DEVIATION / noise)
+        if reach < 1:
+            raise UserError(
+                f"The {release.what} cannot be released with noise of {noise:.4g} times what one "
+                "record changes; raise EPSILON, or lower NOISE."
+            )
+        return cls(sensitivity / reach, reach, noise)
+
+    def whole(self, values: np.ndarray) -> np.ndarray:
+        """Values of which one record can change one, by the sensitivity, between whole numbers."""
+        return np.rint(np.asarray(values, np.float64) / self.step).astype(np.int64)
+
+    def clipped(self, rows: np.ndarray) -> np.ndarray:
+        """One record's vector a row, in whole numbers, none longer than `reach`: rounding may not
+        carry it beyond, so where it does the row is made a little shorter and rounded again. A row
+        with something that is no number counts nothing.
+        """
+        x = np.asarray(rows, np.float64) / self.step
+        x[~np.isfinite(x).all(axis=1)] = 0.0
+        lengths = np.linalg.norm(x, axis=1)
+        x *= np.minimum(1.0, self.reach / np.maximum(lengths, 1e-300))[:, None]
+        whole = np.rint(x)
+        while (longer := (whole**2).sum(axis=1) > self.reach**2).any():
+            lengths = np.sqrt((whole[longer] ** 2).sum(axis=1))
+            x[longer] *= (self.reach / lengths * (1 - 1e-6))[:, None]
+            whole[longer] = np.rint(x[longer])
+        return whole.astype(np.int64)
+
+
+def release_grid(silo: SiloView, sensitivity: float) -> Grid:
+    """The grid of what the silo's method releases."""
+    return Grid.of(silo.settings, _release(silo), sensitivity)
+
+
+def noised(silo: SiloView, round: int, whole: np.ndarray, grid: Grid) -> np.ndarray:
+    """What the method releases, with noise on every number: charged first; in values again,
+    float32, each a multiple of the grid's step.
+    """
+    release = _release(silo)
+    slack = slack_of(whole.size, _DEVIATION)
+    silo.spend(release.what, RoundedGaussian(grid.noise, slack))
+    stream = SecretStream(silo.noise_key(round, release.what))
+    noisy = whole + stream.rounded_normal(whole.size, _DEVIATION).reshape(whole.shape)
+    return (noisy * grid.step).astype(np.float32)
+
+
+def _release(silo: SiloView) -> Release:
     release = record_privacy(silo.privacy).release
     if release is None:
         raise ValueError("a method that declared no release was asked for one")
-    event = Gaussian(release_noise(silo.settings, release))
-    silo.spend(release.what, event)
-    noise = SecretStream(silo.noise_key(round, release.what)).normal(values.size)
-    shaped = noise.reshape(values.shape).astype(np.float64)
-    return (values + event.noise * sensitivity * shaped).astype(np.float32)
+    return release
 
 
 def noisy_counts(silo: SiloView, round: int, counts: np.ndarray) -> np.ndarray:
@@ -93,4 +156,5 @@ def noisy_counts(silo: SiloView, round: int, counts: np.ndarray) -> np.ndarray:
                 "The silo's memory holds counts of other classes; move its memory.safetensors away."
             )
         return kept
-    return noised(silo, round, counts.astype(np.float64), 1.0)
+    grid = release_grid(silo, 1.0)
+    return noised(silo, round, grid.whole(counts), grid)

@@ -113,7 +113,7 @@ def test_blank_records_of_a_ring_have_the_form_that_a_real_sum_asks_for() -> Non
     """Beyond 64 silos the graph is a ring. The coordinator's own check finds nothing missing but
     the signature.
     """
-    everybody, policy = tuple(silo_name(i) for i in range(70)), policy_for(1.0)
+    everybody, policy = tuple(silo_name(i) for i in range(70)), policy_for(1.0, 70)
     identities = dict.fromkeys(everybody, Identity.generate().public)
     setup: Any = SimpleNamespace(
         sid=bytes(32), beacon=bytes(32), members=everybody, policy=policy, roster=identities

@@ -84,12 +84,12 @@ def test_it_runs_within_its_budget_or_says_why_not(method: str, task: str, tmp_p
         json.loads(x) for x in (tmp_path / "silos/silo-000/ledger.jsonl").read_text().splitlines()
     ]
     events = [x["event"] for x in ledger]
-    assert {e["kind"] for e in events} <= {"dp-sgd", "gaussian", "free"}
+    assert {e["kind"] for e in events} <= {"dp-sgd", "rounded-gaussian", "free"}
     charged = {x["disclosure"] for x in ledger if x["event"]["kind"] == "free"}
     declared = record_privacy(study.method.privacy)
     assert charged == {d.name for d in study.method.disclosures} <= set(declared.free)
     history = [(e["noise"], e["rate"], e["steps"]) for e in events if e["kind"] == "dp-sgd"]
-    history += [(e["noise"], 1.0, 1) for e in events if e["kind"] == "gaussian"]
+    history += [(e["noise"], 1.0, 1) for e in events if e["kind"] == "rounded-gaussian"]
     tight, renyi = _by_others(tuple(sorted(history)), 1e-5)
     assert ledger[-1]["epsilon_after"] == pytest.approx(tight, rel=0.01)
     last = [x for x in lines(tmp_path / "privacy.jsonl") if x["silo"] == "silo-000"][-1]

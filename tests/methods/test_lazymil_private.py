@@ -11,7 +11,7 @@ import pytest
 from config.load import load
 from methods.base import Folded, Heard, SiloView, State
 from methods.lazymil_private import bucket_values, buckets_of, kept_buckets, scoring_rounds
-from privacy.events import DpSgd, Event, Gaussian
+from privacy.events import DpSgd, Event, RoundedGaussian
 from study.prepare import prepare
 from tests.methods.test_coverage import CORPORA
 
@@ -109,7 +109,7 @@ def test_a_round_of_it(study: Any) -> None:
     assert [len(x) for x in nothing] == [0, 0, 0] and not spent
     answers = [score.answer(v, Heard(1, (0, 1, 2), state.model)) for v in views]
     assert [what for what, _ in spent] == ["bucket values"] * 3 and isinstance(
-        spent[0][1], Gaussian
+        spent[0][1], RoundedGaussian
     )
     values = np.stack([a.sealed["values"] for a in answers])
     assert values.shape == (3, 16)

@@ -252,3 +252,24 @@ def test_the_saved_model_opens_again(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="another language model"):
         open_model(tmp_path)
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+def test_weights_do_not_follow_rounding(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first silo has types to be taught, so nobody else has a target gradient: what is left
+    of the sum without its own part must be nothing, and its weights must stay one.
+    """
+    task = tiny_task()
+    every = "+".join(task.corpus.types)
+    task.knobs = replace(task.knobs, tags=f"{task.corpus.types[0]}/{every}/{every}")
+    study = tiny_study(
+        "fedner", task, natural(task), rounds=4, bits=bits, options={"weights": "paper"}
+    )
+    unknown = len(task.corpus.types) - 1
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: [[(0, 1, unknown)] for _ in data.indices]
+    )
+    _, folder = run(study)
+    memory = load_file(folder / "silos" / "silo-000" / "memory.safetensors")
+    weights = memory["last/instance_weights"]
+    assert len(weights) > 5 and weights.tolist() == [1.0] * len(weights)

@@ -19,6 +19,7 @@ from extract.texts import NerExtractor, TaggerExtractor
 from methods.common.instance_weights import prompt_gradients
 from methods.common.training import load as put
 from methods.common.training import parameters
+from methods.dp.releases import Grid
 from methods.tasks.load import load_task
 from models import document_encoder
 from models import sentence_encoder as encoder
@@ -122,7 +123,8 @@ def test_a_target_gradient_that_is_no_number_counts_nothing() -> None:
     model = task.new_model(0)
     with torch.no_grad():
         model.prompts.q.weight.fill_(float("nan"))
-    source, target = prompt_gradients(task, model, task.subset(np.arange(4)), clip=1.0)
+    grid = Grid(step=0.01, reach=100, noise=1.0)
+    source, target = prompt_gradients(task, model, task.subset(np.arange(4)), grid.clipped)
     assert not source.any() and not target.any()
 
 

@@ -309,8 +309,10 @@ def test_a_disclosure_that_nobody_has_shown_to_be_covered_is_refused_under_a_bud
 
 def test_a_ledger_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l", Budget())
-    os.close(ledger._file)  # type: ignore[arg-type]
-    ledger._file = os.open("/dev/full", os.O_WRONLY)
+    file = ledger._file
+    assert file is not None and file._file is not None
+    os.close(file._file)
+    file._file = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(OSError):
         _hear(_gate(ledger), 0)
     assert ledger.events == ()

@@ -221,7 +221,7 @@ class Stage:
             return _Line(self._over, curve[keys.public], self.lies, address, keys, coordinator)
 
         patch.setattr(silo.process, "Dealer", line)
-        patch.setattr(silo.process, "policy_for", lambda fraction: self.policy)
+        patch.setattr(silo.process, "policy_for", lambda fraction, silos: self.policy)
 
     def identity(self, name: str) -> Identity:
         return Keyring.load(self.path / "silos" / name).identity

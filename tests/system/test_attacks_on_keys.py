@@ -305,7 +305,9 @@ def test_graph_steering_by_a_chosen_cohort(make: Make, monkeypatch: Patch, caplo
     """
     policy, drawn = Policy(corrupt_among="cohort"), [True]
     monkeypatch.setattr(
-        silo.process, "Limits", lambda **named: Limits(drawn_cohorts=drawn[0], **named)
+        silo.process,
+        "Limits",
+        lambda **named: Limits(**{**named, "cohort": 0, "drawn_cohorts": drawn[0]}),
     )
     liar = make(8, policy=policy).enrol()
     order = [draw_cohort(liar.setup.beacon, liar.names, 0, size) for size in (5, 8)]
@@ -316,4 +318,27 @@ def test_graph_steering_by_a_chosen_cohort(make: Make, monkeypatch: Patch, caplo
         liar.ask(victim, liar.header(alive=alive))
     drawn[0] = False
     total = liar.enrol().sum(liar.gather(liar.header(alive=alive)))
+    assert same(total - sum(liar.stage.data[friend] for friend in friends), liar.stage.data[victim])
+
+
+@refuses("hand-picked-cohort")
+@gains("hand-picked-cohort")
+def test_hand_picked_cohort(make: Make, monkeypatch: Patch, caplog: Log) -> None:
+    """Nine silos of thirty in every round: two friends and a victim are no round of nine.
+
+    Under a policy that counts the corrupt in each cohort, two of three would be too many; but the
+    coordinator says what the cohort is. So the study's own number of silos is held to.
+    """
+    pinned = [9]
+    monkeypatch.setattr(
+        silo.process, "Limits", lambda **named: Limits(**{**named, "cohort": pinned[0]})
+    )
+    liar = make(9, policy=Policy(corrupt_among="cohort")).enrol()
+    victim, *friends = liar.names[:3]
+    for alive in (liar.names[:3], liar.names[:7]):
+        with refused("hand-picked-cohort", caplog):
+            liar.ask(victim, liar.header(alive=alive))
+    liar.gather(liar.header(alive=liar.names[:8]))  # one in ten may be missing
+    pinned[0] = 0
+    total = liar.enrol().sum(liar.gather(liar.header(alive=liar.names[:3])))
     assert same(total - sum(liar.stage.data[friend] for friend in friends), liar.stage.data[victim])

@@ -20,6 +20,7 @@ from crypto.derive import Label
 from crypto.identity.card import make_card
 from crypto.identity.keys import Identity
 from crypto.sum.records import KeyList, KeyOffer, agreement
+from methods.dp.coverage import large_delta
 from silo.home import Home
 from silo.program import rules_of, silo_study
 from silo.redial import Redial
@@ -244,6 +245,13 @@ def test_rules_win_over_the_study(
         "[limits]\nminimum_survivors = 4\n",
     )
     refused_with("epsilon is infinite, and this silo allows 3", "[limits]\nmaximum_epsilon = 3\n")
+    private: dict[str, object] = {"dp": "record", "epsilon": 1.0, "delta": 0.3}
+    refused_with(
+        "states its epsilon at delta 0.3, and this silo allows 1e-05 (maximum_delta)",
+        "[limits]\nmaximum_epsilon = 1\n",
+        **private,
+    )
+    refused_with("maximum_delta must be between 0 and 1", "[limits]\nmaximum_delta = 1.5\n")
     refused_with(
         'hours must be as in "18:00-06:00", not "evenings"', '[limits]\nhours = "evenings"\n'
     )
@@ -290,6 +298,12 @@ def test_hours_and_budgets() -> None:
     assert Rules(maximum_epsilon=3.0).applied(noisy).epsilon == 3.0
     assert Rules(maximum_epsilon=9.0).applied(noisy).epsilon == 8.0
     assert Rules().maximum_epsilon == math.inf and Rules().applied(noisy) == noisy
+    Rules().check(noisy, 3)
+    with pytest.raises(UserError, match="this silo allows 1e-05"):
+        Rules(maximum_epsilon=1.0).check(Settings(dp="record", epsilon=1.0, delta=0.3), 3)
+    Rules(maximum_delta=0.3).check(Settings(dp="record", epsilon=1.0, delta=0.3), 3)
+    assert large_delta(noisy, 90_000) == "" and large_delta(Settings(dp="off"), 0) == ""
+    assert "not below 1/200000" in large_delta(noisy, 200_000)
 
 
 def test_a_card_names_no_strange_party() -> None:

@@ -114,6 +114,26 @@ def test_bundles_come_back_as_they_went(arrays: dict[str, np.ndarray]) -> None:
     assert inbox.bundle().digest == bundle.digest
 
 
+_JUNK = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=4) | st.booleans() | st.just("<f4"),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(_JUNK, max_size=4) | st.lists(st.tuples(_JUNK, _JUNK, _JUNK).map(list), max_size=3))
+def test_bad_field_no_layout_ends_the_process(layout: list) -> None:
+    """A type that was a list could not be looked up, and the TypeError ended whoever received it."""
+    try:
+        Inbox(layout, limit=1 << 16)
+    except m.BadMessage:
+        pass
+    with pytest.raises(m.BadMessage, match="unknown type"):
+        Inbox([["a", [], [1]]], limit=1 << 16)
+
+
 def test_a_bundle_over_several_frames_and_pieces_out_of_order() -> None:
     big = np.arange(700_000, dtype=np.float32)  # 2.8 MB: three frames
     bundle = pack({"big": big})
