@@ -125,6 +125,19 @@ def test_a_build_that_gives_something_else_is_refused(write: Write) -> None:
         _prepared(path)
 
 
+def test_a_weight_that_nobody_would_check_is_refused(write: Write) -> None:
+    path = write(
+        ("from dataclasses import dataclass", "from dataclasses import dataclass, replace"),
+        ("return averaged(", "m = averaged("),
+        (
+            "privacy=COVERED)\n",
+            "privacy=COVERED)\n    return replace(m, exchanges=(replace(m.exchanges[0], weight_cap=9.0),))\n",
+        ),
+    )
+    with pytest.raises(UserError, match='"mine": its exchange "train" has a weight_cap'):
+        _prepared(path)
+
+
 def test_names_that_cannot_be(write: Write, tmp_path: Path) -> None:
     for path, sentence in (
         (write(name="fedavg.py"), 'has the name of a method of this package, "fedavg"'),
