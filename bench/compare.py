@@ -18,6 +18,7 @@ from rich.console import Console
 
 from bench.papers.table import merged, run_key, seed_list
 from config.errors import UserError
+from config.program import as_program
 from methods import find
 from report.files import read_run
 from report.pages.compare import compare_page, grouped
@@ -85,7 +86,7 @@ def main(words: list[str]) -> None:
     }
     extra = [w for w in words if w.partition("=")[0] not in table]
     table |= {n: v for n, _, v in (w.partition("=") for w in words) if n in table}
-    try:
+    with as_program():
         methods = table["METHODS"].split()
         if not methods:
             raise UserError('METHODS is empty; say which, as in METHODS="fedavg fedatt feded".')
@@ -99,9 +100,6 @@ def main(words: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         runs = run_missing(methods, seed_list(table["SEEDS"]), tuple(extra), folder, say)
         path = compare_runs(runs, folder / "compare.html", target, bandwidth)
-    except UserError as e:
-        print(e, file=sys.stderr)
-        raise SystemExit(2) from None
     say.print(f"comparison: {path}", highlight=False, soft_wrap=True)
 
 

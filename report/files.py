@@ -15,7 +15,15 @@ from typing import Any
 from config.errors import UserError
 from report.events import Event, EventFile
 
-__all__ = ["RunFiles", "read_lines", "read_run", "rounds_to", "silo_names", "with_names"]
+__all__ = [
+    "RunFiles",
+    "by_message",
+    "read_lines",
+    "read_run",
+    "rounds_to",
+    "silo_names",
+    "with_names",
+]
 
 Line = dict[str, Any]
 
@@ -114,3 +122,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def rounds_to(target: float, dev: Sequence[float]) -> int | None:
     """The first round, counted from one, whose dev metric reaches the target; None: none did."""
     return next((t for t, value in enumerate(dev, 1) if value >= target), None)
+
+
+def by_message(run: RunFiles) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:
+    """(direction, kind, channel) -> (messages, payload bytes, bytes on the wire), the heaviest
+    first.
+    """
+    sums: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+    for t in run.traffic:
+        key = (t["direction"], t["kind"], t["channel"])
+        n, p, w = sums.get(key, (0, 0, 0))
+        sums[key] = (n + t["messages"], p + t["payload_bytes"], w + t["wire_bytes"])
+    return sorted(sums.items(), key=lambda item: -item[1][2])

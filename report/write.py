@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report.files import RunFiles, read_run
+from report.files import RunFiles, by_message, read_run
 from report.pages.bytes import plan_rows, round_bytes, total_words
 from report.pages.privacy import HEAD, disclosure_rows
 from report.pages.protection import protection_rows, sentences, trust
@@ -140,24 +139,11 @@ def _missed(run: RunFiles) -> str:
 
 
 def _bytes(run: RunFiles) -> str:
-    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for t in run.traffic:
-        entry = sums[t["direction"], t["kind"], t["channel"]]
-        entry[0] += t["messages"]
-        entry[1] += t["payload_bytes"]
-        entry[2] += t["wire_bytes"]
-    rows = [
-        (*key, f"{n}", human_bytes(p), human_bytes(w))
-        for key, (n, p, w) in sorted(sums.items(), key=_heaviest)
-    ]
+    rows = [(*key, f"{n}", human_bytes(p), human_bytes(w)) for key, (n, p, w) in by_message(run)]
     head = ("direction", "message", "channel", "messages", "payload", "on the wire")
     return f"## What it cost in bytes\n\n{total_words(run)}\n\n" + (
         _table(head, rows) if rows else ""
     )
-
-
-def _heaviest(item: tuple[Any, list[int]]) -> int:
-    return -item[1][2]
 
 
 def _privacy(run: RunFiles) -> str:

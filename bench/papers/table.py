@@ -28,6 +28,7 @@ from bench.papers import PAPERS, Comparison
 from bench.papers.page import CONVERGENCE, Done, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
 from config.errors import UserError, nearest
+from config.program import as_program
 from coordinator.runlog import RunLog
 from methods import find
 from report.files import read_lines
@@ -261,7 +262,7 @@ def main(words: list[str]) -> None:
             table[name] = value
         else:
             extra.append(word)
-    try:
+    with as_program():
         if table["PAPER"] not in PAPERS:
             raise UserError(f'Unknown paper "{table["PAPER"]}".{nearest(table["PAPER"], PAPERS)}')
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
@@ -273,9 +274,6 @@ def main(words: list[str]) -> None:
         if table["COLUMNS"]:
             comparison = with_columns(comparison, table["COLUMNS"].split(","))
         path = run_table(comparison, table, tuple(extra), say)
-    except UserError as e:
-        print(e, file=sys.stderr)
-        raise SystemExit(2) from None
     say.print(f"table: {path}", highlight=False, soft_wrap=True)
 
 

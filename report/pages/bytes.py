@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
-from report.files import RunFiles
+from report.files import RunFiles, by_message
 from report.pages.charts import Chart, Series, draw, trend
 from report.pages.elements import NONE, Html, details, node, section, table
 from report.units import exact, human_bytes
@@ -181,15 +181,9 @@ def _cumulative(run: RunFiles) -> Html:
 
 
 def _every(run: RunFiles) -> Html:
-    sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for t in run.traffic:
-        entry = sums[t["direction"], t["kind"], t["channel"]]
-        entry[0] += t["messages"]
-        entry[1] += t["payload_bytes"]
-        entry[2] += t["wire_bytes"]
     rows = [
         (f"{direction}: {kind}, {channel}", f"{n:,}", f"{p:,}", f"{w:,}")
-        for (direction, kind, channel), (n, p, w) in sorted(sums.items(), key=lambda i: -i[1][2])
+        for (direction, kind, channel), (n, p, w) in by_message(run)
     ]
     head = ("direction: message, channel", "messages", "payload bytes", "bytes on the wire")
     return table(head, rows, "All rounds and what came before and after them", id_="traffic")

@@ -25,7 +25,8 @@ SETTINGS: dict[str, Any] = {
 }
 ROUNDS = 8
 PROGRAM = """
-import sys, sottovoce
+import signal, sys, sottovoce
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 try:
     sottovoce.simulate(out=sys.argv[1], runner=sys.argv[2], rounds=int(sys.argv[3]), {})
 except KeyboardInterrupt as e:
