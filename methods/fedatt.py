@@ -4,10 +4,12 @@ Ji et al. 2019, "Learning Private Neural Language Modeling with Attentive Aggreg
 every parameter tensor l: s_k = ||w - w_k||, a = softmax over k of s, and w <- w - eps * sum_k a_k
 (w - w_k).
 
-The published method reads every silo's parameters. Here it runs under secure aggregation, in two
-exchanges: silos send only their norms, one number per tensor; the coordinator tells each silo its
-own weights a_k; silos send a_k times their update, masked. If a silo is lost in between, the
-weights of the others are scaled up to one again, which is the softmax over those who are left.
+The published method reads every silo's parameters. Here it runs under secure aggregation, in one
+exchange and without a word to any silo alone: with e_k = exp(s_k - M), a silo sends e_k times its
+update and e_k itself, both masked, and the quotient of the two sums is the softmax over those who
+survived. M is one number per tensor, the same for all: it is broadcast, and cancels. It keeps e_k
+near one, where fixed point is exact: it is the level that the last round's silos had, log mean
+exp(s), and 0 before the first.
 
 Frobenius norms, eps 1 and no noise by default (docs/methods.md, "FedAtt"); the authors' own norm of
 a matrix is the spectral one.
@@ -37,7 +39,7 @@ from methods.base import (
     State,
 )
 from methods.common.training import difference, parameters, specs, trained
-from methods.common.weighted import first_model, send_model, update_disclosure
+from methods.common.weighted import update_disclosure
 from methods.dp.coverage import TRAINED
 from methods.tasks.base import Task
 
@@ -48,8 +50,9 @@ CITATION = (
 )
 TASKS = ("sentence", "document", "distant", "ner")
 
-#: Weights are told to each silo alone, so the sum's context cannot bind them.
-_ALL_TO_ONE = "the coordinator lies and gives one silo all the weight"
+#: s - M is held within this: a silo that moved further than all others by more weighs as if by this.
+_REACH = 4.0
+_LEAST = 1e-6  #: a sum of e below this is no weight
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,14 @@ class Options:
     norm: str = "frobenius"  #: or spectral, as in the authors' code
 
 
-_NORMS = Disclosure(
-    name="norms",
-    channel="sealed",
-    shape="one number per parameter tensor: how far training moved it",
-    reveals="how much each silo's training changed each layer, which tells roughly how many and how unusual its "
-    "examples are",
-    privacy="free after DP-SGD (it is computed from the trained model); otherwise not protected",
+_ATTENTION = Disclosure(
+    name="attention",
+    channel="masked",
+    shape="one number per parameter tensor: the exponential of how far training moved it, less a common level",
+    reveals="nothing of one silo alone; the sum shows how far training moved each tensor on the whole",
+    privacy="free after DP-SGD (it is computed from the trained model); otherwise not protected beyond the sum",
 )
-_PRIVACY = Privacy(RecordPrivacy({"norms": TRAINED, "update": TRAINED}), silo=True)
+_PRIVACY = Privacy(RecordPrivacy({"attention": TRAINED, "update": TRAINED}), silo=True)
 
 
 def norms(update: Arrays, kind: str = "frobenius") -> np.ndarray:
@@ -81,85 +83,57 @@ def norms(update: Arrays, kind: str = "frobenius") -> np.ndarray:
     )
 
 
-def attention(distances: np.ndarray) -> np.ndarray:
-    """a: softmax down the silos of (silos, tensors) distances, the largest subtracted first."""
-    s = distances.astype(np.float64)
-    e = np.exp(s - s.max(axis=0))
-    return e / e.sum(axis=0)
+def attention(distances: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """e: softmax's numerator for every tensor, float32. The level cancels in the quotient."""
+    above = distances.astype(np.float64) - level
+    return np.exp(np.clip(above, -_REACH, _REACH)).astype(np.float32)
 
 
 def build(task: Task, settings: Settings, options: Options) -> Method:
-    o = options
-    check_choice("norm", o.norm, ("frobenius", "spectral"))
+    check_choice("norm", options.norm, ("frobenius", "spectral"))
     shapes = parameters(task.new_model(0))
-    layers = len(shapes)
 
-    def learn(silo: SiloView, heard: Heard) -> Answer:
-        model, notes = trained(silo, heard.common, heard.round)
-        update = difference(model, heard.common)
-        return Answer(
-            sealed={"norms": norms(update, o.norm)}, carry={"update": update}, notes=notes
-        )
+    def init(seed: int) -> State:
+        level = np.zeros(len(shapes), np.float32)
+        return State(parameters(task.new_model(seed)), {"level": level})
 
-    def weigh(state: State, folded: Folded) -> State:
-        silos = [s for s in folded.survivors if s in folded.sealed]
-        a = (
-            attention(np.stack([folded.sealed[s]["norms"] for s in silos]))
-            if silos
-            else np.zeros((0, layers))
-        )
-        return State(
-            state.model, {f"attention/{s}": row.astype(np.float32) for s, row in zip(silos, a)}
-        )
+    def send(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
+        return Broadcast({**{f"w/{k}": v for k, v in state.model.items()}, **state.memory})
 
-    def send_weights(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        nothing = np.zeros(layers, np.float32)
-        return Broadcast(
-            {}, {s: {"attention": state.memory.get(f"attention/{s}", nothing)} for s in cohort}
-        )
+    def answer(silo: SiloView, heard: Heard) -> Answer:
+        w = {k: heard.common[f"w/{k}"] for k in shapes}
+        model, notes = trained(silo, w, heard.round)
+        update = difference(model, w)
+        e = attention(norms(update, options.norm), heard.common["level"])
+        weighed = {f"update/{k}": e[l] * v for l, (k, v) in enumerate(update.items())}
+        return Answer(masked={"attention": e, **weighed}, notes=notes)
 
-    def send_update(silo: SiloView, heard: Heard) -> Answer:
-        a = heard.private["attention"]
-        return Answer(
-            masked={
-                f"update/{k}": a[l] * v for l, (k, v) in enumerate(silo.carry["update"].items())
-            }
-        )
-
-    def fold(state: State, folded: Folded) -> State:
-        rows = [
-            state.memory[f"attention/{s}"]
-            for s in folded.survivors
-            if f"attention/{s}" in state.memory
-        ]
-        if not rows:
-            return State(state.model)
-        # one, unless a silo was lost in between
-        given = np.stack(rows).astype(np.float64).sum(axis=0)
+    def attend(state: State, folded: Folded) -> State:
+        """w + eps sum_k a_k (w_k - w), tensor by tensor. Where noise left no weight, w stays."""
+        given = np.asarray(folded.total["attention"], np.float64)
+        there = given > _LEAST
         model = {
-            k: (v.astype(np.float64) + o.eps * folded.total[f"update/{k}"] / given[l]).astype(
-                np.float32
-            )
+            k: (v + options.eps * folded.total[f"update/{k}"] / given[l]).astype(np.float32)
+            if there[l]
+            else v
             for l, (k, v) in enumerate(state.model.items())
         }
-        return State(model)
+        mean = np.where(there, given, 1.0) / max(len(folded.survivors), 1)
+        moved = np.where(there, np.log(mean), 0.0)
+        return State(model, {"level": (state.memory["level"] + moved).astype(np.float32)})
 
-    first = Exchange(
+    exchange = Exchange(
         name="train",
-        disclosures=(_NORMS,),
-        broadcast=send_model,
-        answer=learn,
-        fold=weigh,
-        sealed={"norms": ArraySpec((layers,), "float32")},
-    )
-    second = Exchange(
-        name="attend",
         disclosures=(
-            update_disclosure("all of a silo's examples, weighted by attention,", _ALL_TO_ONE),
+            _ATTENTION,
+            update_disclosure("all of a silo's examples, weighted by attention,"),
         ),
-        broadcast=send_weights,
-        answer=send_update,
-        fold=fold,
-        masked=specs(shapes),
+        broadcast=send,
+        answer=answer,
+        fold=attend,
+        masked={
+            "attention": ArraySpec((len(shapes),), "float32", float(np.exp(_REACH))),
+            **specs(shapes),
+        },
     )
-    return Method("fedatt", CITATION, (first, second), first_model(task), privacy=_PRIVACY)
+    return Method("fedatt", CITATION, (exchange,), init, privacy=_PRIVACY)

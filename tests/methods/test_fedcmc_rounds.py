@@ -69,31 +69,49 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
     assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
-@pytest.mark.parametrize("method", ["fedcmc", "fedatt"])
-def test_what_a_lying_coordinator_could_read_is_disclosed(method: str) -> None:
-    """It tells one silo alone that everything is its own, and the others nothing: the sum is that
+def test_what_a_lying_coordinator_could_read_is_disclosed() -> None:
+    """It tells one silo alone that it won every class, and the others nothing: the sum is that
     silo's.
     """
-    study = tiny_study(method, SILOS)
+    study = tiny_study("fedcmc", SILOS)
     first, second = study.method.exchanges
     told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
-    key = "won" if method == "fedcmc" else "attention"
     total: dict[str, np.ndarray] = {}
     carried = []
     for k, indices in enumerate(study.partition.indices):
         view = SiloView(k, study.task, study.task.subset(indices), study.settings, b"")
         carry = first.answer(view, told).carry
         carried.append(carry)
-        size = len(study.task.labels) if method == "fedcmc" else len(carry["update"])
-        lie = np.full(size, k == 1, np.uint8 if method == "fedcmc" else np.float32)
-        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, {key: lie})).masked
+        lie = {"won": np.full(len(study.task.labels), k == 1, np.uint8)}
+        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, lie)).masked
         total = {n: total.get(n, 0) + v for n, v in sent.items()}
-    own = {"rows": carried[1]["classifier"]} if method == "fedcmc" else carried[1]["update"]
-    for name, value in own.items():
-        np.testing.assert_array_equal(
-            total[name if method == "fedcmc" else f"update/{name}"], value
-        )
+    np.testing.assert_array_equal(total["rows"], carried[1]["classifier"])
     assert "unless the coordinator lies" in second.disclosures[0].readable_by
+
+
+def test_fedatt_tells_nobody_anything_alone() -> None:
+    """No private word, so a coordinator that lies must show all silos the same: nothing it may say
+    silences some and not others, since the level cancels.
+    """
+    study = tiny_study("fedatt", SILOS)
+    (only,) = study.method.exchanges
+    state = study.method.init(0)
+    assert only.broadcast(state, 0, (0, 1, 2)).private == {} and not only.sealed
+    assert not any(d.unless for d in only.disclosures)
+    shares = []
+    for level in (0.0, 3.0, -3.0):
+        said = only.broadcast(
+            replace(state, memory={"level": state.memory["level"] + level}), 0, ()
+        )
+        views = [
+            SiloView(k, study.task, study.task.subset(ix), study.settings, b"")
+            for k, ix in enumerate(study.partition.indices)
+        ]
+        e = np.stack([only.answer(v, Heard(0, (), said.common)).masked["attention"] for v in views])
+        shares.append(e / e.sum(axis=0))
+    np.testing.assert_allclose(shares[1], shares[0], rtol=1e-5)
+    np.testing.assert_allclose(shares[2], shares[0], rtol=1e-5)
+    assert shares[0].min() > 0.2  # of three silos that moved about equally far
 
 
 def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:

@@ -154,9 +154,12 @@ def test_codes_lose_at_most_half_a_step(bits: int, form: str) -> None:
 
 
 def test_attention_by_hand_and_the_farthest_weighs_most() -> None:
-    a = fedatt.attention(np.array([[0.0, 1000.0], [LN2, 1000.0]]))
-    assert a[:, 0] == pytest.approx([1 / 3, 2 / 3])
-    assert a[:, 1] == pytest.approx([0.5, 0.5])  # equal distances, however large: the uniform mean
+    """The quotient of e is softmax, whatever the common level."""
+    for level in (0.0, 0.5, -1.0):
+        e = [fedatt.attention(np.array([s]), np.array([level]))[0] for s in (0.0, LN2)]
+        assert [x / sum(e) for x in e] == pytest.approx([1 / 3, 2 / 3])
+    far = fedatt.attention(np.array([1000.0, -1000.0]), np.array([0.0, 0.0]))
+    assert far == pytest.approx([math.exp(4), math.exp(-4)])  # bounded, so that nothing overflows
 
 
 def test_norms_are_frobenius_or_spectral() -> None:

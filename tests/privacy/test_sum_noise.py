@@ -35,7 +35,7 @@ from tests.methods.test_coverage import CORPORA, REFERENCES
 
 STEPS = steps_of(32, 10)
 # they send something that the coordinator reads silo by silo
-SEALED = {"lazymil", "feded", "fedcmc", "fedatt"}
+SEALED = {"lazymil", "feded", "fedcmc"}
 
 
 def test_the_discrete_gaussian_has_its_probabilities() -> None:
