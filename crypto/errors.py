@@ -30,6 +30,7 @@ ATTACKS: frozenset[str] = frozenset(
         "late-share",
         "oversize",
         "hand-picked-cohort",
+        "silent-others",
     }
 )
 

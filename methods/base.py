@@ -33,6 +33,7 @@ __all__ = [
     "ArraySpec",
     "Arrays",
     "Broadcast",
+    "Contradiction",
     "Disclosure",
     "Exchange",
     "Folded",
@@ -145,6 +146,10 @@ class Answer:
     memory: Arrays | None = None
     #: Figures for the silo's own log (losses, sizes). Never sent.
     notes: Mapping[str, float] = field(default_factory=dict)
+
+
+class Contradiction(Exception):
+    """What was broadcast cannot be true, by what this silo knows of itself: it takes no part."""
 
 
 @dataclass(frozen=True)

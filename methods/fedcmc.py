@@ -8,10 +8,15 @@ Silos train on CE(h Theta^T) + mu CE(h M^T) with the major vectors M held consta
 that a silo's encoder does not bend to its own label distribution. Models are averaged by size.
 
 The published method reads every silo's classifier. Here it runs under secure aggregation, in two
-exchanges: silos train and send their updates masked and their C similarities sealed; then each silo
-is told which classes it won, and a masked sum, in which every silo sends zeros for the rows it did
-not win, gives the coordinator exactly the matrix that it will broadcast, and nothing else of
-anybody's classifier.
+exchanges: silos train and send their updates masked and their C similarities sealed; then all are
+told the lowest similarity of every class and whose it is, and a masked sum, in which every silo
+sends zeros for the rows it did not win, gives the coordinator exactly the matrix that it will
+broadcast, and nothing else of anybody's classifier.
+
+No private word decides. What is told is the same for all and in the sum's context. A silo sends a
+row only where its own similarity is the one that is claimed; where its own is lower than what is
+claimed, the claim is a lie, and it takes no part (`silent-others`). So nobody can be made a winner
+who is not, unless everybody who would know is kept out, and then too few are left to open a sum.
 
 Rulings (docs/methods.md, "FedCMC"): equation 10 prints the same vector twice, the mean is over the
 *other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
@@ -23,7 +28,7 @@ paper's ablations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -37,6 +42,7 @@ from methods.base import (
     Arrays,
     ArraySpec,
     Broadcast,
+    Contradiction,
     Disclosure,
     Exchange,
     Folded,
@@ -93,18 +99,23 @@ _SIMILARITIES = Disclosure(
     name="similarities",
     channel="sealed",
     shape="one number per class: how like the silo's other classifier vectors its vector for the class is",
-    reveals="roughly which classes the silo has many examples of, or that it has no examples at all",
+    reveals="roughly which classes the silo has many examples of, or that it has no examples at all; all silos are "
+    "told the lowest of each class, and whose it is",
     privacy="free after DP-SGD (it is computed from the trained model); otherwise not protected",
 )
 _ROWS = Disclosure(
     name="rows",
     channel="masked",
     shape="one classifier vector per class; zeros for the classes that the silo did not win",
-    # Wins are told to each silo alone, so the sum's context cannot bind them.
     reveals="the winning vector of each class, which everybody is sent next",
     privacy="free after DP-SGD (a part of the trained model); otherwise not protected",
-    unless="the coordinator lies and tells one silo alone that it won every class",
 )
+#: The ablation that draws winners at random: nothing that a silo knows could contradict a draw.
+_DRAWN_ROWS = replace(
+    _ROWS, unless="the coordinator lies and says that one silo was drawn for every class"
+)
+#: Beyond any mean cosine: what is claimed of a class that no silo has a vector for.
+_BEYOND = 2.0
 _PRIVACY = Privacy(
     RecordPrivacy({"update": TRAINED, "weight": COUNT, "similarities": TRAINED, "rows": TRAINED}),
     silo=True,
@@ -138,17 +149,33 @@ def similarities(classifier: np.ndarray) -> np.ndarray:
 
 def winners(
     said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.random.Generator
-) -> np.ndarray:
-    """Per class the silo whose row is taken (equation 12); NOBODY where no silo has one. Ties: the
-    lowest silo.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per class the silo whose row is taken (equation 12), and its similarity. NOBODY, and a number
+    that no cosine reaches, where no silo has one. Ties: the lowest silo.
     """
     silos = [s for s in sorted(said) if np.isfinite(said[s]).all()]
     if not silos:
-        return np.full(classes, NOBODY, np.int64)
-    if vectors == "random":
-        return np.array(silos)[rng.integers(len(silos), size=classes)]
+        beyond = _BEYOND if vectors != "minor" else -_BEYOND
+        return np.full(classes, NOBODY, np.int64), np.full(classes, beyond, np.float32)
     d = np.stack([said[s] for s in silos])
-    return np.array(silos)[d.argmin(axis=0) if vectors == "major" else d.argmax(axis=0)]
+    if vectors == "random":
+        at = rng.integers(len(silos), size=classes)
+    else:
+        at = d.argmin(axis=0) if vectors == "major" else d.argmax(axis=0)
+    return np.array(silos)[at], d[at, np.arange(classes)].astype(np.float32)
+
+
+def contradiction(own: np.ndarray, claimed: np.ndarray, vectors: str) -> str:
+    """Why a claim of the lowest (`minor`: highest) similarities is a lie, by one silo's own; empty:
+    it may be true. A silo without examples (NaN) knows nothing.
+    """
+    if vectors == "random":
+        return ""
+    beaten = own < claimed if vectors == "major" else own > claimed
+    if not beaten.any():
+        return ""
+    kind = "lowest" if vectors == "major" else "highest"
+    return f"class {int(np.argmax(beaten))}: its own similarity beats the {kind} that is claimed"
 
 
 # Algorithm 1, line by line
@@ -187,12 +214,11 @@ class _Framework:
         )
         classifier = parameters(model)[CLASSIFIER]
         nothing = np.full(len(classifier), np.nan, np.float32)
+        d = similarities(classifier) if self.task.size(silo.data) else nothing
         return Answer(
             masked=weighted_update(model, theta, shared_weight(silo, self.options.weight_cap)),
-            sealed={
-                "similarities": similarities(classifier) if self.task.size(silo.data) else nothing
-            },
-            carry={"classifier": classifier},
+            sealed={"similarities": d},
+            carry={"classifier": classifier, "similarities": d},
             notes=notes,
         )
 
@@ -208,17 +234,20 @@ class _Framework:
         """
         said = {s: a["similarities"] for s, a in folded.sealed.items() if s in folded.survivors}
         rng = np.random.default_rng(derived_seed(self.seed, "random vectors", folded.round))
-        won = winners(said, len(state.memory["major"]), self.options.vectors, rng)
-        return State(weighted_mean(state, folded).model, {**state.memory, "winner": won})
+        won, d = winners(said, len(state.memory["major"]), self.options.vectors, rng)
+        memory = {**state.memory, "winner": won, "similarity": d}
+        return State(weighted_mean(state, folded).model, memory)
 
     def tell(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        """Each silo hears of its own wins only."""
-        won = {s: (state.memory["winner"] == s).astype(np.uint8) for s in cohort}
-        return Broadcast({}, {s: {"won": w} for s, w in won.items()})
+        """All silos hear who won which class, and with what."""
+        return Broadcast({k: state.memory[k] for k in ("winner", "similarity")})
 
     def send_rows(self, silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
         """The rows that it won; zeros for the others, so that their sum is the major vectors."""
-        won = heard.private["won"].astype(bool)[:, None]
+        own, claimed = silo.carry["similarities"], heard.common["similarity"]
+        if lie := contradiction(own, claimed, self.options.vectors):
+            raise Contradiction(lie)
+        won = ((heard.common["winner"] == silo.index) & (own == claimed))[:, None]
         return Answer(masked={"rows": np.where(won, silo.carry["classifier"], np.float32(0))})
 
     def ensemble(self, state: State, folded: Folded) -> State:
@@ -249,7 +278,7 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
     )
     rows = Exchange(
         name="rows",
-        disclosures=(_ROWS,),
+        disclosures=(_DRAWN_ROWS if options.vectors == "random" else _ROWS,),
         broadcast=line.tell,
         answer=line.send_rows,
         fold=line.ensemble,

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
-from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
+from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView
 from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
@@ -120,7 +120,10 @@ class Gate:
         carry = {
             name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
         }
-        answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
+        try:
+            answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
+        except Contradiction as e:  # a lie that would leave the others silent
+            raise Refusal("silent-others", f"{exchange.name}: {e}") from None
         if settings.dp != "off":
             answer = replace(answer, masked=_finite(exchange, answer.masked))
         _check(exchange, answer)

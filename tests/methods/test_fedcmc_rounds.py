@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from methods.base import Heard, SiloView, derived_seed
+from methods import fedcmc
+from methods.base import Arrays, Contradiction, Heard, SiloView, derived_seed
 from study.prepare import Study
 from tests.methods.sentence_reference import SILOS, SIZES, assert_same, initial, trained
 from tests.methods.small import kept_in, run
@@ -69,24 +70,54 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
     assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
-def test_what_a_lying_coordinator_could_read_is_disclosed() -> None:
-    """It tells one silo alone that it won every class, and the others nothing: the sum is that
-    silo's.
-    """
+def _second(study: Any, silo: int, own: np.ndarray, said: Arrays) -> np.ndarray:
+    """What a silo with these similarities sends when it is told so: a row of ones where it won."""
+    _, second = study.method.exchanges
+    rows = np.ones((len(own), 16), np.float32)
+    nothing = study.task.subset(np.arange(0))
+    carry = {"classifier": rows, "similarities": own}
+    view = SiloView(silo, study.task, nothing, study.settings, b"", carry=carry)
+    return second.answer(view, Heard(0, (0, 1, 2), said)).masked["rows"][:, 0]
+
+
+def test_fedcmc_tells_all_silos_the_same_and_a_lie_is_contradicted() -> None:
     study = tiny_study("fedcmc", SILOS)
-    first, second = study.method.exchanges
-    told = Heard(0, (0, 1, 2), first.broadcast(study.method.init(0), 0, (0, 1, 2)).common)
-    total: dict[str, np.ndarray] = {}
-    carried = []
-    for k, indices in enumerate(study.partition.indices):
-        view = SiloView(k, study.task, study.task.subset(indices), study.settings, b"")
-        carry = first.answer(view, told).carry
-        carried.append(carry)
-        lie = {"won": np.full(len(study.task.labels), k == 1, np.uint8)}
-        sent = second.answer(replace(view, carry=carry), Heard(0, (0, 1, 2), {}, lie)).masked
-        total = {n: total.get(n, 0) + v for n, v in sent.items()}
-    np.testing.assert_array_equal(total["rows"], carried[1]["classifier"])
-    assert "unless the coordinator lies" in second.disclosures[0].readable_by
+    _, second = study.method.exchanges
+    classes = len(study.task.labels)
+    state = study.method.init(0)
+    own = [np.full(classes, d, np.float32) for d in (0.5, 0.2, 0.3)]
+    own[2][0] = 0.1
+    winner, d = fedcmc.winners(dict(enumerate(own)), classes, "major", np.random.default_rng(0))
+    state = replace(state, memory={**state.memory, "winner": winner, "similarity": d})
+    said = second.broadcast(state, 0, (0, 1, 2))
+    assert said.private == {} and not any(x.unless for x in second.disclosures)
+    sent = [_second(study, k, own[k], said.common) for k in range(3)]
+    assert [x.tolist() for x in sent] == [
+        [0.0] * classes,
+        [0.0] + [1.0] * (classes - 1),
+        [1.0] + [0.0] * (classes - 1),
+    ]
+    # silo 0 is told that it won everything, with its own similarity: those who beat it refuse
+    lie: Arrays = {"winner": np.zeros(classes, np.int64), "similarity": own[0]}
+    for k in (1, 2):
+        with pytest.raises(Contradiction, match="class 0: its own similarity beats the lowest"):
+            _second(study, k, own[k], lie)
+    # told so with the true lowest, it knows that it did not win, and sends nothing
+    assert not _second(study, 0, own[0], {**lie, "similarity": d}).any()
+    # a silo without examples knows nothing, and is never a winner
+    assert not _second(study, 0, np.full(classes, np.nan, np.float32), lie).any()
+
+
+def test_fedcmcs_ablations_are_held_to_the_same_or_say_that_they_are_not() -> None:
+    (_, highest), (_, drawn) = (
+        tiny_study("fedcmc", SILOS, options={"vectors": v}).method.exchanges
+        for v in ("minor", "random")
+    )
+    assert not highest.disclosures[0].unless and drawn.disclosures[0].unless
+    low, high = np.array([0.1, 0.9], np.float32), np.array([0.5, 0.5], np.float32)
+    assert fedcmc.contradiction(low, high, "major").startswith("class 0")
+    assert fedcmc.contradiction(low, high, "minor").startswith("class 1")
+    assert fedcmc.contradiction(low, high, "random") == ""
 
 
 def test_fedatt_tells_nobody_anything_alone() -> None:
@@ -112,30 +143,6 @@ def test_fedatt_tells_nobody_anything_alone() -> None:
     np.testing.assert_allclose(shares[1], shares[0], rtol=1e-5)
     np.testing.assert_allclose(shares[2], shares[0], rtol=1e-5)
     assert shares[0].min() > 0.2  # of three silos that moved about equally far
-
-
-def test_fedcmc_silo_sends_zeros_for_rows_it_did_not_win_and_hears_of_its_own_only() -> None:
-    study = tiny_study("fedcmc", SILOS)
-    _, second = study.method.exchanges
-    state = study.method.init(0)
-    winner = np.array([0, 2, 0] + [1] * (len(study.task.labels) - 3))
-    state = replace(state, memory={**state.memory, "winner": winner})
-    said = second.broadcast(state, 0, (0, 1, 2))
-    assert said.common == {}
-    assert said.private[0]["won"].tolist()[:3] == [1, 0, 1]
-    assert said.private[2]["won"].tolist() == [0, 1] + [0] * (len(study.task.labels) - 2)
-    rows = np.ones((len(study.task.labels), 16), np.float32)
-    view = SiloView(
-        2,
-        study.task,
-        study.task.subset(np.arange(0)),
-        study.settings,
-        b"",
-        carry={"classifier": rows},
-    )
-    sent = second.answer(view, Heard(0, (0, 1, 2), {}, said.private[2])).masked["rows"]
-    assert sent[1].tolist() == [1.0] * 16
-    assert np.count_nonzero(sent) == 16
 
 
 def test_fedcmc_keeps_the_last_vector_of_a_class_whose_winner_is_lost() -> None:
