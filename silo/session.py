@@ -151,6 +151,16 @@ class Session:
                 m.Refused(self._number, "disk", "it could not write down what it must remember"),
                 None,
             )
+        except Exception as e:
+            yield from self._unforeseen(kind, e)
+
+    def _unforeseen(self, kind: str, error: Exception) -> Iterator[Outgoing]:
+        """Whatever a message makes of this program, it is refused, and the program goes on."""
+        log.exception(
+            "refused (bad-field): a %s message that this silo cannot work with", kind[:40]
+        )
+        detail = f"a {kind[:40]} message that it cannot work with ({type(error).__name__})"
+        yield m.Refused(self._number, "bad-field", detail), None
 
     def _said_before(self, message: m.SumStep) -> m.SumStep | None:
         """Asked word for word the same once more, it says the same once more: the first answer may

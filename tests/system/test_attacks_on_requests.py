@@ -17,8 +17,8 @@ from crypto.numbers.encoding import Encoding
 from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_limits import Limits
-from methods import fedcmc
-from methods.base import Answer, ArraySpec, Heard, SiloView
+from methods.base import Answer, ArraySpec
+from silo.session import Session
 from tests.conftest import wait_for
 from tests.system import stage
 from tests.system.attacks import gains, refuses, without
@@ -137,7 +137,16 @@ def test_undeclared_upload_without_the_gate(make: Make, monkeypatch: Patch) -> N
 # What the checks are good for
 
 
-def _ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
+def without_the_door(monkeypatch: Patch) -> None:
+    """An exception out of a message ends the silo, as it did before it was made a refusal."""
+
+    def ends(self: Session, kind: str, error: Exception) -> Iterator[Any]:
+        raise error
+
+    monkeypatch.setattr(Session, "_unforeseen", ends)
+
+
+def ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
     """The silo's process is gone."""
     crashes.append(error)
     wait_for(lambda: liar.stage.crashes, PATIENCE)
@@ -152,12 +161,13 @@ def test_wrong_shape_without_the_declared_sizes(
     the silo.
     """
     without(monkeypatch, Limits, "check_header", "wrong-shape")
+    without_the_door(monkeypatch)
     liar = make().enrol()
     told = liar.tell("silo-000", liar.header(encoding=replace(E, sizes=(SIZE + 1,))))
     liar.say("silo-000", m.Go(told.number))
     liar.hear("silo-000", m.Ready)
     liar.say("silo-000", m.Send(told.number))
-    _ended(liar, crashes, ValueError)
+    ended(liar, crashes, ValueError)
 
 
 @gains("wrong-shape")
@@ -168,13 +178,14 @@ def test_wrong_shape_of_an_answer_without_the_gate(
     sent.
     """
     without(monkeypatch, silo.gate, "_check", "wrong-shape")
+    without_the_door(monkeypatch)
     liar = make().enrol()
     with _answering(Answer({"update": np.full(SIZE, np.nan, np.float32)})):
         told = liar.tell("silo-000", liar.header())
         liar.say("silo-000", m.Go(told.number))
         liar.hear("silo-000", m.Ready)
     liar.say("silo-000", m.Send(told.number))
-    _ended(liar, crashes, ValueError)
+    ended(liar, crashes, ValueError)
     assert not liar._heard["silo-000"]
 
 
@@ -303,60 +314,7 @@ def test_oversize_without_a_limit_on_broadcasts(
 ) -> None:
     """One small message that announces a petabyte ends the silo before a byte of it has come."""
     monkeypatch.setattr("silo.process._BROADCAST_LIMIT", 1 << 62)
+    without_the_door(monkeypatch)
     liar = make().enrol()
     liar.tell("silo-000", liar.header(), common=[["model", "|u1", [1 << 50]]])
-    _ended(liar, crashes, MemoryError)
-
-
-# FedCMC's second exchange, two classes of three numbers each: what all are told is the lowest
-# similarity of each class and whose it is.
-_SIMILARITIES = {0: (0.5, 0.5), 1: (0.2, 0.6), 2: (0.6, 0.3), 3: (0.4, 0.4)}
-
-
-@contextmanager
-def _fedcmc() -> Iterator[None]:
-    """The toy's first exchange with FedCMC's own silo half, on the silo's secret vector."""
-    method = fedcmc._Framework(None, 0, fedcmc.Options())  # type: ignore[arg-type]
-
-    def answer(silo: SiloView[Any, Any], heard: Heard) -> Answer:
-        said = heard.common["model"]
-        claims = {"similarity": said[:2].copy(), "winner": said[2:4].astype(np.int64)}
-        carry = {
-            "similarities": np.array(_SIMILARITIES[silo.index], np.float32),
-            "classifier": silo.data.vector.reshape(2, 3),
-        }
-        rows = method.send_rows(replace(silo, carry=carry), replace(heard, common=claims))
-        return Answer({"update": rows.masked["rows"].ravel()})
-
-    exchange, good = METHOD.exchanges[TRAIN], METHOD.exchanges[TRAIN].answer
-    object.__setattr__(exchange, "answer", answer)
-    try:
-        yield
-    finally:
-        object.__setattr__(exchange, "answer", good)
-
-
-#: "silo 0 won both classes, and 0.5 was the lowest": of both that is a lie
-_LIE = np.array([0.5, 0.5, 0, 0, 0, 0], np.float32)
-
-
-@refuses("silent-others")
-def test_silent_others(make: Make, caplog: Log) -> None:
-    """Who knows better takes no part: too few are left for a sum, and nothing is opened."""
-    liar = make().enrol()
-    with _fedcmc():
-        for name in ("silo-001", "silo-002", "silo-003"):
-            told = liar.tell(name, liar.header(_LIE), _LIE)
-            with refused("silent-others", caplog):
-                liar.say(name, m.Go(told.number))
-                liar.hear(name, m.Ready)
-
-
-@gains("silent-others")
-def test_silent_others_without_their_word(make: Make, monkeypatch: Patch) -> None:
-    """Where nobody contradicts, the sum is the rows of the one who was told that it won."""
-    monkeypatch.setattr(fedcmc, "contradiction", lambda own, claimed, vectors: "")
-    liar = make().enrol()
-    with _fedcmc():
-        held = liar.gather(liar.header(_LIE), dict.fromkeys(liar.names, _LIE))
-    assert same(liar.sum(held), liar.stage.data["silo-000"])
+    ended(liar, crashes, MemoryError)
