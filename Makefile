@@ -45,7 +45,8 @@ table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or C
 compare: $(READY)  ## one page over methods and seeds: METHODS="fedavg fedatt feded" SEEDS=3 TARGET=0.5 BANDWIDTH=1e6
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
 
-soak: $(READY)  ## a kill at every step and SEEDS=200 random schedules of faults; goes on where it was stopped (DONE=soak.json)
+soak: $(READY)  ## a million mutated frames, a kill at every step and SEEDS=200 random schedules of faults; goes on where it was stopped (DONE=soak.json)
+	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
 audit: $(READY)  ## attacks beside what is promised: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8
