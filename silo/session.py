@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from crypto.errors import Refusal
@@ -262,9 +264,9 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.message.round)
-            raise Refusal(
-                "wrong-shape", f"no answer could be computed from it ({type(e).__name__})"
-            ) from None
+            place = traceback.extract_tb(e.__traceback__)[-1]
+            where = f"{type(e).__name__} in {Path(place.filename).name}, line {place.lineno}"
+            raise Refusal("wrong-shape", f"no answer could be computed from it ({where})") from None
         self._round.note_answered(told)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None
