@@ -18,19 +18,19 @@ help:  ## list the targets
 	@echo
 	@echo "  e.g.  make simulate SILOS=10 METHOD=fedavg PARTITION=dirichlet:0.5 SEED=1"
 
-simulate: $(READY)  ## run a federation on this machine and write a report (default: ten silos, lazymil)
+simulate: $(READY)  ## run a federation on this machine (ten silos, lazymil); a report
 	@$(BIN)/sottovoce simulate $(MAKEOVERRIDES)
 
-plan: $(READY)  ## what a run would cost: bytes, memory, epsilon, time; settings as for simulate, BANDWIDTH=1e6
+plan: $(READY)  ## what a run would cost: bytes, memory, time; also BANDWIDTH=1e6
 	@$(BIN)/sottovoce plan $(MAKEOVERRIDES)
 
 methods: $(READY)  ## list the methods
 	@$(BIN)/sottovoce methods
 
-check: $(READY) lint  ## the inner loop, under a minute: lint, types, and the tests that need no process
+check: $(READY) lint  ## under a minute: lint, types, the tests that need no process
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" --ignore=tests/system --ignore=tests/browser
 
-test: $(READY) lint  ## lint, types, import rules and all tests; says what it skipped, and why
+test: $(READY) lint  ## lint, types, import rules and all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
@@ -39,20 +39,20 @@ lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
 
-table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours, or CORPUS=folder; SEEDS=3
+table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS=3
 	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
 
-compare: $(READY)  ## one page over methods and seeds: METHODS="fedavg fedatt feded" SEEDS=3 TARGET=0.5 BANDWIDTH=1e6
+compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
 
-soak: $(READY)  ## a million mutated frames, a kill at every step and SEEDS=200 random schedules of faults; goes on where it was stopped (DONE=soak.json)
+soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
-audit: $(READY)  ## attacks beside what is promised: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8
+audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8
 	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
 
-bench-secagg: $(READY)  ## the secure sum's cost against the machine's limit; PEER=flower QUICK=1 RESUME=file
+bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
 bench: $(READY)  ## speed, as ratios measured in one run

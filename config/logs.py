@@ -13,8 +13,11 @@ import logging
 import re
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from config.names import with_names
 
 __all__ = ["JsonLines", "log_to"]
 
@@ -22,6 +25,15 @@ _REFUSED = re.compile(r"(refused|declined) \(([a-z-]+)\)")
 
 
 class JsonLines(logging.Formatter):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def _named(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return with_names(value, self._names)
+        return [self._named(v) for v in value] if isinstance(value, list) else value
+
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         stamp = (
@@ -33,7 +45,8 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "part": record.name,
         }
-        line |= {"message": message, **getattr(record, "fields", {})}
+        said = {"message": message, **getattr(record, "fields", {})}
+        line |= {key: self._named(value) for key, value in said.items()}
         if match := _REFUSED.search(message):
             line[match[1]] = match[2]
         if record.exc_info and record.exc_info[0] is not None:
@@ -43,12 +56,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def log_to(stream: TextIO) -> None:
+def log_to(stream: TextIO, names: Mapping[str, str] | None = None) -> None:
     """All logging of this process, one JSON line each, and nothing from libraries below a
-    warning.
+    warning. `names`: what the silos of a consortium are called.
     """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(names or {}))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     for name in ("silo", "coordinator", "wire"):
         logging.getLogger(name).setLevel(logging.INFO)

@@ -14,13 +14,13 @@ from rich.console import Console
 
 from config.errors import UserError
 from config.logs import log_to
+from config.names import with_names
 from config.study import StudyFile, read_study
 from coordinator import process, rundir
 from crypto.identity.roster import Roster
-from methods.base import silo_name
 from report.write import write_report
 from study.agreement import Agreed, agreed, page
-from study.machine import Machine, guarded, local_settings, one_thread, pinned_roster
+from study.machine import Machine, guarded, local_settings, names_of, one_thread, pinned_roster
 from study.prepare import prepare
 from wire.passphrase import open_keys
 
@@ -60,7 +60,10 @@ def run_coordinator(
         raise UserError(
             f"{machine.home} has the keys of a {keys.card.role}; a coordinator needs keys of its own."
         )
-    of = coordinator_study(read_study(study), pinned_roster(keys), machine)
+    roster = pinned_roster(keys)
+    members = names_of(roster)
+    log_to(sys.stderr, members)
+    of = coordinator_study(read_study(study), roster, machine)
     # A study is run once, so its hash names its run: a coordinator that is started again goes on
     # with that one.
     settings, name = replace(of.prepared.settings, port=int(port)), f"study-{of.hash.hex()[:12]}"
@@ -74,7 +77,6 @@ def run_coordinator(
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command("coordinator"), name)
-    members = {silo_name(i): card.name for i, card in enumerate(of.roster.silos)}
     beside = run / "members.json.new"  # whoever follows the run never reads half a file
     beside.write_text(json.dumps(members, indent=1) + "\n", "utf-8")
     beside.replace(run / "members.json")
@@ -94,7 +96,7 @@ def run_coordinator(
             grace=_GRACE,
         )
     except process.RoundFailed as e:
-        text = f"{e} Finished rounds are kept; start the program again to go on."
+        text = f"{with_names(str(e), members)} Finished rounds are kept; start the program again to go on."
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         return process.FAILED
     if status == 0:

@@ -5,7 +5,6 @@ readings that the coordinator shares with the pages.
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ __all__ = [
     "read_run",
     "rounds_to",
     "silo_names",
-    "with_names",
 ]
 
 Line = dict[str, Any]
@@ -104,11 +102,6 @@ def silo_names(run: Path) -> dict[str, str]:
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError(f'"{path}" is damaged: it does not give each silo a name.')
     return names
-
-
-def with_names(text: str, names: Mapping[str, str]) -> str:
-    """The text with every silo's number replaced by its name, where it has one."""
-    return re.sub(r"\bsilo-\d+\b", lambda found: names.get(found[0], found[0]), text)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -14,10 +14,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from config.errors import UserError
+from config.names import with_names
 from report import events
 from report.events import EventFile
-from report.files import read_lines, silo_names, with_names
+from report.files import read_lines, silo_names
 
 __all__ = ["ENDED", "LiveRun"]
 
@@ -71,13 +74,11 @@ class LiveRun:
             # a folder that machines share: its processes are not ours to see
             if said.get("host") != platform.node():
                 return False
-            pid = said["launcher"]
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-            return state == "Z"
-        except (ValueError, KeyError):
+            return psutil.Process(said["launcher"]).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             return False
-        except FileNotFoundError as e:
-            return str(e.filename).startswith("/proc")
 
     def _note(self, text: str) -> None:
         text = with_names(text, self._names)

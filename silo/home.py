@@ -20,6 +20,7 @@ from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
 from methods.base import silo_name
+from study.machine import names_of
 from wire.keyring import Keyring
 
 __all__ = ["Home"]
@@ -58,7 +59,17 @@ class Home:
 
     @property
     def name(self) -> str:
+        """As protocol and run files have it; `called` is for people."""
         return silo_name(self.index)
+
+    @property
+    def called(self) -> str:
+        return self.keys.card.name
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the silos of the roster are called."""
+        return names_of(self.roster)
 
     @property
     def identities(self) -> Mapping[str, bytes]:

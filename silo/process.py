@@ -155,13 +155,15 @@ def serve(
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode())
-    log.info("%s, process %d, dials %s", name, os.getpid(), address)
+    log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
     # The silos of a simulation share their settings, and so would share one port: there only the
     # coordinator tells.
     figures, server = (
-        (None, None) if simulated or not settings.metrics else _metrics(name, settings.metrics)
+        (None, None)
+        if simulated or not settings.metrics
+        else _metrics(home.called, settings.metrics)
     )
-    redial = Redial(name, address, silent)
+    redial = Redial(home.called, address, silent)
     try:
         while session.state is not State.STOPPED:
             try:
@@ -185,8 +187,8 @@ def serve(
                 redial.cut(e)
                 dealer.redial()
         if session.turned_away:
-            raise UserError(f"The coordinator did not let {name} in: {session.turned_away}.")
-        log.info("%s ends: the coordinator said stop", name)
+            raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
+        log.info("%s ends: the coordinator said stop", home.called)
         return 0 if session.finished else AGAIN
     finally:
         if server is not None:

@@ -39,6 +39,7 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
     site = read_site(config)
     rules = rules_of(site.limits)
     home = Home(site.home, passphrase_for(site.home))
+    log_to(sys.stderr, home.names)
     of = silo_study(site, home, rules)
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     if warning := _delta_warning(of, home.index):

@@ -18,10 +18,11 @@ from config.study import StudyFile
 from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
+from methods.base import silo_name
 from methods.tasks.load import BUILT_IN
 from wire.keyring import Keyring
 
-__all__ = ["Machine", "guarded", "local_settings", "one_thread", "pinned_roster"]
+__all__ = ["Machine", "guarded", "local_settings", "names_of", "one_thread", "pinned_roster"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ def pinned_roster(keys: Keyring) -> Roster:
         return keys.pinned()
     except (RosterRefused, KeyFileError) as e:
         raise UserError(f"The roster of {keys.path}: {e}.") from None
+
+
+def names_of(roster: Roster) -> dict[str, str]:
+    """Number in the protocol -> what people call the silo."""
+    return {silo_name(i): card.name for i, card in enumerate(roster.silos)}
 
 
 def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> tuple[Settings, bool]:

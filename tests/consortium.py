@@ -57,9 +57,13 @@ class Consortium:
         file.write_text("".join(f"{k} = {_toml(v)}\n" for k, v in values.items()) + more)
         return file
 
+    def line(self, name: str, *words: str) -> list[str]:
+        """The command line of the program that is called `name`."""
+        return command(*words)
+
     def start(self, name: str, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            command(*words),
+            self.line(name, *words),
             cwd=ROOT,
             stdout=(self.path / f"{name}.out").open("w"),
             stderr=(self.path / f"{name}.log").open("w"),

@@ -1,15 +1,9 @@
 """What some methods release under DP=record beside what they train: clipped, noised, and with a
 budget of its own.
 
-| method | released | how often | what one record can change |
-|---|---|---|---|
-| fedlc, fedrs | the silo's class counts, to its own loss | once | one count, by 1 |
-| fedner | the mean gradient of the target loss | every round but the first | the sum, by CLIP |
-| lazymil | the best value in each of M buckets | `scorings` times | one value, by 1 |
-
-Each method declares its release (`methods.base.Release`). Values are put on a grid and noised in
-whole numbers (`Grid`). With NOISE given, it is the noise of
-these releases too. PRIVACY.md derives the last column.
+Each method declares in its file what it releases and how often (`methods.base.Release`). PRIVACY.md
+has the list, and derives how much one record can change. Values are put on a grid and noised in
+whole numbers (`Grid`). With NOISE given, it is the noise of these releases too.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from torch import nn
 
 from corpora.ner.scores import score
 from corpora.ner.table import NerCorpus, Rows
-from corpora.ner.tags import tag_sets, union
+from corpora.ner.tags import tag_sets
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
@@ -164,10 +164,6 @@ class NerTask(Task[Data]):
         )
         self.tag_sets = tag_sets(spec, self.labels, platforms, self._seed)
         self.known = self.tag_sets[self.platform] & covered[domain]
-
-    def declared_union(self) -> tuple[str, ...]:
-        """T, made of the names that the platforms declare."""
-        return union([[t for t, has in zip(self.labels, row) if has] for row in self.tag_sets])
 
     @property
     def platforms(self) -> int:

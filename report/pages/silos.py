@@ -6,8 +6,9 @@ import math
 from collections import defaultdict
 from typing import Any
 
+from config.names import with_names
 from report.events import Lost, Out
-from report.files import RunFiles, with_names
+from report.files import RunFiles
 from report.pages.elements import NONE, Html, details, node, section, table
 
 __all__ = ["division", "held_classes", "silos"]

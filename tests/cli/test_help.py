@@ -59,6 +59,7 @@ def test_make_help_names_every_setting_without_an_environment() -> None:
     )
     assert made.returncode == 0, made.stderr
     assert table() in made.stdout
+    assert all(len(line) <= 80 for line in made.stdout.splitlines())
     listed = {line.split()[0] for line in table().splitlines() if line[2] != " "}
     assert listed == {name.upper() for name in NAMES} | {"CONFIG", "SET"}
 

@@ -36,7 +36,7 @@ CORPORA = {
 }
 PAIRS = [(m, t) for m in METHODS for t in tasks_of(m)]
 REFERENCES = {"centralised", "local", "public_only"}
-BAG_METHODS = {"lazymil", "one", "ave", "att", "att_ra"}
+BAGS = {"lazymil", "one", "ave", "att", "att_ra"}
 UNITS = {"distant": "sentence", "sentence": "sentence", "document": "document", "ner": "sentence"}
 
 
@@ -74,7 +74,7 @@ def test_it_runs_within_its_budget_or_says_why_not(method: str, task: str, tmp_p
         return
     study = prepare(load(None, _words(method, task)))
     unit = unit_of(study.settings, study.task, study.method)
-    assert unit == ("bag" if method in BAG_METHODS else UNITS[task])
+    assert unit == ("bag" if method in BAGS else UNITS[task])
     assert run_inprocess(tmp_path, study) == 0
     assert len(lines(tmp_path / "rounds.jsonl")) == 2
     s = summary(tmp_path)

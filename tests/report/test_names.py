@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 from rich.console import Console
 
 from config.errors import UserError
+from config.logs import JsonLines
+from config.names import with_names
 from report.events import Event, Failed, Lost, Out, Refused, to_line
-from report.files import RunFiles, silo_names, with_names
+from report.files import RunFiles, silo_names
 from report.live import LiveRun
 from report.pages.silos import silos
 from report.watch import run_watch
@@ -112,6 +115,16 @@ def test_the_page_says_which_number_a_name_has_in_the_logs() -> None:
     text = str(silos(_files()))
     assert all(f"{called} ({silo})" in text for silo, called in NAMES.items())
     assert "south says so (while ready)" in text
+
+
+def test_logs_call_silos_by_their_names() -> None:
+    """In the sentence and in the fields of an event; whoever has no name keeps its number."""
+    record = logging.LogRecord("coordinator", logging.INFO, "", 0, "lost %s", ("silo-001",), None)
+    record.fields = {"silo": "silo-001", "cohort": ["silo-000", "silo-009"], "round": 3}
+    line = json.loads(JsonLines(NAMES).format(record))
+    assert line["message"] == "lost east" and line["silo"] == "east" and line["round"] == 3
+    assert line["cohort"] == ["north", "silo-009"]
+    assert json.loads(JsonLines({}).format(record))["message"] == "lost silo-001"
 
 
 def test_numbers_within_words_stay() -> None:

@@ -103,6 +103,7 @@ def _check_figures(figures: dict[str, str], traffic: list[dict]) -> None:
     def value(name: str, figure: str) -> float:
         return float(re.search(rf"^sottovoce_{re.escape(figure)} (\S+)$", figures[name], re.M)[1])  # type: ignore[index]
 
+    assert value("north", 'silo_info{silo="north"}') == 1
     assert value("hub", "silos_enrolled") == 3 and value("hub", "rounds_done") >= 1
     assert 0 < value("hub", 'bytes_total{direction="up"}') <= sum(t["wire_bytes"] for t in traffic)
     sent = sum(

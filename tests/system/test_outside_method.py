@@ -82,7 +82,7 @@ def test_a_silo_with_another_file_is_not_let_in_and_told_so(consortium: Consorti
     refused = _silo(consortium, "east", port, theirs[1], REMARKED)
     assert refused.wait(180) == 2
     told = " ".join(consortium.log("east").split())
-    assert "did not let silo-001 in: it has another method file than this study" in told
+    assert "did not let east in: it has another method file than this study" in told
     assert f"method file {_sha256(MOMENTUM)[:12]}" in told and "Traceback" not in told
     events = lines(consortium.run / "events.jsonl")
     assert [e["silo"] for e in events if e["event"] == "refused"] == ["silo-001"]

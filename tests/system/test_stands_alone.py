@@ -43,18 +43,9 @@ class _Listed(Consortium):
 
     spelling = "alone"
 
-    def start(self, name: str, *words: str) -> subprocess.Popen[str]:
+    def line(self, name: str, *words: str) -> list[str]:
         listing = [sys.executable, "-c", _LISTING, str(self.path / f"{name}.modules")]
-        process = subprocess.Popen(
-            [*listing, *_spelled(self.spelling, *words)],
-            cwd=ROOT,
-            stdout=(self.path / f"{name}.out").open("w"),
-            stderr=(self.path / f"{name}.log").open("w"),
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        self.processes[name] = process
-        return process
+        return [*listing, *_spelled(self.spelling, *words)]
 
     def loaded(self, name: str) -> set[str]:
         return set(json.loads((self.path / f"{name}.modules").read_text()))
@@ -87,6 +78,11 @@ def test_in_a_whole_study(consortium: _Listed) -> None:
     for name, process in consortium.processes.items():
         assert process.wait(120) == 0, f"{name}\n{consortium.everything()}"
     assert (consortium.run / "report.html").is_file()
+    # Terminals and logs call silos by their names.
+    assert "silo-00" not in consortium.everything()
+    assert '"silo": "north"' in consortium.log("hub") and "north, process" in consortium.log(
+        "north"
+    )
     for name in NAMES:
         _stands_alone("silo", consortium.spelling, consortium.loaded(name))
     hub = consortium.loaded("hub")
