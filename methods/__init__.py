@@ -17,6 +17,7 @@ outside of this package keep the same contract (`methods.outside`; docs/methods.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -261,6 +262,9 @@ def build(method: str, task: Task, settings: Settings) -> Method:
             )
     if f.digest:  # two files may give themselves one name; what was agreed on is this one
         built = replace(built, name=f.name, digest=f.digest)
+    if "inner" in handed and handed["inner"].digest:  # what a reference runs is agreed on too
+        both = f"{f.digest}/{handed['inner'].digest}"
+        built = replace(built, digest=hashlib.sha256(both.encode()).hexdigest())
     return check(built, task, settings)
 
 

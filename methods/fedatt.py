@@ -9,7 +9,8 @@ exchange and without a word to any silo alone: with e_k = exp(s_k - M), a silo s
 update and e_k itself, both masked, and the quotient of the two sums is the softmax over those who
 survived. M is one number per tensor, the same for all: it is broadcast, and cancels. It keeps e_k
 near one, where fixed point is exact: it is the level that the last round's silos had, log mean
-exp(s), and 0 before the first.
+exp(s), and 0 before the first. s - M counts within one either way: trained models lie within that,
+and no made one gets further.
 
 Frobenius norms, eps 1 and no noise by default (docs/methods.md, "FedAtt"); the authors' own norm of
 a matrix is the spectral one.
@@ -50,9 +51,11 @@ CITATION = (
 )
 TASKS = ("sentence", "document", "distant", "ner")
 
-#: s - M is held within this: a silo that moved further than all others by more weighs as if by this.
-_REACH = 4.0
+#: s - M is held within this, which bounds what one silo can weigh against another by e^2: a model
+#: can be made under which one silo moves far beyond all others, and the sum would be that silo's.
+_REACH = 1.0
 _LEAST = 1e-6  #: a sum of e below this is no weight
+_FAR = 4.0  #: how many times as far the level then moves
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
         }
         mean = np.where(there, given, 1.0) / max(len(folded.survivors), 1)
         moved = np.where(there, np.log(mean), 0.0)
+        # where all silos are at one end, the level is further away than can be seen
+        moved *= np.where(np.abs(moved) > 0.9 * _REACH, _FAR, 1.0)
         return State(model, {"level": (state.memory["level"] + moved).astype(np.float32)})
 
     exchange = Exchange(

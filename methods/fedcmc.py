@@ -15,8 +15,9 @@ broadcast, and nothing else of anybody's classifier.
 
 No private word decides. What is told is the same for all and in the sum's context. A silo sends a
 row only where its own similarity is the one that is claimed; where its own is lower than what is
-claimed, the claim is a lie, and it takes no part (`silent-others`). So nobody can be made a winner
-who is not, unless everybody who would know is kept out, and then too few are left to open a sum.
+claimed, the claim is a lie, and it takes no part (`silent-others`). What is left to a coordinator
+that lies is to leave out of the second sum those who would know: it then reads the row of a silo
+that is the lowest only among the others. The disclosure says so.
 
 Rulings (docs/methods.md, "FedCMC"): equation 10 prints the same vector twice, the mean is over the
 *other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
@@ -109,6 +110,7 @@ _ROWS = Disclosure(
     shape="one classifier vector per class; zeros for the classes that the silo did not win",
     reveals="the winning vector of each class, which everybody is sent next",
     privacy="free after DP-SGD (a part of the trained model); otherwise not protected",
+    unless="the coordinator lies about who won a class and leaves out of the sum every silo that would know",
 )
 #: The ablation that draws winners at random: nothing that a silo knows could contradict a draw.
 _DRAWN_ROWS = replace(

