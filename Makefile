@@ -45,7 +45,8 @@ table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS
 compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
 
-soak: $(READY)  ## kills and faults, for hours: SEEDS=200; goes on from DONE=file
+soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
+	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
 audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from methods.base import Arrays, State
 from methods.common.arrays import save_arrays
 from models import saved
+from wire.crowd import when_descriptors_are_free
 
 __all__ = [
     "Checkpoint",
@@ -53,7 +54,9 @@ def write_midway(folder: Path, midway: Midway) -> None:
     arrays = {f"model:{k}": v for k, v in midway.state.model.items()}
     arrays |= {f"memory:{k}": v for k, v in midway.state.memory.items()}
     meta = json.dumps({"round": midway.round, "figures": dict(midway.figures)})
-    save_arrays(folder / "midway.safetensors", arrays, {"midway": meta})
+    when_descriptors_are_free(
+        lambda: save_arrays(folder / "midway.safetensors", arrays, {"midway": meta})
+    )
 
 
 def read_midway(folder: Path) -> Midway | None:
@@ -74,7 +77,9 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
     arrays |= {f"memory:{k}": v for k, v in checkpoint.state.memory.items()}
     arrays |= {f"best:{k}": v for k, v in checkpoint.best.items()}
     meta = json.dumps({"finished": checkpoint.finished, "figures": dict(checkpoint.figures)})
-    save_arrays(folder / "state.safetensors", arrays, {"checkpoint": meta})
+    when_descriptors_are_free(
+        lambda: save_arrays(folder / "state.safetensors", arrays, {"checkpoint": meta})
+    )
 
 
 def read(folder: Path) -> Checkpoint | None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from coordinator.announcement import Announcement
-from coordinator.exchange import Interrupted, Phases, RoundSpent
+from coordinator.exchange import Interrupted, Phases, RoundFailed, RoundSpent
 from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
@@ -225,8 +225,21 @@ class Gather:
                 log.warning("refused (%s): %s: %s", e.attack, culprit, detail)
                 self._runlog.event(events.Refused(silo=culprit, attack=e.attack, detail=detail))
                 self._out(culprit, f"refused ({e.attack})")
+            except (SumFailed, RoundFailed, RoundSpent, Interrupted, OSError):
+                raise  # about the round, or this machine's disk, and no silo's message
+            except Exception as e:
+                self._unforeseen(event, e)
         else:
             self._members.take(event)
+
+    def _unforeseen(self, event: Received, error: Exception) -> None:
+        """Whatever a message makes of this program, its sender is out, and the program goes on."""
+        detail = (
+            f"a {event.message.kind} message that cannot be worked with ({type(error).__name__})"
+        )
+        log.exception("refused (bad-field): %s: %s", event.silo, detail)
+        self._runlog.event(events.Refused(silo=event.silo, attack="bad-field", detail=detail))
+        self._out(event.silo, "refused (bad-field)")
 
     def _lost(self, silo: str) -> None:
         stage = self._stages[silo]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint
 from coordinator.checkpoint import Checkpoint, Midway
@@ -33,9 +34,10 @@ from coordinator.exchange import (
 from coordinator.progress import Progress, RoundSoFar
 from coordinator.runlog import RunLog
 from coordinator.summary import Scored, write_summary
-from methods.base import Arrays, Exchange, Method, State, derived_seed, silo_name
+from methods.base import Arrays, Exchange, Folded, Method, State, derived_seed, silo_name
 from methods.common.arrays import model_sha256
 from methods.common.training import load
+from methods.outside import blamed
 from methods.tasks.base import Evaluation, Split, Task
 from report import events
 from wire.messages import OVER
@@ -195,10 +197,29 @@ class _Loop:
             exact=exact,
         )
         folded = self.carrier.perform(call)
-        self.state = exchange.fold(self.state, folded)
+        self.state = self._folded(exchange, folded)
         if exchange.masked:
             self.progress.ranges[exchange.name] = list(next_ranges(self.settings, call, folded))
         now.add(call, folded)
+
+    def _folded(self, exchange: Exchange, folded: Folded) -> State:
+        """The next state, if it is one: a model of another shape would be trained on in silence."""
+        try:
+            state = exchange.fold(self.state, folded)
+        except Exception as e:
+            raise blamed(self.settings.method, "fold", e) from None
+        before = {k: (v.shape, v.dtype) for k, v in self.state.model.items()}
+        after = {k: (v.shape, v.dtype) for k, v in state.model.items()}
+        if before != after:
+            name = next(k for k in (*before, *after) if before.get(k) != after.get(k))
+            was, is_ = (
+                "x".join(map(str, x[name][0])) if name in x else "nothing" for x in (before, after)
+            )
+            raise UserError(
+                f'The method "{self.method.name}": its fold returned "{name}" as {is_}, and the model has '
+                f"{was}; correct it and begin a new run."
+            )
+        return state
 
     def _score(self, round: int, began: float) -> None:
         pending = self.progress.pending

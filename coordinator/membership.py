@@ -21,6 +21,7 @@ from crypto.errors import Refusal
 from crypto.sum.coordinator import CoordinatorSetup
 from crypto.sum.params import policy_for
 from crypto.sum.records import KeyOffer, NonceReveal
+from crypto.sum.silo_limits import tomorrow
 from methods.base import silo_name
 from report import events
 from wire import messages as m
@@ -137,8 +138,15 @@ class Membership:
             self._runlog.event(events.Refused(silo=silo, attack="wrong-shape", detail=why))
             self._turn_away(silo, f"it has {why}")
             return False
+        # Taken for true, it would be every silo's last number for good.
+        if hello.last > tomorrow():
+            why = f"it says that it heard of a sum with the number {hello.last}, which is not of this day's clock"
+            log.warning("refused (far-number): %s: %s", silo, why)
+            self._runlog.event(events.Refused(silo=silo, attack="far-number", detail=why))
+            self._turn_away(silo, why)
+            return False
         self._behind.discard(silo)
-        self.highest = max(self.highest, hello.last) if hello.last < 1 << 62 else self.highest
+        self.highest = max(self.highest, hello.last)
         self.has[silo] = {d for d in hello.have if isinstance(d, bytes)}
         self._answered[silo] = {(a[0], a[1]) for a in hello.answered if _pair(a)}
         session = self.setup.sid if self.setup is not None else b""
@@ -306,6 +314,10 @@ class Membership:
                 waiting.discard(silo)
             except Refusal as e:
                 self.drop(silo, e.attack, e.detail)
+                lost.add(silo)
+            except Exception as e:
+                log.exception("refused (bad-field): %s: its %s", silo, step)
+                self.drop(silo, "bad-field", f"its {step} cannot be read ({type(e).__name__})")
                 lost.add(silo)
         elif isinstance(event.message, m.Refused) and silo in waiting:
             # its own trouble, which may be over by the next round

@@ -216,7 +216,7 @@ class NetworkCarrier:
             gather.close(ok=True)
             return folded
         raise RoundFailed(
-            f"Round {call.round} ({call.exchange.name}) could not be completed: {reason}."
+            f"Round {call.round + 1} ({call.exchange.name}) could not be completed: {reason}."
         )
 
     def _least(self, call: Call) -> int:

@@ -25,6 +25,7 @@ from methods.tasks.base import Task
 from report import events
 from study.agreement import sum_assumption
 from wire.counter import ByteCounter
+from wire.crowd import raise_file_limit
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
 from wire.messages import INTERRUPTED as INTERRUPTED_RUN
@@ -86,6 +87,7 @@ def serve(
                 f"{where} cannot be listened on ({e.strerror}); give another port."
             ) from None
         log.info("figures for Prometheus on port %d", server.port)
+    raise_file_limit()
     roster = keys.pinned()
     allowed, revoked = doors(roster)
     identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}

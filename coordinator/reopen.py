@@ -30,6 +30,7 @@ from crypto.sum.records import ShareRelease
 from methods.base import silo_name
 from methods.common.arrays import save_arrays
 from wire import messages as m
+from wire.crowd import when_descriptors_are_free
 from wire.router import Received, Router
 
 __all__ = ["KeptSum", "Reopened", "discard", "keep", "read"]
@@ -76,7 +77,7 @@ def keep(
     )
     arrays = {f"sealed:{i}:{name}": a for i, table in sealed.items() for name, a in table.items()}
     arrays |= {"about": np.frombuffer(about, np.uint8), "words": words}
-    save_arrays(folder / _FILE, arrays)
+    when_descriptors_are_free(lambda: save_arrays(folder / _FILE, arrays))
 
 
 def read(folder: Path) -> KeptSum | None:

@@ -31,6 +31,8 @@ ATTACKS: frozenset[str] = frozenset(
         "oversize",
         "hand-picked-cohort",
         "silent-others",
+        "bad-field",
+        "far-number",
     }
 )
 

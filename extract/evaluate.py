@@ -45,7 +45,7 @@ def run_evaluate(model: Path, corpus: str, split: str, as_json: bool, console: C
         return 0
     table = Table("", f"{split} split of {task.corpus_name}")
     table.add_row(task.metric, f"{result.value:.4f}", style="bold")
-    for name, value in result.figures.items():
+    for name, value in ((k, v) for k, v in result.figures.items() if k != task.metric):
         table.add_row(name, f"{value:.4f}")
     table.add_section()
     for name, value in result.per_class.items():

@@ -234,6 +234,7 @@ def build(method: str, task: Task, settings: Settings) -> Method:
     """The method of that name for this task, its options and its privacy checked."""
     from methods.base import Method
     from methods.dp.coverage import check
+    from methods.outside import blamed
 
     f = find(method)
     if task.name not in f.module.TASKS:
@@ -244,7 +245,10 @@ def build(method: str, task: Task, settings: Settings) -> Method:
     handed = {}
     if hasattr(f.module, "inner_of"):
         handed["inner"] = _inner(f, own, task, settings)
-    built = f.module.build(task, settings, own, **handed)
+    try:
+        built = f.module.build(task, settings, own, **handed)
+    except Exception as error:
+        raise blamed(method, "build", error) from None
     if not isinstance(built, Method):
         raise UserError(
             f'The method "{f.name}": its build returned {type(built).__name__}, not a Method.'

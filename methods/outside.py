@@ -22,7 +22,7 @@ from types import ModuleType
 
 from config.errors import UserError
 
-__all__ = ["GROUP", "installed", "load_file", "load_installed"]
+__all__ = ["GROUP", "blamed", "installed", "load_file", "load_installed"]
 
 GROUP = "sottovoce.methods"
 TASKS = ("distant", "sentence", "document", "ner")
@@ -86,9 +86,26 @@ def load_installed(entry: EntryPoint) -> tuple[ModuleType, str]:
     return module, hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
 
+def blamed(method: str, where: str, error: Exception) -> Exception:
+    """The error as it is, or, where a method's file from outside raised it, one sentence that names
+    the file and the line.
+    """
+    if not method.endswith(".py") or isinstance(error, UserError):
+        return error
+    path = Path(method).resolve()
+    return UserError(
+        f'"{path}": its {where} failed: {_told(error, path)} Correct it and begin a new run; a run '
+        "that is resumed goes on with the copy in its folder."
+    )
+
+
 def _told(error: BaseException, path: Path) -> str:
     """What went wrong and in which line of the user's file, in one sentence."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    lines = [
+        f.lineno
+        for f in traceback.extract_tb(error.__traceback__)
+        if Path(f.filename).name == path.name
+    ]
     line = error.lineno if isinstance(error, SyntaxError) else (lines[-1] if lines else None)
     where = f"line {line}: " if line else ""
     what = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -100,6 +100,10 @@ def _source(name: str, kind: str) -> tuple[str, str]:
         what = "language model" if kind == "bart" else "encoder"
         return str(folder), f"{what}: the small built-in one, {how}"
     if Path(name).is_dir():
+        if not (Path(name) / "config.json").is_file():
+            raise UserError(
+                f'{_SETTING[kind]} "{name}" has no config.json: give the folder that the checkpoint\'s files are in.'
+            )
         return name, ""
     if "/" in name and (name.startswith((".", "/", "~")) or Path(name).parent.is_dir()):
         raise UserError(f'{_SETTING[kind]} "{name}" is not a folder here.')

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from crypto.errors import Refusal
@@ -151,6 +153,16 @@ class Session:
                 m.Refused(self._number, "disk", "it could not write down what it must remember"),
                 None,
             )
+        except Exception as e:
+            yield from self._unforeseen(kind, e)
+
+    def _unforeseen(self, kind: str, error: Exception) -> Iterator[Outgoing]:
+        """Whatever a message makes of this program, it is refused, and the program goes on."""
+        log.exception(
+            "refused (bad-field): a %s message that this silo cannot work with", kind[:40]
+        )
+        detail = f"a {kind[:40]} message that it cannot work with ({type(error).__name__})"
+        yield m.Refused(self._number, "bad-field", detail), None
 
     def _said_before(self, message: m.SumStep) -> m.SumStep | None:
         """Asked word for word the same once more, it says the same once more: the first answer may
@@ -252,9 +264,9 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.message.round)
-            raise Refusal(
-                "wrong-shape", f"no answer could be computed from it ({type(e).__name__})"
-            ) from None
+            place = traceback.extract_tb(e.__traceback__)[-1]
+            where = f"{type(e).__name__} in {Path(place.filename).name}, line {place.lineno}"
+            raise Refusal("wrong-shape", f"no answer could be computed from it ({where})") from None
         self._round.note_answered(told)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None

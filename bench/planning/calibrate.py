@@ -119,7 +119,12 @@ def _half_round(
     study: Study, settings: Any, index: int, indices: np.ndarray, round: int
 ) -> list[float]:
     view = SiloView(
-        index, study.task, study.task.subset(indices), settings, shared_secret(settings)
+        index,
+        study.task,
+        study.task.subset(indices),
+        settings,
+        shared_secret(settings),
+        privacy=study.method.privacy,
     )
     state, me, times = study.method.init(0), (index,), []
     for e, exchange in enumerate(study.method.exchanges):

@@ -242,7 +242,7 @@ def _rows(plan: Mapping[str, Any], s: Settings) -> Sequence[tuple[str, str]]:
         ]
     arrays = (plan["arrays_up_per_silo_round"], plan["arrays_down_per_silo_round"])
     rows.append(
-        ("of it arrays as coded", f"{human_bytes(arrays[0])} up, {human_bytes(arrays[1])} down")
+        ("arrays as coded, a round", f"{human_bytes(arrays[0])} up, {human_bytes(arrays[1])} down")
     )
     rows.append(("epsilon", _epsilon_words(plan, s)))
     if "wall_seconds" in plan:

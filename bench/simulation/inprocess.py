@@ -23,6 +23,7 @@ from crypto.errors import Refusal
 from crypto.sum.params import parameters, policy_for
 from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
+from methods.outside import blamed
 from report import events
 from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
@@ -95,7 +96,7 @@ class InProcessCarrier:
         plain = PlainSum(encoding) if encoding is not None else None
         if not here:
             raise RoundFailed(
-                f"Round {call.round} ({call.exchange.name}) has no participants left."
+                f"Round {call.round + 1} ({call.exchange.name}) has no participants left."
             )
         sealed: dict[int, Arrays] = {}
         for i in here:
@@ -121,12 +122,13 @@ class InProcessCarrier:
                 )
                 self.spent.add(i)
                 continue
-            except (
-                Refusal
-            ) as e:  # real silos drop out of the round one by one; here the first one ends the run
+            except Refusal as e:
+                # real silos drop out of the round one by one; here the first one ends the run
                 raise RoundFailed(
-                    f"Round {call.round}: {silo_name(i)} sent nothing: {e.detail}."
+                    f"Round {call.round + 1}: {silo_name(i)} sent nothing: {e.detail}."
                 ) from None
+            except Exception as e:
+                raise blamed(self._settings.method, "answer", e) from None
             self.phases.add_silo("computing", time.monotonic() - since)
             self.charged += [{"silo": silo_name(i), **line} for line in self._gates[i].charged()]
             if plain is not None and encoding is not None:
@@ -140,10 +142,10 @@ class InProcessCarrier:
         here = [i for i in here if i not in self._gone]
         if not here:
             raise RoundFailed(
-                f"Round {call.round} ({call.exchange.name}) has no participants left."
+                f"Round {call.round + 1} ({call.exchange.name}) has no participants left."
             )
         if self._settings.dp == "silo" and len(here) < self._least(len(call.cohort)):
-            what = f"Round {call.round} ({call.exchange.name})"
+            what = f"Round {call.round + 1} ({call.exchange.name})"
             raise RoundFailed(
                 f"{what} is not opened: {len(here)} silos make less noise than promised."
             )

@@ -167,7 +167,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
             f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}",
             highlight=False,
         )
-    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else s["epsilon"]
+    epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']:.4g}"
     console.print(
         f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round"
         f"  |  epsilon {epsilon}  |  {s['wall_seconds']:.1f} s  |  {s['peak_rss_mb']:.0f} MB",

@@ -88,7 +88,12 @@ def measure(method: str, corpus: str, batch: int, repeats: int) -> dict[str, flo
     words = {"method": method, "corpus": corpus, "batch": str(batch), "options.tune": "full"}
     study = prepare(load(None, words))
     plain = SiloView(
-        0, study.task, study.task.subset(study.partition.indices[0]), study.settings, b"bench"
+        0,
+        study.task,
+        study.task.subset(study.partition.indices[0]),
+        study.settings,
+        b"bench",
+        privacy=study.method.privacy,
     )
     private = replace(plain, settings=replace(study.settings, dp="record", noise=1.0))
     ways = ((_per_step, plain), (_per_step, private), (_per_step_by_opacus, plain))

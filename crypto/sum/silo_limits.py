@@ -5,7 +5,8 @@ Nothing here is ever taken from the coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from crypto.sum.graph import draw_cohort
 from crypto.sum.params import Policy, cohort_floor
 from crypto.sum.records import SumHeader
 
-__all__ = ["Journal", "Limits", "MemoryJournal"]
+__all__ = ["Journal", "Limits", "MemoryJournal", "tomorrow"]
 
 
 class Journal(Protocol):
@@ -38,6 +39,11 @@ class MemoryJournal:
         self.entries[key] = value
 
 
+def tomorrow() -> int:
+    """Numbers of sums begin at the clock, in milliseconds, and clocks differ by less than a day."""
+    return time.time_ns() // 1_000_000 + 86_400_000
+
+
 @dataclass(frozen=True)
 class Limits:
     """A silo's own configuration of what it takes part in."""
@@ -55,6 +61,7 @@ class Limits:
     drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
     max_sessions: int = 1000  #: setups per run: each lets a coordinator draw the graph once more
     max_round_jump: int = 10_000
+    horizon: Callable[[], int] = tomorrow  #: the highest number of a sum that can be an honest one
     policy: Policy = field(default_factory=Policy)
     threads: int = 1  #: for masking; 2 where cores are free
 
@@ -70,6 +77,9 @@ class Limits:
             raise Refusal(
                 "replay", f"sum number {header.number} is not above the last, {last_number}"
             )
+        # Once noted, it would be the last for good, and no honest number would come after it.
+        if header.number > self.horizon():
+            raise Refusal("far-number", f"sum number {header.number} is not of this day's clock")
         if header.round < max(last_round, current):
             raise Refusal(
                 "round-regression", f"round {header.round} after round {max(last_round, current)}"

@@ -36,7 +36,8 @@ def save_arrays(
             metadata=dict(metadata or {}),
         )
     except SafetensorError as e:
-        number = errno.ENOSPC if "No space" in str(e) else errno.EIO
+        known = {"No space": errno.ENOSPC, "Too many open files": errno.EMFILE}
+        number = next((n for words, n in known.items() if words in str(e)), errno.EIO)
         raise OSError(number, os.strerror(number), str(path)) from None
     beside.chmod(mode if public else 0o600)
     with beside.open("rb") as f:

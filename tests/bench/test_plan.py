@@ -179,3 +179,12 @@ def test_what_goes_wrong_while_calibrating_is_a_sentence(capfd: pytest.CaptureFi
         _apart(lambda: {"never": 1 // 0})
     assert _apart(lambda: {"seconds": 1.5}) == {"seconds": 1.5}
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "lazymil"])
+def test_a_plan_with_a_budget_is_calibrated_too(method: str) -> None:
+    """A silo's half of a round under DP-SGD needs what the method declares of its privacy."""
+    words = {"method": method, "corpus": "distant:sentences=300", "silos": "3", "rounds": "2"}
+    study = prepare(load(None, words | {"dp": "record", "epsilon": "8"}))
+    plan = make_plan(study, measured=True)
+    assert plan["wall_seconds"] > 0 and 0 < plan["epsilon"] <= 8

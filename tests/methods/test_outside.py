@@ -14,6 +14,7 @@ import pytest
 import methods
 from bench.papers import PAPERS
 from bench.papers.table import Job, run_key, with_methods
+from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from config.load import load
 from study.agreement import study_hash
@@ -271,3 +272,56 @@ def test_two_packages_with_one_name_are_refused(tmp_path: Path) -> None:
     assert (
         sottovoce("plan", "METHOD=fedavg", "CORPUS=distant:sentences=400", env=env).returncode == 0
     )
+
+
+def _broken(tmp_path: Path, build: str) -> Path:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        '"""A method with a mistake."""\n'
+        "from dataclasses import dataclass, replace\n"
+        "from sottovoce import COVERED, State, averaged, plain, weighted_mean\n"
+        'CITATION, TASKS = "nobody", ("sentence",)\n'
+        "@dataclass(frozen=True)\n"
+        "class Options:\n    beta: float = 0.0\n"
+        "def build(task, settings, options):\n" + build
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        ("    return nonsense\n", r'broken.py": its build failed: line 9: NameError'),
+        (
+            "    def fold(state, folded):\n        return State(meen)\n"
+            '    made = averaged("x", "y", task, objective=plain, privacy=COVERED)\n'
+            "    return replace(made, exchanges=(replace(made.exchanges[0], fold=fold),))\n",
+            r'broken.py": its fold failed: line 10: NameError.* begin a new run',
+        ),
+        (
+            "    def fold(state, folded):\n"
+            "        return State({k: v[:1] for k, v in state.model.items()})\n"
+            '    made = averaged("x", "y", task, objective=plain, privacy=COVERED)\n'
+            "    return replace(made, exchanges=(replace(made.exchanges[0], fold=fold),))\n",
+            r'its fold returned ".*" as 1\S*, and the model has \d+\S*; correct it',
+        ),
+        (
+            "    def objective(silo, heard):\n        raise RuntimeError('mine')\n"
+            '    return averaged("x", "y", task, objective=objective, privacy=COVERED)\n',
+            r'broken.py": its answer failed: line 10: RuntimeError: mine',
+        ),
+    ],
+)
+def test_a_mistake_in_its_code_names_the_file_and_the_line(
+    tmp_path: Path, build: str, says: str
+) -> None:
+    words = {
+        "method": str(_broken(tmp_path, build)),
+        "corpus": "sentence:sentences=60,dev=20,test=20",
+        "silos": "3",
+        "rounds": "1",
+        "runner": "inprocess",
+    }
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UserError, match=says):
+        run_inprocess(tmp_path / "run", prepare(load(None, words)))

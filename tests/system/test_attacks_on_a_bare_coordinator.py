@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import PublicFormat
 import coordinator.intake
 import crypto.sum.coordinator
 from coordinator.exchange import RoundSpent
+from coordinator.gather import Gather
 from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
 from crypto.sum.opening import Opening
 from crypto.sum.records import KeyOffer, ShareRelease
@@ -33,6 +34,15 @@ from wire.router import _Zap
 
 Perform = Callable[[], Play]
 Patch = pytest.MonkeyPatch
+
+
+def without_the_door(monkeypatch: Patch) -> None:
+    """An exception out of a message ends the coordinator, as before it was made a refusal."""
+
+    def ends(self: Gather, event: Any, error: Exception) -> None:
+        raise error
+
+    monkeypatch.setattr(Gather, "_unforeseen", ends)
 
 
 @gains("wrong-shape")
@@ -120,6 +130,7 @@ def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
         "ALLOWED",
         dict(ALLOWED) | {"receive_release": (tuple(SumState), "late-share")},
     )
+    without_the_door(monkeypatch)
     play = perform().enrol()
     kept: list[bytes] = []
 
@@ -139,6 +150,7 @@ def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
 def test_a_petabyte_announced(perform: Perform, monkeypatch: Patch) -> None:
     """Where nobody asks how large an array may be, thirty bytes of a silo's end the coordinator."""
     monkeypatch.setattr(coordinator.intake, "_SEALED_LIMIT", 1 << 62)
+    without_the_door(monkeypatch)
     play = perform().enrol()
     play.lie(
         on("sealed", lambda x, p: [(m.SealedStart(x.number, [["count", "|u1", [1 << 50]]]), p)])

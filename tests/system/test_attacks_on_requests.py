@@ -18,6 +18,7 @@ from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_limits import Limits
 from methods.base import Answer, ArraySpec
+from silo.session import Session
 from tests.conftest import wait_for
 from tests.system import stage
 from tests.system.attacks import gains, refuses, without
@@ -136,7 +137,16 @@ def test_undeclared_upload_without_the_gate(make: Make, monkeypatch: Patch) -> N
 # What the checks are good for
 
 
-def _ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
+def without_the_door(monkeypatch: Patch) -> None:
+    """An exception out of a message ends the silo, as it did before it was made a refusal."""
+
+    def ends(self: Session, kind: str, error: Exception) -> Iterator[Any]:
+        raise error
+
+    monkeypatch.setattr(Session, "_unforeseen", ends)
+
+
+def ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
     """The silo's process is gone."""
     crashes.append(error)
     wait_for(lambda: liar.stage.crashes, PATIENCE)
@@ -151,12 +161,13 @@ def test_wrong_shape_without_the_declared_sizes(
     the silo.
     """
     without(monkeypatch, Limits, "check_header", "wrong-shape")
+    without_the_door(monkeypatch)
     liar = make().enrol()
     told = liar.tell("silo-000", liar.header(encoding=replace(E, sizes=(SIZE + 1,))))
     liar.say("silo-000", m.Go(told.number))
     liar.hear("silo-000", m.Ready)
     liar.say("silo-000", m.Send(told.number))
-    _ended(liar, crashes, ValueError)
+    ended(liar, crashes, ValueError)
 
 
 @gains("wrong-shape")
@@ -167,13 +178,14 @@ def test_wrong_shape_of_an_answer_without_the_gate(
     sent.
     """
     without(monkeypatch, silo.gate, "_check", "wrong-shape")
+    without_the_door(monkeypatch)
     liar = make().enrol()
     with _answering(Answer({"update": np.full(SIZE, np.nan, np.float32)})):
         told = liar.tell("silo-000", liar.header())
         liar.say("silo-000", m.Go(told.number))
         liar.hear("silo-000", m.Ready)
     liar.say("silo-000", m.Send(told.number))
-    _ended(liar, crashes, ValueError)
+    ended(liar, crashes, ValueError)
     assert not liar._heard["silo-000"]
 
 
@@ -302,6 +314,7 @@ def test_oversize_without_a_limit_on_broadcasts(
 ) -> None:
     """One small message that announces a petabyte ends the silo before a byte of it has come."""
     monkeypatch.setattr("silo.process._BROADCAST_LIMIT", 1 << 62)
+    without_the_door(monkeypatch)
     liar = make().enrol()
     liar.tell("silo-000", liar.header(), common=[["model", "|u1", [1 << 50]]])
-    _ended(liar, crashes, MemoryError)
+    ended(liar, crashes, MemoryError)
