@@ -128,7 +128,6 @@ class Gather:
             self._router.send(silo, m.Closed(self._number, ok))
 
     # Collecting
-    # ------------------------------------------------------------------------------------------------
 
     def _collect(self) -> None:
         while not self._stages.all_ended:
@@ -234,9 +233,8 @@ class Gather:
 
     def _unforeseen(self, event: Received, error: Exception) -> None:
         """Whatever a message makes of this program, its sender is out, and the program goes on."""
-        detail = (
-            f"a {event.message.kind} message that cannot be worked with ({type(error).__name__})"
-        )
+        what = f"a {event.message.kind} message that cannot be worked with"
+        detail = f"{what} ({type(error).__name__})"
         log.exception("refused (bad-field): %s: %s", event.silo, detail)
         self._runlog.event(events.Refused(silo=event.silo, attack="bad-field", detail=detail))
         self._out(event.silo, "refused (bad-field)")
@@ -335,7 +333,6 @@ class Gather:
             self._sum.lost(silo)
 
     # Opening the sum
-    # -------------------------------------------------------------------------------------------
 
     def _open(
         self, unmasking: Unmasking, opened: OpenSum
@@ -344,8 +341,7 @@ class Gather:
             self._keep(opened, self._intake.sealed(opened.survivors))
 
         def asked() -> None:
-            # From here a stop would lose the round: shares are out, for this question only. It
-            # takes milliseconds.
+            # For some milliseconds: shares are out for this question, and a stop would lose the round.
             self._stop = lambda: False
 
         try:

@@ -43,7 +43,7 @@ _WHOLE, _HEAD, _BODY = "model.safetensors", "head.safetensors", f"{ENCODER}/mode
 WEIGHTS = (_WHOLE, _HEAD, _BODY)
 _BACKBONE = "backbone."  #: what every network here calls its encoder
 _OF_A_SILO = re.compile(r"\d+/")  #: how the method `local` names the arrays of its silos
-#: `transformers` refuses a weight file that does not say for which library it was written
+#: `transformers` before version 5 refuses a weight file that does not say for which library it is
 _METADATA = {"format": "pt"}
 
 M = TypeVar("M", bound=torch.nn.Module)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from crypto.errors import Refusal
@@ -27,10 +25,10 @@ from silo.gate import Gate
 from silo.kept_shares import KeptShares
 from silo.ledger import BudgetSpent
 from silo.rules import Declined
+from silo.said import sealed_messages, where_of
 from silo.states import LEGAL, State
 from silo.told import Told, ToldRound
 from wire import messages as m
-from wire.bundle import pack, pieces
 
 __all__ = ["Session", "State"]
 
@@ -233,9 +231,7 @@ class Session:
         yield from self._heard_all()
 
     def _heard_all(self) -> Iterator[Outgoing]:
-        """All arrays are here: check what is asked for against what was declared, before computing
-        anything.
-        """
+        """All arrays are here: what is asked for is checked before anything is computed."""
         assert self._told is not None
         if self._told.complete:
             self._round.hold(self._told)
@@ -264,9 +260,8 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.message.round)
-            place = traceback.extract_tb(e.__traceback__)[-1]
-            where = f"{type(e).__name__} in {Path(place.filename).name}, line {place.lineno}"
-            raise Refusal("wrong-shape", f"no answer could be computed from it ({where})") from None
+            detail = f"no answer could be computed from it ({where_of(e)})"
+            raise Refusal("wrong-shape", detail) from None
         self._round.note_answered(told)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None
@@ -277,10 +272,7 @@ class Session:
         # before the first frame: cut off halfway, it must not begin again under the same masks
         self.state = State.SENT
         if answer.sealed:
-            bundle = pack(answer.sealed)
-            yield m.SealedStart(self._number, bundle.layout), None
-            for i, piece in enumerate(pieces(bundle.buffer)):
-                yield m.Chunk(self._number, "sealed", i), piece
+            yield from sealed_messages(self._number, answer.sealed)
         if answer.masked:
             tensors = list(answer.masked.values())
             seed = self._rounding_seed(told.message.round, told.message.exchange)

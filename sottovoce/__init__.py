@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Arrays,
         ArraySpec,
         Broadcast,
+        Contradiction,
         Disclosure,
         Exchange,
         Folded,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
         weighted_update,
     )
     from methods.dp.coverage import COUNT, RELEASED, TRAINED
-    from methods.dp.releases import noised
+    from methods.dp.releases import noised, release_grid
     from methods.tasks.base import Evaluation, Task
 
     __version__: str
@@ -74,6 +75,7 @@ __all__ = [
     "Broadcast",
     "COUNT",
     "COVERED",
+    "Contradiction",
     "Disclosure",
     "Error",
     "Evaluation",
@@ -106,6 +108,7 @@ __all__ = [
     "plain",
     "plan",
     "previous_model",
+    "release_grid",
     "remembered",
     "send_model",
     "shared_weight",
@@ -127,15 +130,15 @@ _CONTRACT = {
     name: module
     for module, names in {
         "config.settings": "Settings",
-        "methods.base": "Answer ArraySpec Arrays Broadcast Disclosure Exchange Folded Heard Method Privacy "
-        "RecordPrivacy Release SiloView State Unit",
+        "methods.base": "Answer ArraySpec Arrays Broadcast Contradiction Disclosure Exchange Folded Heard Method "
+        "Privacy RecordPrivacy Release SiloView State Unit",
         "methods.common.previous": "previous_model remembered",
         "methods.common.training": "load_parameters parameters specs train",
         "methods.common.weighted": "Aim COVERED averaged first_model plain send_model shared_weight "
         "uniform_mean update_disclosure updates weight_disclosure weight_spec weighted_mean "
         "weighted_update",
         "methods.dp.coverage": "COUNT RELEASED TRAINED",
-        "methods.dp.releases": "noised",
+        "methods.dp.releases": "noised release_grid",
         "methods.tasks.base": "Evaluation Task",
     }.items()
     for name in names.split()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crypto.derive import Label, digest
+from crypto.derive import Label
 from crypto.errors import Refusal, SumFailed
 from crypto.identity.keys import verify
 from crypto.sum.graph import beacon
@@ -87,15 +87,7 @@ class CoordinatorSetup:
             raise Refusal("unknown-silo", f"a nonce of {silo}, which is no member", silo)
         if self._nonces is not None or silo in self._reveals:
             raise Refusal("graph-steering", f"a second nonce of {silo}", silo)
-        if digest(Label.NONCE, silo.encode(), reveal.nonce) != self._offers[silo].commitment:
-            raise Refusal(
-                "graph-steering", f"{silo} shows another nonce than it committed to", silo
-            )
-        parts = NonceReveal.signed_parts(self._sid, silo, reveal.nonce)
-        if not verify(self.roster[silo], reveal.signature, Label.REVEAL, *parts):
-            raise Refusal(
-                "key-substitution", f"{silo} did not sign this session's list of keys", silo
-            )
+        reveal.check(self._sid, self._offers[silo].commitment, self.roster[silo])
         self._reveals[silo] = reveal
 
     @property

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from crypto.derive import Label, digest
+from crypto.errors import Refusal
+from crypto.identity.keys import verify
 from crypto.sum import fields
 
 __all__ = [
@@ -110,6 +112,19 @@ class NonceReveal:
     @staticmethod
     def signed_parts(sid: bytes, silo: str, nonce: bytes) -> tuple[bytes, ...]:
         return sid, silo.encode(), nonce
+
+    def check(self, sid: bytes, commitment: bytes, identity: bytes) -> None:
+        """That it is the nonce committed to, shown by one who signed this session."""
+        silo = self.silo
+        if digest(Label.NONCE, silo.encode(), self.nonce) != commitment:
+            raise Refusal(
+                "graph-steering", f"{silo} shows another nonce than it committed to", silo
+            )
+        parts = self.signed_parts(sid, silo, self.nonce)
+        if not verify(identity, self.signature, Label.REVEAL, *parts):
+            raise Refusal(
+                "key-substitution", f"{silo} did not sign this session's list of keys", silo
+            )
 
     def to_record(self) -> dict[str, Any]:
         return {"silo": self.silo, "nonce": self.nonce, "signature": self.signature}

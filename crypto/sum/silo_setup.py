@@ -131,13 +131,5 @@ class SiloSetup:
                 "graph-steering", "not exactly one nonce from every member of the session"
             )
         for name, reveal in shown.items():
-            if digest(Label.NONCE, name.encode(), reveal.nonce) != self.commitments[name]:
-                raise Refusal(
-                    "graph-steering", f"{name} shows another nonce than it committed to", name
-                )
-            parts = NonceReveal.signed_parts(self.sid, name, reveal.nonce)
-            if not verify(self._roster[name], reveal.signature, Label.REVEAL, *parts):
-                raise Refusal(
-                    "key-substitution", f"{name} did not sign this session's list of keys", name
-                )
+            reveal.check(self.sid, self.commitments[name], self._roster[name])
         return {name: reveal.nonce for name, reveal in shown.items()}

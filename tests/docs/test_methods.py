@@ -11,13 +11,16 @@ import subprocess
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import methods
 import sottovoce as front_door
 from config.settings import TASK_DEFAULTS, Settings
 from tests.conftest import ROOT, sottovoce, summary
+from tests.methods.small_distant import twelve
 
 PAGE = (ROOT / "docs/methods.md").read_text("utf-8")
 GUIDE, RULINGS = PAGE.split("\n## What the papers leave open\n")
@@ -155,6 +158,28 @@ def test_every_name_of_the_contract_is_explained() -> None:
         n for row in re.findall(r"^\| (`.+?) \|", table, re.M) for n in re.findall(r"`(\w+)`", row)
     }
     assert told == set(front_door._CONTRACT)
+
+
+def test_the_lines_that_release_a_figure_run_as_they_stand() -> None:
+    (lines,) = re.findall(r"^```python\n(grid = .*?)^```$", GUIDE, re.M | re.S)
+    charged: list[str] = []
+    silo = front_door.SiloView(
+        0,
+        twelve(),
+        twelve().subset(np.arange(4)),
+        Settings(dp="record", epsilon=1.0),
+        b"",
+        spend=lambda what, event: charged.append(what),
+        privacy=front_door.Privacy(
+            front_door.RecordPrivacy({}, release=front_door.Release("class counts", often=1))
+        ),
+    )
+    names = {name: getattr(front_door, name) for name in ("release_grid", "noised")}
+    given = {"silo": silo, "heard": front_door.Heard(0, (0,), {}), "counts": np.array([7, 0, 2])}
+    out: dict[str, Any] = {}
+    exec(lines, names | given, out)
+    assert charged == ["class counts"] and out["noisy"].shape == (3,)
+    assert not np.array_equal(out["noisy"], [7, 0, 2])
 
 
 def _options() -> set[str]:

@@ -8,6 +8,8 @@ from crypto.sum.coordinator import ALLOWED, SumState
 from crypto.sum.silo_states import TRANSITIONS, SiloState
 from silo.states import LEGAL, State
 from tests.conftest import ROOT
+from tests.silo.talk import PATHS, new_session, say
+from tests.silo.test_session import MESSAGES
 
 Arrow = tuple[str, str, str]  #: from, what is heard or called, to
 
@@ -47,6 +49,27 @@ def test_the_silos_conversation() -> None:
     assert {(a, kind) for a, kind, _ in arrows} == legal
     assert {s for a, _, b in arrows for s in (a, b)} == states
     assert drawn.split()[:3] == ["[*]", "-->", State.GREETED.value]
+
+
+def test_arrows_of_the_conversation_end_where_a_session_does() -> None:
+    """Without a secure sum, whose steps the next test compares; there `welcome` ends elsewhere."""
+    drawn = _diagram("The silo", 0)
+    ends: dict[tuple[str, str], set[str]] = {}
+    for a, kind, b in _arrows(drawn) | _noted(drawn, {s.value for s in State}):
+        ends.setdefault((a, kind), set()).add(b)
+    played = set()
+    for state, path in PATHS.items():
+        for kind, (message, payload) in MESSAGES.items():
+            if kind == "welcome" or kind.startswith("sum:") or state not in LEGAL.get(kind, ()):
+                continue
+            session = new_session()
+            for word in path:
+                say(session, *word)
+            assert session.state is state
+            say(session, message, payload)
+            assert session.state.value in ends[state.value, kind], (state, kind)
+            played.add((state.value, kind))
+    assert len(played) > 20 and ("told", "go") in played and ("hearing", "chunk") in played
 
 
 def test_the_silos_secure_sum() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertModel
 
@@ -97,6 +98,8 @@ def test_no_weight_is_saved_twice_and_the_names_are_those_of_the_network(
         "encoder/model.safetensors",
         "head.safetensors",
     }
+    with safe_open(folder / "encoder" / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}  # older versions of transformers insist on it
     body = set(load_file(folder / "encoder" / "model.safetensors"))
     head = set(load_file(folder / "head.safetensors"))
     assert body == {n for n, _ in model.backbone.named_parameters()}

@@ -64,7 +64,7 @@ def test_key_substitution_without_signatures(make: Make, monkeypatch: Patch) -> 
     """
     liar = make()
     victim, others = liar.names[0], liar.names[1:]
-    for module in ("silo_setup", "silo_kept", "coordinator_setup"):
+    for module in ("silo_setup", "silo_kept", "coordinator_setup", "setup_records"):
         monkeypatch.setattr(f"crypto.sum.{module}.verify", lambda *_: True)
     roster, policy = liar.stage.roster, liar.stage.policy
     # the honest are not even asked

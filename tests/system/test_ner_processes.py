@@ -93,7 +93,7 @@ def test_a_silo_with_another_language_model_is_not_let_in(consortium: Consortium
     assert consortium.silo("east", port, theirs[1], seq2seq=other).wait(200) == 2
     mine = tiny_bart().sha256[:12]
     said = " ".join(consortium.log("east").split())
-    assert "did not let silo-001 in: it has another language model than this study" in said
+    assert "did not let east in: it has another language model than this study" in said
     assert f"(language model {mine}" in said and "Traceback" not in said
 
 

@@ -188,7 +188,7 @@ def test_keys_are_rotated_and_revoked_between_runs(tmp_path: Path) -> None:
         outdated = consortium.silo("south", port, theirs("south"))
         assert outdated.wait(120) == 2
         assert (
-            "did not let silo-002 in: it has another roster and another common secret"
+            "did not let south in: it has another roster and another common secret"
             in consortium.log("south")
         )
         # What a doctor says of a machine beside a running coordinator, with a program of the same
