@@ -130,7 +130,7 @@ def test_fedatt_tells_nobody_anything_alone() -> None:
     assert only.broadcast(state, 0, (0, 1, 2)).private == {} and not only.sealed
     assert not any(d.unless for d in only.disclosures)
     shares = []
-    for level in (0.0, 0.1, -0.1, 50.0, -50.0):
+    for level in (0.0, 0.1, 0.2, 50.0, -50.0):
         said = only.broadcast(
             replace(state, memory={"level": state.memory["level"] + level}), 0, ()
         )

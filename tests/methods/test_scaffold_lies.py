@@ -44,7 +44,7 @@ def _others_in_second_showing(bias: float, **settings: str) -> dict[str, float]:
     for name in (n for n in said[0] if n.startswith("update/")):
         own = np.clip(said[VICTIM][name], -8, 8).astype(np.float64)  # the declared range
         rest = sum(a[name].astype(np.float64) for k, a in enumerate(said) if k != VICTIM)
-        shares[name] = float(np.linalg.norm(rest) / max(np.linalg.norm(own), 1e-12))
+        shares[name] = float(np.linalg.norm(rest) / max(float(np.linalg.norm(own)), 1e-12))
     return shares
 
 
