@@ -251,7 +251,7 @@ class Session:
     def _go(self, message: m.Go, _: Any) -> Iterator[Outgoing]:
         told = self._told
         assert told is not None
-        encoding = self._header.encoding if self._header is not None else None
+        encoding = told.encoding(self._header, self._gate.exchange(told.message.exchange))
         try:
             self._answer = self._gate.answer(
                 told.message.exchange, told.heard(), told.payload_hash, encoding
@@ -260,8 +260,8 @@ class Session:
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.message.round)
-            detail = f"no answer could be computed from it ({where_of(e)})"
-            raise Refusal("wrong-shape", detail) from None
+            why = f"no answer could be computed from it ({where_of(e)})"
+            raise Refusal("wrong-shape", why) from None
         self._round.note_answered(told)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from crypto.errors import Refusal
+from crypto.numbers.encoding import Encoding
 from crypto.sum.records import SumHeader
-from methods.base import Heard, silo_name
+from methods.base import Exchange, Heard, silo_name
 from wire import messages as m
 from wire.bundle import Bundle, Inbox, broadcast_digest
 
@@ -56,6 +57,12 @@ class Told:
             common=self._inboxes[0][1].arrays(),
             private=self._inboxes[1][1].arrays(),
         )
+
+    def encoding(self, header: SumHeader | None, exchange: Exchange) -> Encoding | None:
+        """Of the exchange's sum, also of one that nothing masks (SECAGG=off): rounding is the same."""
+        if header is not None:
+            return header.encoding
+        return Encoding.from_record(self.message.encoding) if exchange.masked else None
 
     def header(self, exchange: str) -> SumHeader:
         """The sum's header: it must be there, of the exchange that was told, over those silos."""

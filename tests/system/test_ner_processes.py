@@ -22,7 +22,7 @@ from config.errors import UserError
 from config.load import load
 from models.backbone import PRETRAINED
 from study.prepare import prepare
-from tests.conftest import ROOT, lines, sottovoce
+from tests.conftest import ROOT, lines, sottovoce, summary
 from tests.consortium import Consortium
 from tests.methods.small_ner import tiny_bart, tiny_folder
 
@@ -146,3 +146,23 @@ def test_the_shipped_language_model_is_the_one_of_its_manifest_its_plan_and_toda
 def test_mistakes_are_told_in_a_sentence(words: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         prepare(load(None, {**GIVEN, **words}))
+
+
+def test_fedners_weights_are_the_same_where_nothing_is_masked(tmp_path: Path) -> None:
+    """SECAGG=off rounds as a sum does, and a silo takes its own part out as it was rounded."""
+    words = ("METHOD=fedner", "CORPUS=ner:sentences=60,dev=20,test=20", "SILOS=3", "ROUNDS=3")
+    seen = set()
+    for runner in ("processes", "inprocess"):
+        out = tmp_path / runner
+        told = sottovoce(
+            "simulate",
+            *words,
+            "SECAGG=off",
+            "BITS=16",
+            "EPOCHS=1",
+            f"RUNNER={runner}",
+            f"OUT={out}",
+        )
+        assert told.returncode == 0, told.stderr
+        seen.add(summary(out / "latest")["model_sha256"])
+    assert len(seen) == 1
