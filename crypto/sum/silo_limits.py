@@ -98,13 +98,6 @@ class Limits:
             )
         if silo not in alive:
             raise Refusal("undeclared-upload", "the header does not name this silo")
-        if header.encoding.parties > len(
-            members
-        ):  # headroom for nobody rounds small silos to nothing
-            raise Refusal(
-                "range-widening",
-                f"headroom for {header.encoding.parties} vectors in a session of {len(members)} silos",
-            )
         if len(alive) < self.floor:
             raise Refusal(
                 "tiny-sum", f"a sum over {len(alive)} silos, below the floor of {self.floor}"
