@@ -12,7 +12,7 @@ Where this file departs from the paper or its released code:
 
 * Bags travel under names keyed with a secret the coordinator lacks, other names every round: it can
   compare the silos' values for a bag, and cannot tell which entity pair it is about, nor follow it
-  through the run.
+  through the run. With the help of one silo, which has the secret, it can look up every guess.
 * No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
   the positions of the entries that won; it hears nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all
@@ -112,7 +112,8 @@ _NAMES = Disclosure(
     name="names",
     channel="sealed",
     shape="16 bytes per bag of the silo: a keyed hash of (head, relation, tail), fresh every round",
-    reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation it is",
+    reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation it is, "
+    "unless the coordinator has the help of one silo, which has the common key: it can then look up every guess",
     privacy="outside the privacy budget: the number of bags is exact",
 )
 
