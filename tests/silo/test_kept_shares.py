@@ -1,4 +1,4 @@
-"""What a silo keeps on its disk: the journal, and its shares for whoever asks again."""
+"""What a silo keeps on its disk of its shares, for whoever asks again."""
 
 from __future__ import annotations
 
@@ -12,27 +12,9 @@ from crypto.sum.coordinator import OpenSum
 from crypto.sum.records import UnmaskRequest
 from crypto.sum.silo_kept import KeptAnswer, begun
 from crypto.sum.silo_limits import MemoryJournal
-from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from tests.crypto.attacks import run_to_proposal
 from tests.crypto.world import World
-
-
-def test_the_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    journal = FileJournal(path)
-    journal.put("a", "1")
-    journal.put("b", "2")
-    journal.put("a", "3")
-    journal.close()
-    # what a crash may leave: no end of line, or no sense
-    for cut in (b'["a', b'["c", "9"]', b"\xff\xfe"):
-        path.write_bytes(path.read_bytes() + cut)
-        journal = FileJournal(path)
-        assert (journal.get("a"), journal.get("b"), journal.get("c")) == ("3", "2", None)
-        journal.put("b", "2")
-        journal.close()
-    assert path.stat().st_mode & 0o077 == 0
 
 
 def _kept(opened: OpenSum, world: World) -> tuple[list[KeptAnswer], UnmaskRequest]:
