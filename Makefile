@@ -49,7 +49,7 @@ soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
 
-audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 SHADOWS=8
+audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
 	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
 
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file

@@ -25,6 +25,7 @@ from coordinator.program import coordinator_study
 from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
+from methods.tasks.words import data_lines
 from silo.home import Home
 from silo.program import rules_of, silo_study
 from study.agreement import Agreed
@@ -185,6 +186,8 @@ def _content(of: Agreed, index: int | None) -> Iterator[Line]:
     else:
         text = f"{study.task.corpus_name} has no training example"
         yield Line("warn", "corpus", text, "check corpus in the silo's file")
+    for text in data_lines(study.task):
+        yield Line("warn" if text.startswith("warning: ") else "ok", "corpus", text)
     for name, value in {
         **study.agreement,
         "model": of.content["model"],

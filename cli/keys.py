@@ -19,7 +19,7 @@ from crypto.identity.roster import Roster, found
 from wire.keyring import Keyring, read_card, read_roster, write_public
 from wire.passphrase import new_passphrase, open_keys, passphrase_for
 
-__all__ = ["keys_app", "roster_app"]
+__all__ = ["keys_app", "roster_app", "say", "sentences", "show_roster"]
 
 keys_app = typer.Typer(help="A party's own keys.", no_args_is_help=True)
 roster_app = typer.Typer(
@@ -37,7 +37,7 @@ Sealed = Annotated[
 
 
 @contextmanager
-def _sentences(what: str = "") -> Iterator[None]:
+def sentences(what: str = "") -> Iterator[None]:
     """A refusal is one sentence, with the file it is about."""
     try:
         yield
@@ -47,12 +47,12 @@ def _sentences(what: str = "") -> Iterator[None]:
         raise UserError(f"{what}: {e}." if what else f"{e}.") from None
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def _show_card(card: Card) -> None:
-    _say(f"{card.name} ({card.role})  fingerprint {card.fingerprint}")
+    say(f"{card.name} ({card.role})  fingerprint {card.fingerprint}")
 
 
 @keys_app.command("new")
@@ -69,10 +69,10 @@ def keys_new(
     """
     if role not in ROLES:
         raise UserError(f'--role must be silo or coordinator, not "{role}".')
-    with _sentences():
+    with sentences():
         ring = Keyring.create(Path(home), name, role, new_passphrase() if passphrase else "")
     _show_card(ring.card)
-    _say(
+    say(
         f"card to give away: {Path(home) / 'keys' / 'card.json'}; nothing else in {home} leaves this machine"
     )
 
@@ -83,7 +83,7 @@ def keys_show(
 ) -> None:
     """Show a card's fingerprint, to be compared over the telephone."""
     path = Path(card)
-    with _sentences(card):
+    with sentences(card):
         _show_card(read_card(path / "keys" / "card.json" if path.is_dir() else path))
 
 
@@ -95,10 +95,10 @@ def keys_rotate(
     here.
     """
     ring = open_keys(Path(home))
-    with _sentences():
+    with sentences():
         coming = ring.rotate(new_passphrase() if passphrase else "")
     _show_card(coming.card)
-    _say(f"card to give away: {Path(home) / 'next' / 'card.json'}")
+    say(f"card to give away: {Path(home) / 'next' / 'card.json'}")
 
 
 def _write(path: Path, roster: Roster) -> None:
@@ -115,7 +115,7 @@ def _changed(path: Path, roster: Roster) -> None:
         if roster.unsigned
         else "signed by everybody"
     )
-    _say(f"{path}: version {roster.version} ({roster.fingerprint}), {missing}")
+    say(f"{path}: version {roster.version} ({roster.fingerprint}), {missing}")
 
 
 @roster_app.command("create")
@@ -127,21 +127,21 @@ def roster_create(
     """Begin a roster with the coordinator's card."""
     if Path(file).exists():
         raise UserError(f"{file} exists already; a roster is changed with add, revoke and rotate.")
-    with _sentences(coordinator):
+    with sentences(coordinator):
         _changed(Path(file), found(consortium, read_card(Path(coordinator))))
 
 
 @roster_app.command("add")
 def roster_add(file: File, card: CardFile) -> None:
     """Add a silo by its card."""
-    with _sentences(file):
+    with sentences(file):
         _changed(Path(file), read_roster(Path(file)).add(read_card(Path(card))))
 
 
 @roster_app.command("rotate")
 def roster_rotate(file: File, card: CardFile) -> None:
     """Put a party's new card, signed with its old key, in the place of the old one."""
-    with _sentences(file):
+    with sentences(file):
         _changed(Path(file), read_roster(Path(file)).rotate(read_card(Path(card))))
 
 
@@ -152,7 +152,7 @@ def roster_revoke(
     why: Annotated[str, typer.Option(help="One line, for the others.")] = "it left",
 ) -> None:
     """Take a silo out. Its key never comes back; the others sign what is left."""
-    with _sentences(file):
+    with sentences(file):
         _changed(Path(file), read_roster(Path(file)).revoke(name, why))
 
 
@@ -161,9 +161,9 @@ def roster_sign(file: File, home: Home) -> None:
     """Sign this version, after comparing its fingerprints. One content per version."""
     phrase = passphrase_for(Path(home))
     ring = open_keys(Path(home), phrase)
-    with _sentences(file):
+    with sentences(file):
         roster = read_roster(Path(file))
-        _show(roster, ring.earlier())
+        show_roster(roster, ring.earlier())
         _changed(Path(file), ring.sign(roster, phrase))
 
 
@@ -172,17 +172,17 @@ def roster_merge(
     file: File, others: Annotated[list[str], typer.Argument(help="Copies that others have signed.")]
 ) -> None:
     """Gather signatures from copies of the same version."""
-    with _sentences(file):
+    with sentences(file):
         roster = read_roster(Path(file))
     for other in others:
-        with _sentences(other):
+        with sentences(other):
             roster = roster.merge(read_roster(Path(other)))
-    with _sentences(file):
+    with sentences(file):
         _changed(Path(file), roster)
 
 
-def _show(roster: Roster, earlier: Roster | None = None) -> None:
-    _say(f"{roster.consortium}, version {roster.version}, fingerprint {roster.fingerprint}")
+def show_roster(roster: Roster, earlier: Roster | None = None) -> None:
+    say(f"{roster.consortium}, version {roster.version}, fingerprint {roster.fingerprint}")
     known = {card.digest for card in (earlier or roster).cards}
     for card in roster.cards:
         signed = "signed" if card.name in roster.signatures else "not signed"
@@ -191,9 +191,9 @@ def _show(roster: Roster, earlier: Roster | None = None) -> None:
             if card.digest in known or earlier is None
             else f", NEW since version {earlier.version}: compare it"
         )
-        _say(f"  {card.fingerprint}  {card.name} ({card.role}), {signed}{new}")
+        say(f"  {card.fingerprint}  {card.name} ({card.role}), {signed}{new}")
     for gone in roster.revoked:
-        _say(f"  revoked: {gone.name}, with version {gone.since}: {gone.why}")
+        say(f"  revoked: {gone.name}, with version {gone.since}: {gone.why}")
 
 
 @roster_app.command("show")
@@ -201,19 +201,19 @@ def roster_show(file: File) -> None:
     """Show every party's fingerprint, who has signed, and who was revoked. Verifies what signatures
     there are.
     """
-    with _sentences(file):
+    with sentences(file):
         roster = read_roster(Path(file))
         roster.check()
-        _show(roster)
+        show_roster(roster)
 
 
 @roster_app.command("verify")
 def roster_verify(file: File) -> None:
     """Whether everybody in it signed this very version. Status 0 if so."""
-    with _sentences(file):
+    with sentences(file):
         roster = read_roster(Path(file))
         roster.verify()
-    _say(
+    say(
         f"{file}: version {roster.version} ({roster.fingerprint}) is in force: all {len(roster.cards)} signed it"
     )
 
@@ -225,7 +225,7 @@ def roster_pin(file: File, home: Home) -> None:
     """
     phrase = passphrase_for(Path(home))
     ring = open_keys(Path(home), phrase)
-    with _sentences(file):
+    with sentences(file):
         roster = read_roster(Path(file))
         ring.pin(roster, phrase)
-    _say(f"{home}: version {roster.version} ({roster.fingerprint}) is in force here")
+    say(f"{home}: version {roster.version} ({roster.fingerprint}) is in force here")

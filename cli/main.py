@@ -10,8 +10,13 @@ from typing import Annotated
 
 import typer
 
-from cli import make, parties, runs, use
+from cli import convert, make, parties, runs, use
+from cli.consortium import consortium_app, join
+from cli.corpus import corpus
+from cli.documents import documents, verify_document
 from cli.keys import keys_app, roster_app
+from cli.ledger import ledger_app
+from cli.studies import study_app
 from config.errors import UserError, nearest
 from config.program import as_program
 from wire.messages import VERSION
@@ -30,25 +35,32 @@ app = typer.Typer(
 
 #: Every command, in the order of the help. Each program is imported when its command is called.
 COMMANDS: dict[str, Callable[..., None]] = {
+    "corpus": corpus,
     "simulate": runs.simulate,
     "plan": runs.plan,
-    "coordinator": parties.coordinator,
-    "silo": parties.silo,
-    "study": parties.study,
+    "join": join,
     "doctor": parties.doctor,
     "methods": make.methods,
     "report": runs.report,
+    "documents": documents,
+    "verify": verify_document,
     "export": runs.export,
     "watch": runs.watch,
     "compare": runs.compare,
     "extract": use.extract,
     "evaluate": use.evaluate,
+    "convert": convert.convert,
     "pretrain": make.pretrain,
 }
 for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
+app.add_typer(parties.coordinator_app, name="coordinator")
+app.add_typer(parties.silo_app, name="silo")
+app.add_typer(study_app, name="study")
+app.add_typer(consortium_app, name="consortium")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
+app.add_typer(ledger_app, name="ledger")
 
 
 def _show_version(asked: bool) -> None:

@@ -7,51 +7,86 @@ reports or of the bench.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from study.commands import Checkpoint, Own, OwnCorpus, coordinator_command, silo_command
+from study.commands import (
+    Checkpoint,
+    Own,
+    OwnCorpus,
+    coordinator_command,
+    named,
+    own_folder,
+    silo_command,
+)
 
 if TYPE_CHECKING:
     from study.machine import Machine
 
-__all__ = ["coordinator", "silo", "study", "doctor"]
+__all__ = ["coordinator_app", "doctor", "silo_app"]
 
 console = Console()
 
 
-def _run_silo(config: Path, accept: str) -> int:
-    from silo.program import run_silo
+def _run_silo(config: Path, *, accept: str, look: str) -> int:
+    from silo.program import look_at, run_silo
 
+    if look:
+        return look_at(config, Path(look))
     return run_silo(config, accept, console)
 
 
-def _run_coordinator(config: Path, machine: Machine, listen: str, wait: float) -> int:
+def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
     from coordinator.program import run_coordinator
 
-    return run_coordinator(config, machine, listen, wait, console)
+    return run_coordinator(config, machine, console=console, **how)
 
 
-silo = silo_command(_run_silo)
-coordinator = coordinator_command(_run_coordinator)
+silo_app = typer.Typer(invoke_without_command=True)
+silo_app.callback()(silo_command(_run_silo))
+coordinator_app = typer.Typer(invoke_without_command=True)
+coordinator_app.callback()(coordinator_command(_run_coordinator))
 
 
-def study(
-    config: Annotated[str, typer.Option(help="The study file.")],
+@silo_app.command("serve")
+def silo_serve(
+    config: Annotated[str, typer.Option(help="This silo's own file, which names no study.")],
+) -> None:
+    """Wait for studies of the consortium, show them to the operator, and take part in what was
+    accepted.
+    """
+    from silo.serving import serve_studies
+
+    raise typer.Exit(serve_studies(named(config, "silo serve"), console))
+
+
+@coordinator_app.command("serve")
+def coordinator_serve(
     home: Own,
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT of the board; studies have the next port.")
+    ] = "0.0.0.0:5555",
     corpus: OwnCorpus = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
+    out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
 ) -> None:
-    """Show what a study discloses, its hash, and the [hashes] that its file may name."""
-    from coordinator.program import show_study
+    """Show the board of proposed studies to the silos, and run one study after another."""
+    from coordinator.serving import serve_board
     from study.machine import Machine
 
-    machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
-    show_study(Path(config), machine, console)
+    machine = Machine(
+        own_folder(home),
+        corpus=corpus,
+        encoder=encoder,
+        seq2seq=seq2seq,
+        vectors=vectors,
+        out=out,
+    )
+    raise typer.Exit(serve_board(machine, listen, console))
 
 
 def doctor(

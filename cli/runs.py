@@ -18,7 +18,7 @@ from config.load import load
 from config.settings import Settings
 from methods import METHODS, find
 
-__all__ = ["simulate", "plan", "watch", "report", "export", "compare"]
+__all__ = ["Set", "settle", "simulate", "plan", "watch", "report", "export", "compare"]
 
 console = Console()
 
@@ -51,7 +51,7 @@ def simulate(
     Every setting is a flag and a word: --silos 10 is SILOS=10.
     """
     given = {name: text for name, text in flags.items() if text is not None}
-    overrides, config = _settle(words, given, set_, config)
+    overrides, config = settle(words, given, set_, config)
     # a mistake is told before torch takes its seconds to load
     settings = _settings(config, overrides)
     from bench.simulation import run as program
@@ -96,7 +96,7 @@ def plan(
     """What a run would cost: bytes, memory, epsilon, time. Settings as for simulate, and
     BANDWIDTH=bytes per second.
     """
-    overrides, config = _settle(words, {}, set_, config)
+    overrides, config = settle(words, {}, set_, config)
     line = overrides.pop("bandwidth", "0")
     try:
         bandwidth = float(line)
@@ -181,7 +181,7 @@ def _settings(config: str | None, overrides: dict[str, str]) -> Settings:
     return settings
 
 
-def _settle(
+def settle(
     words: list[str] | None, flags: dict[str, str], knobs: list[str] | None, config: str | None
 ) -> tuple[dict[str, str], str | None]:
     """NAME=VALUE words, flags and --set into one table of overrides; flags win over words."""

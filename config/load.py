@@ -22,6 +22,14 @@ _TYPES = {
 }
 _KINDS = {int: "a whole number", float: "a number", bool: "on or off", str: "text"}
 _LANES = (32, 21, 16)
+#: What zero leaves open, and what a user may say instead.
+_OPEN = {
+    "silos": "between 1 and 10000",
+    "rounds": "1 or more",
+    "epochs": "1 or more",
+    "batch": "1 or more",
+    "lr": "above 0",
+}
 
 
 def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
@@ -33,10 +41,9 @@ def load(file: str | Path | None, overrides: Mapping[str, str]) -> Settings:
             options[key.removeprefix("options.")] = _guess(text)
             continue
         values[key] = _parse(key, text)
+        _refuse_open(key, values[key], "")
     if str(values.get("method", "")).endswith(".py"):  # found again from wherever a run is resumed
         values["method"] = str(Path(values["method"]).expanduser().resolve())
-    if values.get("silos", 1) == 0:  # in the settings themselves it says that the user left it open
-        raise UserError("SILOS must be between 1 and 10000, not 0.")
     settings = replace(Settings(), **values, options=options)
     check(settings)
     return settings
@@ -73,10 +80,17 @@ def typed(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(
                 f"{path}: {key} must be {_KINDS[want]}, not {json.dumps(value, default=str)}."
             )
+        _refuse_open(key, value, f"{path}: ")
         out[key] = value
     if str(out.get("method", "")).endswith(".py"):  # beside the file that names it
         out["method"] = str((path.parent / Path(out["method"]).expanduser()).resolve())
     return out
+
+
+def _refuse_open(key: str, value: Any, where: str) -> None:
+    """In the record, zero of these says that the user left it open. So nobody may say zero."""
+    if key in _OPEN and value == 0:
+        raise UserError(f"{where}{key.upper()} must be {_OPEN[key]}, not 0.")
 
 
 def with_task_defaults(settings: Settings, task: str, silos: int = 10) -> Settings:
@@ -99,7 +113,8 @@ def dump(settings: Settings, about: Mapping[str, str]) -> str:
     """TOML that `load` takes back unchanged, with a `[run]` table for readers."""
     plain = asdict(settings)
     options = plain.pop("options")
-    lines = [f"{key} = {_toml(value)}" for key, value in plain.items()]
+    said = {k: v for k, v in plain.items() if not (k in _OPEN and v == 0)}
+    lines = [f"{key} = {_toml(value)}" for key, value in said.items()]
     lines += ["", "[options]", *(f"{key} = {_toml(value)}" for key, value in options.items())]
     lines += ["", "[run]", *(f"{key} = {_toml(value)}" for key, value in about.items()), ""]
     return "\n".join(lines)

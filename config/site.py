@@ -5,6 +5,7 @@ limits, which win.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from config.errors import UserError, nearest
 from config.load import read_toml
 
-__all__ = ["OwnLimits", "Site", "is_site", "read_site"]
+__all__ = ["OwnLimits", "Policy", "Site", "is_site", "read_site"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,35 @@ class OwnLimits:
     hours: str = ""  # when it computes, on this machine's clock: "18:00-06:00"; empty: always
 
 
+@dataclass(frozen=True)
+class Policy:
+    """Which proposed studies a serving silo accepts without asking. It can say less than `[limits]`
+    allow, never more: they are checked all the same.
+    """
+
+    methods: tuple[str, ...] = ()  # those it accepts; empty: none
+    maximum_rounds: int = 0  # 0: none is too long
+    maximum_epsilon: float = 0.0  # of a study with a privacy budget; 0: none is accepted
+    without_noise: bool = False  # whether a study without a privacy budget is accepted
+
+    def refuses(self, facts: Mapping[str, Any]) -> str:
+        """Why it does not accept by itself; empty: it does. `facts`: what the study is."""
+        if facts["method"] not in self.methods:
+            return f"its method is {facts['method']}"
+        if self.maximum_rounds and facts["rounds"] > self.maximum_rounds:
+            return f"it has {facts['rounds']} rounds"
+        if facts["dp"] == "off":
+            return "" if self.without_noise else "it has no privacy budget"
+        if not 0 < facts["epsilon"] <= self.maximum_epsilon:
+            return f"its epsilon is {facts['epsilon'] or 'not stated'}"
+        return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     path: Path
-    study: Path  # the study file
+    # the study file; none for a silo that serves and is told of studies by its coordinator
+    study: Path | None = None
     home: Path  # the silo's folder: keys, pinned roster, journal, ledger
     # HOST:PORT, or several with commas between: where it is, or may be started again
     coordinator: str
@@ -40,6 +66,7 @@ class Site:
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ
     limits: OwnLimits = field(default_factory=OwnLimits)
+    accept: Policy = field(default_factory=Policy)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -47,17 +74,17 @@ class Site:
 
 
 def is_site(path: Path) -> bool:
-    """Whether a file is a silo's own (it names a study) and not a study."""
-    return "study" in read_toml(path)
+    """Whether a file is a silo's own (it names a coordinator) and not a study."""
+    return "coordinator" in read_toml(path)
 
 
 def read_site(path: Path) -> Site:
     table = read_toml(path)
-    limits = table.pop("limits", {})
-    if not isinstance(limits, dict):
-        raise UserError(f"{path}: [limits] must be a table.")
-    given = _typed(path, "", Site, table, ("path", "limits"))
-    for key in ("study", "home"):
+    limits, accept = table.pop("limits", {}), table.pop("accept", {})
+    if not isinstance(limits, dict) or not isinstance(accept, dict):
+        raise UserError(f"{path}: [limits] and [accept] must be tables.")
+    given = _typed(path, "", Site, table, ("path", "limits", "accept"))
+    for key in {"study", "home"} & set(given):
         # where a relative path begins must not hang on who starts the program
         given[key] = path.parent / given[key]
     for key in ("corpus", "encoder", "seq2seq", "vectors"):
@@ -75,7 +102,8 @@ def read_site(path: Path) -> Site:
         )
     if not 0 < own.maximum_delta < 1:
         raise UserError(f"{path}: limits.maximum_delta must be between 0 and 1.")
-    return Site(path=path, limits=own, **given)
+    policy = Policy(**_typed(path, "accept.", Policy, accept, ()))
+    return Site(path=path, limits=own, accept=policy, **given)
 
 
 def _typed(
@@ -93,12 +121,13 @@ def _typed(
             good = isinstance(value, list) and all(isinstance(v, str) for v in value)
             value = tuple(value) if good else value
         else:
-            good = type(value).__name__ == {"Path": "str"}.get(want, want)
+            good = type(value).__name__ == {"Path": "str", "Path | None": "str"}.get(want, want)
         if not good:
             words = {
                 "int": "a whole number",
                 "float": "a number",
                 "tuple[str, ...]": "a list of texts",
+                "bool": "true or false",
             }
             raise UserError(f"{path}: {prefix}{key} must be {words.get(want, 'text')}.")
         out[key] = value

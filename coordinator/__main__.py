@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from study.commands import coordinator_command, run_alone
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from study.machine import Machine
 
 
-def _program(config: Path, machine: Machine, listen: str, wait: float) -> int:
+def _program(config: Path, machine: Machine, **how: Any) -> int:
     from rich.console import Console
 
     from coordinator.program import run_coordinator
 
-    return run_coordinator(config, machine, listen, wait, Console())
+    return run_coordinator(config, machine, console=Console(), **how)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import numpy as np
 from coordinator.exchange import Call
 from crypto.numbers.encoding import Encoding
 from crypto.sum.coordinator_setup import CoordinatorSetup
+from crypto.sum.params import least_contributors
 from crypto.sum.records import SumHeader
 from methods.base import silo_name
 from wire import messages as m
@@ -59,6 +60,9 @@ class Announcement:
                 alive=tuple(sorted(silo_name(i) for i in cohort)),
                 encoding=encoding,
                 weight_cap=float(call.exchange.weight_cap),
+                contributors=least_contributors(len(cohort), setup.policy, len(setup.roster))
+                if call.exchange.contributors
+                else 0,
             )
         return cls(
             call=call,

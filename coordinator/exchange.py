@@ -6,7 +6,7 @@ in-process runner differ in the `Carrier`.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from config.settings import Settings
 from crypto.numbers.encoding import Encoding, steps_of
 from crypto.numbers.rounding import default_rounding
 from crypto.sum.params import least_honest, policy_for
-from methods.base import Broadcast, Exchange, Folded, Method, derived_seed
+from methods.base import Broadcast, Exchange, Folded, Method
 from methods.dp.sum_noise import ranges_of, sum_noise_of
 from wire.counter import ByteCounter
 
@@ -24,16 +24,17 @@ __all__ = [
     "BudgetsSpent",
     "Call",
     "Carrier",
+    "CohortLost",
     "Interrupted",
     "Phases",
     "RoundFailed",
     "RoundSpent",
+    "TooFew",
     "call_ranges",
     "first_ranges",
     "message_bytes",
     "next_ranges",
     "numbers_sent",
-    "select",
 ]
 
 
@@ -43,8 +44,21 @@ class RoundFailed(Exception):
     """
 
 
+class TooFew(RoundFailed):
+    """Silos that were asked are gone, and the round needs them. A carrier that waits for silos asks
+    again once they are back.
+    """
+
+
+class CohortLost(RoundFailed):
+    """A round whose silos were drawn, and of whom too few are left before anything is opened. It
+    begins again, with a draw among those who are here then.
+    """
+
+
 class RoundSpent(Exception):
-    """A round whose sum was opened by a coordinator that then died before it kept the result.
+    """A round whose sum cannot be had any more: it was opened by a coordinator that then died before
+    it kept the result, or too few silos contribute for it ever to be opened.
 
     Silos release shares for a payload once: two sums over it that differ by one silo would reveal
     that silo. So the round is given up, and the run goes on with the model it has.
@@ -119,13 +133,27 @@ class Carrier(Protocol):
     phases: Phases
     spent: set[int]  #: silos whose privacy budget is spent; not among the present
     charged: list[dict[str, Any]]  #: what silos said of their ledgers, until the loop takes it
+    patient: bool  #: whether `begin_round` waits until enough silos are here
 
     @property
     def said(self) -> Mapping[str, str]:
         """Exchange -> digest of what was broadcast in it this round."""
         ...
 
+    @property
+    def source(self) -> bytes:
+        """What small cohorts are drawn from."""
+        ...
+
     def present(self) -> tuple[int, ...]: ...
+    def session(self) -> tuple[int, ...]:
+        """Those among whom small cohorts are drawn; some of them may be gone by now."""
+        ...
+
+    def renew(self, round: int) -> None:
+        """Set up a session with those who are here and can take part."""
+        ...
+
     def begin_round(self, round: int) -> tuple[int, ...]:
         """Let in whoever came. Returns who was asked, where a sum of the first exchange survived a
         crash.
@@ -145,16 +173,9 @@ class Carrier(Protocol):
 
     def end_round(self, round: int) -> None: ...
     def stop(self, reason: str) -> None: ...
-
-
-def select(settings: Settings, round: int, present: Collection[int]) -> tuple[int, ...]:
-    """m = max(floor(C K), 1) silos, in the order of one permutation per round, passing over those
-    that are gone.
-    """
-    m = settings.cohort_size
-    rng = np.random.default_rng(derived_seed(settings.seed, "cohort", round))
-    order = [int(i) for i in rng.permutation(settings.silos) if int(i) in present]
-    return tuple(sorted(order[:m]))
+    def settle(self) -> None:
+        """After the end: read what silos sent and nobody needed, so that it is counted."""
+        ...
 
 
 def call_ranges(
@@ -231,6 +252,8 @@ def numbers_sent(call: Call, folded: Folded) -> dict[str, int]:
 
     for array, spec in call.exchange.masked.items():
         add(array, spec.size * len(folded.survivors))
+    if call.exchange.contributors:
+        found["contributes"] = len(folded.survivors)
     for silo in folded.survivors:
         for array, values in folded.sealed.get(silo, {}).items():
             add(array, int(values.size))

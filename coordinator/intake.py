@@ -23,8 +23,6 @@ from wire.bundle import Inbox
 
 __all__ = ["Intake"]
 
-_SEALED_LIMIT = 1 << 30
-
 
 class Intake:
     def __init__(
@@ -56,13 +54,16 @@ class Intake:
 
     def _inbox(self, layout: list) -> Inbox:
         declared = self._exchange.sealed
-        inbox = Inbox(layout, _SEALED_LIMIT)
-        if [entry[0] for entry in layout] != list(declared):
+        named = [entry[0] if isinstance(entry, list) and entry else None for entry in layout]
+        if named != list(declared):
             raise Refusal("undeclared-upload", "sealed arrays other than the declared ones")
+        inbox = Inbox(layout, self._exchange.sealed_bytes)
         for (_, dtype, shape), spec in zip(layout, declared.values()):
             fits = len(shape) == len(spec.shape) and all(
                 w is None or w == g for w, g in zip(spec.shape, shape)
             )
+            if fits and any(w is None and g > spec.most for w, g in zip(spec.shape, shape)):
+                raise Refusal("oversize", f"a sealed array longer than {spec.most}, as declared")
             if not fits or np.dtype(dtype) != np.dtype(spec.dtype):
                 raise Refusal(
                     "wrong-shape", "a sealed array of another shape or type than declared"

@@ -20,16 +20,18 @@ from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint
 from coordinator.checkpoint import Checkpoint, Midway
+from coordinator.cohorts import cohort_of, draws, select
 from coordinator.exchange import (
     BudgetsSpent,
     Call,
     Carrier,
+    CohortLost,
     Interrupted,
     RoundFailed,
     RoundSpent,
+    TooFew,
     call_ranges,
     next_ranges,
-    select,
 )
 from coordinator.progress import Progress, RoundSoFar
 from coordinator.runlog import RunLog
@@ -91,7 +93,8 @@ class _Loop:
         self.carrier.counter.round = round
         before, ranges = self.state, dict(self.progress.ranges)
         now = self._go_on(round)
-        for beginning in range(_BEGINNINGS):
+        beginnings = 0
+        while True:
             now = now or self._begin(round)
             try:
                 self._exchanges(round, now)
@@ -114,8 +117,12 @@ class _Loop:
                 if now.opened:
                     self._give_up(round, now, e)
                     break
-                if now.next == 0 or beginning == _BEGINNINGS - 1:
-                    raise
+                # A carrier that waits has nothing to count: every beginning follows a return.
+                if not (self.carrier.patient and isinstance(e, TooFew)):
+                    beginnings += 1
+                    again = now.next > 0 or isinstance(e, CohortLost)
+                    if not again or beginnings == _BEGINNINGS:
+                        raise
                 self.runlog.event(events.RoundAgain(round=round, why=str(e)))
                 self.state, self.progress.ranges, now = before, dict(ranges), None
         assert now is not None
@@ -134,9 +141,7 @@ class _Loop:
         now.cohort = []
 
     def _begin(self, round: int) -> RoundSoFar:
-        asked = self.carrier.begin_round(round) or select(
-            self.settings, round, self.carrier.present()
-        )
+        asked = self.carrier.begin_round(round) or cohort_of(self.settings, round, self.carrier)
         self.runlog.event(
             events.Round(
                 round=round, rounds=self.settings.rounds, cohort=tuple(map(silo_name, asked))
@@ -166,9 +171,10 @@ class _Loop:
 
     def _exchanges(self, round: int, now: RoundSoFar) -> None:
         for index, exchange in enumerate(self.method.exchanges):
-            if index < now.next:
+            asked = self.carrier.present() if exchange.everyone else tuple(now.cohort)
+            if index < now.next or exchange.skip(self.state, round, asked):
                 continue
-            self._exchange(round, index, exchange, now)
+            self._exchange(round, index, exchange, now, asked)
             if now.next < len(self.method.exchanges):
                 self._take_note(now)
                 checkpoint.write_midway(self._folder, Midway(round, self.state, vars(now)))
@@ -180,8 +186,14 @@ class _Loop:
         now.ranges, now.said = self.progress.ranges, dict(self.carrier.said)
         now.traffic = list(self.carrier.counter.lines())
 
-    def _exchange(self, round: int, index: int, exchange: Exchange, now: RoundSoFar) -> None:
-        cohort = tuple(now.cohort)
+    def _exchange(
+        self,
+        round: int,
+        index: int,
+        exchange: Exchange,
+        now: RoundSoFar,
+        cohort: tuple[int, ...],
+    ) -> None:
         first = call_ranges(self.settings, self.method, exchange, len(cohort))
         exact = self.settings.dp == "silo"
         ranges = first if exact else tuple(self.progress.ranges.get(exchange.name) or first)
@@ -232,18 +244,17 @@ class _Loop:
             self.best = self.state.model
         up, down = self.runlog.traffic(self.carrier.counter)
         self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
-        wanted = set(select(self.settings, round, range(self.settings.silos))) | set(
-            pending["asked"]
-        )
+        wanted = set(pending["asked"])  # who is drawn is asked, here or not
+        if not draws(self.settings):
+            wanted |= set(select(self.settings, round, range(self.settings.silos)))
         missed = tuple(map(silo_name, sorted(wanted - set(pending["survivors"]))))
         seconds = time.monotonic() - began
         line = {
             "round": round,
             "participants": [silo_name(i) for i in pending["asked"]],
             "survivors": [silo_name(i) for i in pending["survivors"]],
-            "survivors_by_exchange": [
-                [silo_name(i) for i in who] for who in pending["by_exchange"]
-            ],
+            "asked_by_exchange": [list(map(silo_name, who)) for who in pending.get("told", [])],
+            "survivors_by_exchange": [list(map(silo_name, who)) for who in pending["by_exchange"]],
             "missed": list(missed),
             "metric": self.task.metric,
             "dev": evaluation.value,
@@ -289,10 +300,11 @@ class _Loop:
 
     def finish(self) -> dict[str, Any]:
         self.carrier.stop(OVER)
-        self.runlog.traffic(self.carrier.counter)
         test = self.evaluate(self.best, "test")
         # The figure to compare with: where this very model started. It chooses nothing.
         before = self.evaluate(self.method.init(self._seed).model, "test")
+        self.carrier.settle()
+        self.runlog.traffic(self.carrier.counter)
         self.progress.wall = self._earlier + time.monotonic() - self._began
         whole = {**self.task.frozen(), **self.best}
         checkpoint.save_model(

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
 from config.settings import Settings
+from coordinator.cohorts import least_in_a_session
 from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.runlog import RunLog
 from crypto.errors import Refusal
@@ -60,6 +61,7 @@ class Membership:
         )
         self.names = {silo_name(i): i for i in range(settings.silos)}
         self.setup: CoordinatorSetup | None = None
+        self.ended = False  #: whether silos were told that the run is over: they may go
         self.highest = 0  #: of the numbers that silos have heard of: the next must be above
         #: silo -> digests of the broadcasts it holds
         self.has: dict[str, set[bytes]] = defaultdict(set)
@@ -103,11 +105,11 @@ class Membership:
     def newcomers(self) -> set[str]:
         return (self._newcomers.keys() & self._router.connected) - self._behind
 
-    def carrying(self, round: int, exchanges: int) -> set[str]:
+    def carrying(self, round: int, exchanges: Collection[int]) -> set[str]:
         """Those who, by their greeting, have answered these exchanges of this round and remember
         it.
         """
-        wanted = {(round, k) for k in range(exchanges)}
+        wanted = {(round, k) for k in exchanges}
         return {silo for silo in self.here if wanted <= self._answered.get(silo, set())}
 
     def fall_behind(self, silo: str) -> None:
@@ -116,7 +118,10 @@ class Membership:
     def take(self, event: Event) -> None:
         """Anything that happens while no exchange waits for it."""
         if isinstance(event, Gone):
+            if self.ended:
+                return
             log.warning("%s is gone", event.silo)
+            self._runlog.event(events.Lost(silo=event.silo, round=self._router.counter.round))
         elif isinstance(event, Received) and isinstance(event.message, m.Hello):
             self.greeted(event.silo, event.message)
         elif isinstance(event, Received):
@@ -192,14 +197,13 @@ class Membership:
     # Keys
     # ------------------------------------------------------------------------------------------------------
 
-    def agree(self, round: int) -> None:
+    def agree(self, round: int, without: Collection[str] = ()) -> None:
         """Keys, then nonces, with everybody here. A silo lost on the way means: again, without
         it.
         """
-        skipped: set[str] = set()
+        skipped, need = set(without), least_in_a_session(self._settings)
         while True:
             silos = self.here - skipped
-            need = max(3 if self._settings.secagg else 1, self._settings.minimum)
             if len(silos) < need:
                 raise RoundFailed(
                     f"Only {len(silos)} silos are here and a run needs at least {need}."

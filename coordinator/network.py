@@ -14,13 +14,16 @@ import numpy as np
 
 from config.settings import Settings
 from coordinator import reopen
+from coordinator.admission import Admission
 from coordinator.announcement import Announcement
-from coordinator.exchange import Call, Phases, RoundFailed, RoundSpent
+from coordinator.cohorts import draws, least_in_a_sum, select
+from coordinator.exchange import Call, CohortLost, Phases, RoundFailed, RoundSpent, TooFew
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
-from crypto.sum.coordinator import OpenSum, SumFailed
-from crypto.sum.params import cohort_floor, policy_for
+from crypto.errors import SumFailed, TooFewContribute
+from crypto.sum.coordinator import OpenSum
+from crypto.sum.params import policy_for
 from methods.base import Folded, silo_name
 from report import events
 from wire import messages as m
@@ -47,11 +50,15 @@ class NetworkCarrier:
         should_stop: Callable[[], bool],
         content: Mapping[str, str],
         grace: float = 0.0,
+        patience: float = 0.0,
         folder: Path | None = None,
+        cohort_source: bytes = b"",
     ) -> None:
         """`grace`: seconds in which a silo whose connection ended may come back into the same
-        exchange. 0, where silos are not restarted: whoever is gone is gone, and nobody is waited
-        for. `folder`: where an open sum is kept.
+        exchange. `patience`: seconds for which a round that lacks silos waits for them. Both are 0
+        where silos are not restarted: a silo that is gone is gone. `folder`: where an open sum is
+        kept. `cohort_source`: what a simulation draws small cohorts from; everywhere else each
+        session's nonces decide.
         """
         self.counter, self.phases = router.counter, Phases()
         self.members = Membership(
@@ -71,8 +78,9 @@ class NetworkCarrier:
             run_id,
         )
         self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
-        self._grace, self._folder = grace, folder
-        self._patience = settings.deadline if grace > 0 else 0.0
+        self._grace, self._folder, self.patient = grace, folder, patience > 0
+        self._admission = Admission(self.members, settings, runlog, patience)
+        self._cohort_source = cohort_source
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
         # Above every number of an earlier process of this run: silos refuse any that is not above
@@ -87,19 +95,7 @@ class NetworkCarrier:
     # -------------------------------------------------------------------------------------------------
 
     def enrol(self, seconds: float, round: int, wanted: Collection[str] = ()) -> None:
-        """Wait for everybody (or for `wanted`, who were here before a crash), or for `seconds`;
-        then agree on keys.
-        """
-        began, names = time.monotonic(), set(wanted) or set(self.members.names)
-        self.members.wait(seconds, lambda: names <= self.members.here)
-        absent = sorted(set(self.members.names) - self.members.here)
-        if absent:
-            log.warning("starting without %s", ", ".join(absent))
-            self._runlog.event(events.Absent(silos=tuple(absent)))
-        self.members.agree(round)
-        self._runlog.event(
-            events.Enrolled(silos=len(self.members.present), seconds=time.monotonic() - began)
-        )
+        self._admission.enrol(seconds, round, wanted)
 
     def reopen(self, seconds: float, kept: reopen.KeptSum) -> None:
         """Before anybody agrees on new keys: a sum whose shares an earlier process had asked
@@ -133,10 +129,13 @@ class NetworkCarrier:
             return self._reopened.cohort
         self._said.clear()
         self.members.settle()
+        self._admission.wait(round)
         if self.members.newcomers:
-            self.members.agree(round)
-            self._runlog.event(events.Enrolled(silos=len(self.members.present), seconds=0.0))
+            self.renew(round)
         return ()
+
+    def renew(self, round: int) -> None:
+        self._admission.let_in(round, self.spent)
 
     def go_on(self, round: int, index: int, said: Mapping[str, str]) -> tuple[int, ...]:
         """After a crash, with exchange `index` next: who still has what the exchanges before it
@@ -150,8 +149,10 @@ class NetworkCarrier:
             return self._reopened.cohort
         able = {
             self.members.names[s]
-            for s in self.members.carrying(round, index) & self.members.present
+            for s in self.members.carrying(round, self._said) & self.members.present
         }
+        if draws(self._settings):  # new keys may mean another draw, and silos refuse all others
+            able &= set(select(self._settings, round, self.session(), self.source))
         return tuple(sorted(able - self.spent))
 
     @property
@@ -165,18 +166,28 @@ class NetworkCarrier:
     def present(self) -> tuple[int, ...]:
         return tuple(sorted({self.members.names[s] for s in self.members.present} - self.spent))
 
+    def session(self) -> tuple[int, ...]:
+        return tuple(sorted(self.members.names[s] for s in self.members.session))
+
+    @property
+    def source(self) -> bytes:
+        setup = self.members.setup
+        return self._cohort_source or (setup.beacon if setup is not None else b"")
+
     def perform(self, call: Call) -> Folded:
+        common = pack(call.broadcast.common)
+        private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
+        # also of a sum that is opened again: later sums of the round stand on what was said in it
+        self._said = {k: v for k, v in self._said.items() if k < call.index} | {
+            call.index: (call.round, common.digest)
+        }
         if (opened := self._reopened) is not None:
             self._reopened = None
             if (opened.round, opened.index) == (call.round, call.index):
                 order = sorted(self.members.names[s] for s in opened.survivors)
                 return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
-        common = pack(call.broadcast.common)
-        private = {i: pack(arrays) for i, arrays in call.broadcast.private.items()}
-        self._said = {k: v for k, v in self._said.items() if k < call.index} | {
-            call.index: (call.round, common.digest)
-        }
-        reason, attempt, until = "", 0, time.monotonic() + self._patience
+        reason, attempt = "", 0
+        until = time.monotonic() + (self._settings.deadline if self._grace > 0 else 0.0)
         while attempt < _ATTEMPTS:
             cohort = self._gathered(call, until)
             if len(cohort) < self._least(call):
@@ -189,8 +200,6 @@ class NetworkCarrier:
                 if time.monotonic() >= until or self._nobody_else(call):
                     break
                 self.members.one(0.5)
-                if call.index == 0 and self.members.newcomers:
-                    self.members.agree(call.round)
                 continue
             try:
                 try:
@@ -204,6 +213,9 @@ class NetworkCarrier:
                     silo, refusal = gather.blamed
                     self.members.drop(silo, refusal.attack, refusal.detail, for_good=True)
                 raise
+            except TooFewContribute as e:  # asked again, each would answer the same
+                gather.close(ok=False)
+                raise RoundSpent(f"its sum stays closed: {e}") from None
             except SumFailed as e:
                 gather.close(ok=False)
                 reason = str(e)
@@ -215,30 +227,40 @@ class NetworkCarrier:
                 continue
             gather.close(ok=True)
             return folded
-        raise RoundFailed(
+        kind = RoundFailed
+        if self.patient and not set(call.cohort) <= set(self.present()):
+            kind = TooFew
+        elif self._first(call) and draws(self._settings):
+            # Whoever was drawn and is gone has no substitute: the round begins again, with another
+            # draw.
+            kind = CohortLost
+        raise kind(
             f"Round {call.round + 1} ({call.exchange.name}) could not be completed: {reason}."
         )
 
     def _least(self, call: Call) -> int:
         """Silos below which no sum is asked for: every silo would refuse it."""
-        s = self._settings
-        if not s.secagg or not call.exchange.masked:
+        if not self._settings.secagg or not call.exchange.masked:
             return 1
-        return max(3, cohort_floor(s.cohort_size, policy_for(s.fraction, s.silos)))
+        return least_in_a_sum(self._settings)
+
+    def _first(self, call: Call) -> bool:
+        """Whether nothing was said in this round before: exchanges may be passed over."""
+        return min(self._said, default=call.index) == call.index
 
     def _nobody_else(self, call: Call) -> bool:
-        """Whether it is of no use to wait: all who have what this round's earlier exchanges left
-        are here already. Who was restarted has lost that, and is let in when the round begins
-        again.
+        """Whether it is of no use to wait within the round. In its first exchange nothing is lost
+        by beginning again, and that is where silos are waited for. Later, all who have what the
+        earlier exchanges left may be here already; a restarted silo has lost that, and is let in
+        when the round begins again.
         """
-        return (
-            call.index > 0
-            and {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
-        )
+        if self._first(call):
+            return self.patient
+        return {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
 
     def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
-        """Those of the cohort who are here. Where they are too few, they are waited for; in a
-        round's first exchange also those who were restarted, and who need keys again.
+        """Those of the cohort who are here. Where they are too few, they are waited for, except in
+        a round's first exchange: `begin_round` waits for that.
         """
         while True:
             here = tuple(i for i in call.cohort if i in self.present())
@@ -248,13 +270,6 @@ class NetworkCarrier:
                 or self._nobody_else(call)
             ):
                 return here
-            if (
-                call.index == 0
-                and self.members.newcomers
-                and len(self.members.here) >= self._least(call)
-            ):
-                self.members.agree(call.round)
-                continue
             self.members.one(until - time.monotonic())
 
     def _gather(
@@ -292,7 +307,7 @@ class NetworkCarrier:
             phases=self.phases,
             slots=self._slots,
             deadline=self._settings.deadline,
-            quorum=self._settings.quorum,
+            quorum=1.0 if call.exchange.patient else self._settings.quorum,
             grace=self._grace,
             should_stop=self._should_stop,
             keep=keep,
@@ -318,3 +333,7 @@ class NetworkCarrier:
         self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
         for silo in sorted(self._router.connected):
             self._router.send(silo, m.Stop(reason))
+
+    def settle(self) -> None:
+        self.members.ended = True
+        self.members.settle()

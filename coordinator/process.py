@@ -23,14 +23,17 @@ from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
 from report import events
-from study.agreement import sum_assumption
+from report.files import silo_names
+from study.agreement import cohort_source, sum_assumption
+from study.sizes import upload_bytes
+from wire.backlog import ALLOWANCE
 from wire.counter import ByteCounter
 from wire.crowd import raise_file_limit
 from wire.keyring import Keyring
 from wire.messages import FAILED as FAILED_RUN
 from wire.messages import INTERRUPTED as INTERRUPTED_RUN
 from wire.prometheus import MetricsServer, address_of
-from wire.router import Router
+from wire.router import UNREAD, Router
 
 __all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "doors", "serve"]
 
@@ -60,12 +63,18 @@ def serve(
     enrol_seconds: float = 60.0,
     agreed: Mapping[str, str] = NOTHING,
     grace: float = 0.0,
+    patience: float = 0.0,
+    expected: tuple[str, ...] = (),
+    simulated: bool = False,
 ) -> int:
     """Run all rounds and leave a complete run directory. `bound` is called with the port once it is
     open. `agreed`: further named hashes that every silo must match, beside the task's own.
 
-    `grace`: seconds for a silo whose connection ended to come back; 0 where silos are not
-    restarted. Raises RoundFailed when too few silos are left; what is finished is kept.
+    `grace`: seconds for a silo whose connection ended to come back into the exchange it was in;
+    `patience`: seconds for which a round that lacks silos waits. Both are 0 where silos are not
+    restarted. `expected`: the silos to wait for before the first round; empty: all. `simulated`:
+    small cohorts are drawn from the run's seed and not from the silos' nonces. Raises RoundFailed
+    when too few silos are left; what is finished is kept.
     """
     stop = {"asked": False}
 
@@ -77,7 +86,7 @@ def serve(
     server = None
     runlog = RunLog(run)
     if settings.metrics:
-        figures = CoordinatorMetrics(settings.rounds, settings.silos)
+        figures = CoordinatorMetrics(settings.rounds, settings.silos, silo_names(run))
         runlog.observer = figures.observe
         try:
             server = MetricsServer(figures, *address_of(settings.metrics))
@@ -91,7 +100,8 @@ def serve(
     roster = keys.pinned()
     allowed, revoked = doors(roster)
     identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}
-    router = Router(keys.curve, allowed, ByteCounter(), revoked)
+    unread = min(UNREAD, upload_bytes(method) + ALLOWANCE)
+    router = Router(keys.curve, allowed, ByteCounter(), revoked, unread)
     try:
         try:
             port = router.bind(host, settings.port)
@@ -124,14 +134,18 @@ def serve(
             should_stop=lambda: stop["asked"],
             content=content,
             grace=grace,
+            patience=patience,
             folder=folder,
+            cohort_source=cohort_source(settings) if simulated else b"",
         )
         try:
             if opened is not None and opened.round == finished:
                 carrier.reopen(enrol_seconds, opened)
             if finished < settings.rounds:
                 carrier.enrol(
-                    enrol_seconds, finished, resume.figures.get("members", ()) if resume else ()
+                    enrol_seconds,
+                    finished,
+                    resume.figures.get("members", ()) if resume else expected,
                 )
             else:  # a crash at the very end: whoever comes is only told that the run is over
                 carrier.members.wait(

@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -17,11 +19,16 @@ from config.logs import log_to
 from config.names import with_names
 from config.study import StudyFile, read_study
 from coordinator import process, rundir
+from coordinator.waiting import FOR_EVER
 from crypto.identity.roster import Roster
+from report.documents import consortium_documents
+from report.files import read_run
 from report.write import write_report
 from study.agreement import Agreed, agreed, page
 from study.machine import Machine, guarded, local_settings, names_of, one_thread, pinned_roster
+from study.papers import write_documents
 from study.prepare import prepare
+from wire.messages import VERSION
 from wire.passphrase import open_keys
 
 __all__ = ["coordinator_study", "run_coordinator", "show_study"]
@@ -47,9 +54,19 @@ def show_study(study: Path, machine: Machine, console: Console) -> None:
 
 
 def run_coordinator(
-    study: Path, machine: Machine, listen: str, wait: float, console: Console
+    study: Path,
+    machine: Machine,
+    *,
+    listen: str,
+    wait: float,
+    patience: float,
+    expect: str,
+    console: Console,
 ) -> int:
-    """Run the study, or go on with it. Returns an exit status."""
+    """Run the study, or go on with it. Returns an exit status. `wait`: seconds for all silos to
+    come before the first round; `patience`: seconds for which a round that lacks silos waits, 0 for
+    as long as the operator lets it; `expect`: the silos that have agreed, by name, empty for all.
+    """
     one_thread()
     log_to(sys.stderr)
     host, _, port = listen.rpartition(":")
@@ -63,6 +80,9 @@ def run_coordinator(
     roster = pinned_roster(keys)
     members = names_of(roster)
     log_to(sys.stderr, members)
+    numbers = {name: number for number, name in members.items()}
+    if unknown := [n for n in expect.split(",") if n and n not in numbers]:
+        raise UserError(f"--expect names {', '.join(unknown)}, which the roster does not have.")
     of = coordinator_study(read_study(study), roster, machine)
     # A study is run once, so its hash names its run: a coordinator that is started again goes on
     # with that one.
@@ -77,9 +97,8 @@ def run_coordinator(
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command("coordinator"), name)
-    beside = run / "members.json.new"  # whoever follows the run never reads half a file
-    beside.write_text(json.dumps(members, indent=1) + "\n", "utf-8")
-    beside.replace(run / "members.json")
+    _write(run / "members.json", members)
+    _write(run / "study.json", _which(of))
     try:
         status = guarded(process.serve, log, process.RoundFailed)(
             run,
@@ -94,11 +113,37 @@ def run_coordinator(
             enrol_seconds=wait,
             agreed=of.content,
             grace=_GRACE,
+            patience=patience or FOR_EVER,
+            expected=tuple(numbers[n] for n in expect.split(",") if n),
         )
     except process.RoundFailed as e:
         text = f"{with_names(str(e), members)} Finished rounds are kept; start the program again to go on."
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         return process.FAILED
     if status == 0:
-        console.print(f"report: {write_report(run)}", soft_wrap=True, highlight=False)
+        made = consortium_documents(read_run(run))
+        papers = write_documents(run, made, keys.identity, keys.card.name)
+        for path in (write_report(run), *papers):
+            console.print(f"report: {path}", soft_wrap=True, highlight=False)
     return status
+
+
+def _which(of: Agreed) -> dict[str, Any]:
+    """Which study of which consortium this is: what a report must say on its first page."""
+    return {
+        "title": of.study.title,
+        "consortium": of.roster.consortium,
+        "coordinator": of.roster.coordinator.name,
+        "silos": [card.name for card in of.roster.silos],
+        "roster_version": of.roster.version,
+        "roster_fingerprint": of.roster.fingerprint,
+        "study_hash": of.hash.hex(),
+        "program": VERSION,
+    }
+
+
+def _write(path: Path, table: Mapping[str, Any]) -> None:
+    """Whole, or not at all: somebody may follow the run."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+    beside.replace(path)

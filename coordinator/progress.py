@@ -41,6 +41,7 @@ class RoundSoFar:
     opened: bool = False
     sent: list[list[str]] = field(default_factory=list)
     by_exchange: list[list[int]] = field(default_factory=list)  #: who survived each exchange
+    told: list[list[int]] = field(default_factory=list)  #: who was asked in it; nobody: passed over
     arrays: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
     #: how many numbers of each disclosure were sent
     numbers: dict[str, int] = field(default_factory=dict)
@@ -55,9 +56,14 @@ class RoundSoFar:
             self.arrays[direction] += size
         for name, count in numbers_sent(call, folded).items():
             self.numbers[name] = self.numbers.get(name, 0) + count
-        self.cohort, self.next = list(folded.survivors), call.index + 1
+        if call.exchange.everyone:  # who is not of this round was asked too
+            self.cohort = [i for i in self.cohort if i in folded.survivors]
+        else:
+            self.cohort = list(folded.survivors)
+        self.next = call.index + 1
         self.opened = self.opened or bool(call.exchange.masked)
-        self.by_exchange.append(list(folded.survivors))
+        for table, silos in ((self.told, call.cohort), (self.by_exchange, folded.survivors)):
+            table += [[]] * (call.index - len(table)) + [list(silos)]
         self.sent += [[silo_name(i), call.exchange.name] for i in folded.survivors]
 
     def pending(self) -> dict[str, Any]:
@@ -66,6 +72,7 @@ class RoundSoFar:
             "asked": self.asked,
             "survivors": self.cohort,
             "by_exchange": self.by_exchange,
+            "told": self.told,
             "sent": self.sent,
             "charged": self.charged,
             "arrays": self.arrays,

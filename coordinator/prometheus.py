@@ -6,20 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from report import events
-from report.events import read_event
+from report.event_file import read_event
 from wire.prometheus import Metrics
 
 __all__ = ["CoordinatorMetrics"]
 
 
+NO_NAMES: Mapping[str, str] = {}
+
+
 class CoordinatorMetrics(Metrics):
-    def __init__(self, rounds: int, silos: int) -> None:
+    def __init__(self, rounds: int, silos: int, names: Mapping[str, str] = NO_NAMES) -> None:
+        """`names`: what people call the silos, where they have names."""
         super().__init__(
             {
                 "rounds_planned": ("gauge", "Rounds of the whole run."),
                 "rounds_done": ("gauge", "Rounds that are finished."),
                 "silos": ("gauge", "Silos of the study."),
                 "silos_enrolled": ("gauge", "Silos that took part in the last key exchange."),
+                "waiting": ("gauge", "1 while too few silos are here and the run waits for them."),
+                "waiting_until": (
+                    "gauge",
+                    "When that wait ends, in seconds since 1970; 0: when its operator ends it.",
+                ),
+                "silo_missing": ("gauge", "1 for each silo that is waited for."),
                 "round_participants": (
                     "gauge",
                     "Silos that were asked in the last finished round.",
@@ -36,7 +46,8 @@ class CoordinatorMetrics(Metrics):
         )
         self.set("rounds_planned", rounds)
         self.set("silos", silos)
-        for name in ("rounds_done", "finished", "silos_enrolled"):
+        self._names, self._missing = names, set[str]()
+        for name in ("rounds_done", "finished", "silos_enrolled", "waiting", "waiting_until"):
             self.set(name, 0)
         for name in ("lost_total", "failed_sums_total"):
             self.add(name, 0)
@@ -58,6 +69,11 @@ class CoordinatorMetrics(Metrics):
         match event:
             case events.Enrolled(silos=count):
                 self.set("silos_enrolled", count)
+            case events.Waiting(silos=silos, until=until):
+                self._wait(set(silos), until)
+            case events.Gathered() | events.Finished() | events.Failed():
+                self._wait(set(), 0.0)
+                self.set("finished", isinstance(event, events.Finished))
             case events.Lost():
                 self.add("lost_total")
             case events.Refused(attack=attack):
@@ -66,5 +82,10 @@ class CoordinatorMetrics(Metrics):
                 self.add("refused_total", by="silo", attack=attack)
             case events.SumFailed():
                 self.add("failed_sums_total")
-            case events.Finished():
-                self.set("finished", 1)
+
+    def _wait(self, missing: set[str], until: float) -> None:
+        self.set("waiting", bool(missing))
+        self.set("waiting_until", until)
+        for silo in missing | self._missing:
+            self.set("silo_missing", silo in missing, silo=self._names.get(silo, silo))
+        self._missing = missing

@@ -17,7 +17,8 @@ from typing import Any
 
 from crypto.errors import Refusal
 from methods.base import Method
-from report.events import Event, to_line
+from report.event_file import to_line
+from report.events import Event
 from report.files import read_lines
 from wire.counter import ByteCounter
 
@@ -107,6 +108,7 @@ class RunLog:
             }
             for e in method.exchanges
             for d in e.disclosures
+            if masked or d.channel != "signed"  # only a secure sum asks for it
         ]
         self.write_json(
             "disclosures.json",

@@ -18,6 +18,7 @@ from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
+from methods.tasks.words import file_line
 from report.files import read_lines, rounds_to
 
 __all__ = ["Scored", "write_summary"]
@@ -90,6 +91,8 @@ def write_summary(
         "corpus": task.corpus_name,
         "corpus_sha256": task.corpus_hash,
         "corpus_note": task.corpus_note,
+        "corpus_files": file_line(task),
+        "warning": task.warning("test"),
         "partition": settings.partition,
         "silos": settings.silos,
         "rounds": settings.rounds,

@@ -16,10 +16,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+
+from corpora.notes import Reading, sentence_of
 
 __all__ = [
     "Kept",
@@ -47,9 +50,20 @@ class Kept:
         return str(self.meta["name"])
 
     @property
-    def note(self) -> str:
-        """What a report must say about it."""
+    def about(self) -> str:
+        """What it is: synthetic, or read as which format."""
         return str(self.meta["note"])
+
+    @property
+    def note(self) -> str:
+        """What a report must say about it, in one line."""
+        return "; ".join(filter(None, (self.about, sentence_of(self.reading.notes))))
+
+    @cached_property
+    def reading(self) -> Reading:
+        """From which files it is, and what was done to them."""
+        given = self.meta.get("reading")
+        return Reading.of_meta(given) if given else Reading()
 
     @property
     def hash(self) -> str:

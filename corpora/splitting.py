@@ -1,15 +1,58 @@
 """Where sentences end, for corpora that do not say: after . ! or ? before a capital, a digit or a
-bracket.
+bracket, but not after a title, a month, an initial or another abbreviation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
-__all__ = ["SENTENCE_END", "sentence_spans"]
+__all__ = ["sentence_ends", "sentence_spans"]
 
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\[(])")
+_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\[(])")
+_LONGEST = 12  #: characters of an abbreviation
+_INITIALS = re.compile(r"(?:[A-Z]\.)*[A-Z]")
+#: Never at the end of a sentence: a name or a number follows.
+_BEFORE_NAMES = frozenset(
+    "dr drs mr mrs ms mx prof rev hon st sr jr capt col gen lt sgt messrs mme mlle "
+    "fig figs eq eqs ref refs no nos vol vols pp art sec ch tab tabl suppl "
+    "e.g i.e cf viz vs approx ca resp incl esp al dept univ".split()
+)
+#: Only before a number: "Jan. 3", "p. 4", and not "The dose was given in may. 3 patients".
+_BEFORE_NUMBERS = frozenset(
+    "jan feb mar apr jun jul aug sep sept oct nov dec p min max ed par".split()
+)
+#: Words that begin a sentence after "vitamin K." and are no surname.
+_BEGINNERS = frozenset(
+    "a after all although an and as at both but by for from he her his however if in it its no "
+    "on one our she since some such that the their then there these they this those thus to two "
+    "we when while with".split()
+)
+
+
+def sentence_ends(text: str) -> Iterator[int]:
+    """Where new sentences begin, the first one aside."""
+    for m in _END.finditer(text):
+        at = m.start()
+        if text[at - 1] == "." and _abbreviated(text, at, m.end()):
+            continue
+        yield m.end()
+
+
+def _abbreviated(text: str, at: int, after: int) -> bool:
+    """Whether the full stop before `at` belongs to an abbreviation and not to the sentence."""
+    word = text[max(0, at - _LONGEST) : at].split()[-1].lstrip("([\"'").rstrip(".")
+    small = word.lower()
+    if small in _BEFORE_NAMES:
+        # "No." answers a question as often as it counts
+        return small not in ("no", "nos") or text[after].isdigit()
+    if small in _BEFORE_NUMBERS:
+        return text[after].isdigit()
+    if _INITIALS.fullmatch(word):
+        following = re.compile(r"[^\W\d_]+").match(text, after)
+        return following is not None and following[0].lower() not in _BEGINNERS
+    return False
 
 
 def sentence_spans(
@@ -18,8 +61,19 @@ def sentence_spans(
     """Half-open spans that cover the text. No mention of `whole` is cut in two; `cuts` (a title's
     end) always are.
     """
-    inside = sorted(whole)
-    ends = {m.end() for m in SENTENCE_END.finditer(text)}
-    ends = {e for e in ends if not any(a < e < b for a, b in inside)}
+    ends = set(_outside(sentence_ends(text), whole))
     edges = sorted({0, len(text), *ends, *(c for c in cuts if 0 < c < len(text))})
     return tuple((a, b) for a, b in zip(edges, edges[1:]) if text[a:b].strip()) or ((0, len(text)),)
+
+
+def _outside(places: Iterable[int], spans: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """Those places that lie in no span."""
+    ordered = sorted(spans)
+    starts = [a for a, _ in ordered]
+    reach: list[int] = []  # the furthest end among the spans up to each
+    for _, b in ordered:
+        reach.append(max(b, reach[-1]) if reach else b)
+    for place in places:
+        before = bisect_left(starts, place)
+        if not before or reach[before - 1] <= place:
+            yield place

@@ -26,14 +26,21 @@ class Label(StrEnum):
     REVEAL = "reveal"  # a nonce, and with it agreement on the session id
     UPLOAD = "upload"  # the sealed blobs and seed commitments of one sum
     ENDORSE = "endorse"  # one survivor set for one sum
+    CONTRIBUTES = "contributes"  # a silo put something real into one sum
     CARD = "card"  # a party's own public keys
     # the card with which a party replaces its keys, signed with the old ones
     SUCCESSOR = "successor"
     ROSTER = "roster"  # one version of the list of parties
+    CONSENT = "consent"  # a silo's word that it takes part in one study
+    DOCUMENT = "document"  # what a party says of a study, for an officer's files
+    STATEMENT = "statement"  # what a method has one silo say to the others
     GROUP = "group-secret"  # the boxes in which one silo sent the silos' common secret
+    OPRF_KEY = "oprf-key"  # a holder's public part of the key of names
+    OPRF_ASK = "oprf-ask"  # the blinded points that one silo wants evaluated
     # Hashes
     NONCE = "nonce-commitment"
     SESSION = "session-id"
+    HEARD = "heard"  # run and broadcasts of a round: what a statement is made on
     BEACON = "beacon"  # session id and all nonces: what graph and committee are drawn from
     RING = "ring-order"
     COMMITTEE = "committee-order"
@@ -47,12 +54,15 @@ class Label(StrEnum):
     ROTATION = "rotation-signs"
     ROUNDING = "rounding-key"
     KEYFILE = "key-file"
+    PEERS = "peers"  # a run and the identities of its silos
+    OPRF_PROOF = "oprf-proof"  # what a proof of evaluation is bound to
     # Keys, by HKDF
     PAIR = "pair-secret"
     RATCHET = "ratchet"
     EDGE = "edge-seed"  # r_uv
     SEAL = "seal-key"
     BOX = "box-key"  # an identity's X25519 half
+    OWN = "own-secret"  # what a silo keeps to itself in one run, the same after a restart
 
 
 def frame(label: str, *parts: bytes) -> bytes:

@@ -4,7 +4,7 @@ the attacks.
 
 from __future__ import annotations
 
-__all__ = ["ATTACKS", "Refusal", "SumFailed"]
+__all__ = ["ATTACKS", "Refusal", "SumFailed", "TooFewContribute"]
 
 #: Every attack that is refused by name. The log line of a refusal starts with one of these.
 ATTACKS: frozenset[str] = frozenset(
@@ -31,8 +31,13 @@ ATTACKS: frozenset[str] = frozenset(
         "oversize",
         "hand-picked-cohort",
         "silent-others",
+        "few-contributors",
         "bad-field",
         "far-number",
+        "oprf-committee",
+        "oprf-proof",
+        "oprf-quota",
+        "oprf-request",
     }
 )
 
@@ -59,4 +64,10 @@ class Refusal(Exception):
 class SumFailed(Exception):
     """A sum that ended without a result and without anything opened; the message is one sentence
     why.
+    """
+
+
+class TooFewContribute(SumFailed):
+    """So few survivors put something real into the sum that it would show them. Asked again, they
+    would answer the same.
     """

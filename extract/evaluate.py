@@ -40,6 +40,7 @@ def run_evaluate(model: Path, corpus: str, split: str, as_json: bool, console: C
             "value": result.value,
             "figures": dict(result.figures),
             "per_class": dict(result.per_class),
+            "warning": task.warning("dev" if split == "dev" else "test"),
         }
         print(json.dumps(content, ensure_ascii=False))
         return 0
@@ -51,6 +52,8 @@ def run_evaluate(model: Path, corpus: str, split: str, as_json: bool, console: C
     for name, value in result.per_class.items():
         table.add_row(name, f"{value:.4f}")
     console.print(table)
+    if warned := task.warning("dev" if split == "dev" else "test"):
+        console.print(f"warning: {warned}", style="bold", highlight=False)
     if task.corpus_note:
         console.print(task.corpus_note, style="dim", highlight=False)
     return 0

@@ -25,6 +25,7 @@ from typing import Any
 from config.errors import UserError
 from corpora.document import pubtator
 from corpora.document.table import UNLINKED, Entity
+from corpora.notes import Notes
 
 __all__ = ["Given", "Text", "has_entities", "parsed", "read_texts"]
 
@@ -131,7 +132,7 @@ def _pubtator(name: str, text: str) -> Iterator[Text]:
         copy = Path(folder) / "texts"
         copy.write_text(text, "utf-8")
         try:
-            raws = pubtator.read(copy, pubtator.Notes())
+            raws = pubtator.read(copy, Notes())
         except UserError as e:
             raise UserError(str(e).replace(str(copy), name)) from None
     lengths = {raw.id: len(raw.text) for raw in raws}

@@ -6,6 +6,7 @@ tasks it is for, the first being its own) and `build(task, settings, options) ->
 offer
 
 * `NETWORK`: which of its task's networks it trains, where the task has several;
+* `PUBLIC`: True if it reads a labelled public set, which is then cut off the training data;
 * `BAG_RULE`: how a bag of sentences is scored (`models.bags.RULES`);
 * `adjust(settings) -> Settings`: what it needs otherwise than the user said;
 * `REFERENCE`: for runs that are no federation, the sentence that every report of them carries;
@@ -48,6 +49,7 @@ __all__ = [
     "options",
     "task_knobs",
     "tasks_of",
+    "uses_public",
 ]
 
 METHODS: Mapping[str, str] = {
@@ -177,6 +179,14 @@ def bag_rule_of(method: str, given: Mapping[str, Any]) -> str:
     if hasattr(module, "inner_of"):
         return bag_rule_of(module.inner_of(options(method, "distant", given), "distant"), {})
     return str(getattr(module, "BAG_RULE", "one"))
+
+
+def uses_public(method: str, given: Mapping[str, Any]) -> bool:
+    """Whether a method reads a public set of labelled sentences; a reference as what it runs."""
+    module = find(method).module
+    if hasattr(module, "inner_of"):
+        return uses_public(module.inner_of(options(method, "sentence", given), "sentence"), {})
+    return bool(getattr(module, "PUBLIC", False))
 
 
 def _defaults(knobs: type) -> dict[str, Any]:

@@ -23,6 +23,9 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from config.settings import Settings
+from crypto.identity.statements import Signer, simulated_signer
+from crypto.oprf.peers import Peers
+from methods.declared import Privacy, RecordPrivacy, Release, Unit
 from privacy.events import Event
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ __all__ = [
 ]
 
 Arrays = Mapping[str, np.ndarray]
-Channel = Literal["masked", "sealed"]
+Channel = Literal["masked", "sealed", "signed"]
 #: (what is paid for, event): charged to the silo's ledger before it returns, or refused.
 Spend = Callable[[str, Event], None]
 #: The task and the examples that a silo half works on. A method for one task alone names them:
@@ -62,6 +65,7 @@ _SUM = "the coordinator reads only the sum over the surviving silos"
 READABLE_BY = {
     "masked": f"nobody; {_SUM}",
     "sealed": "the coordinator alone",
+    "signed": "the coordinator and the silos of the sum",
 }
 
 
@@ -101,6 +105,15 @@ class ArraySpec:
     #: Masked arrays only: a silo's number of examples as a share of `Exchange.weight_cap`, so from 0
     #: to 1; more is refused. DP=silo adds no noise to it and wants it to be one at every silo.
     public_count: bool = False
+    #: The most that a length only the silo knows may be, for each `None` in the shape. The
+    #: coordinator refuses more before it keeps a byte.
+    most: int = 1 << 20
+
+    @property
+    def most_bytes(self) -> int:
+        """Of an array with every unknown length at its most, in a buffer that keeps it aligned."""
+        numbers = prod(self.most if n is None else n for n in self.shape)
+        return numbers * np.dtype(self.dtype).itemsize + 64
 
     @property
     def size(self) -> int:
@@ -121,7 +134,8 @@ class State:
 @dataclass(frozen=True)
 class Broadcast:
     common: Arrays  #: for every participant, serialised once
-    #: silo index -> arrays for that silo alone
+    #: silo index -> arrays for that silo alone. Silos take them only where the exchange declares
+    #: `contributors`, or where nothing of the method is masked.
     private: Mapping[int, Arrays] = field(default_factory=dict)
 
 
@@ -133,6 +147,9 @@ class Heard:
     cohort: tuple[int, ...]  #: indices of the silos taking part in this exchange
     common: Arrays
     private: Arrays = field(default_factory=dict)
+    #: Hash of the run and of all broadcasts of this round that the answer stands on, this one
+    #: included: the same at every silo that heard the same. What a silo signs is bound to it.
+    context: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -146,6 +163,9 @@ class Answer:
     memory: Arrays | None = None
     #: Figures for the silo's own log (losses, sizes). Never sent.
     notes: Mapping[str, float] = field(default_factory=dict)
+    #: Whether others can hide behind what this silo put into the sum. Signed and sent where the
+    #: exchange asks for contributors, and only there.
+    contributes: bool = False
 
 
 class Contradiction(Exception):
@@ -174,7 +194,7 @@ class SiloView(Generic[T_co, D_co]):
     task: T_co
     data: D_co  #: this silo's own examples, in whatever form the task keeps them
     settings: Settings
-    secret: bytes  #: shared by the silos, unknown to the coordinator (keyed names)
+    secret: bytes  #: shared by the silos, unknown to the coordinator
     memory: Arrays = field(default_factory=dict)
     carry: Mapping[str, Any] = field(default_factory=dict)
     spend: Spend = _uncharged
@@ -183,6 +203,31 @@ class SiloView(Generic[T_co, D_co]):
     #: seed, which is right in a simulation and nowhere else, because whoever knows the seed can
     #: subtract the noise.
     secret_bytes: Callable[[int, str], bytes] | None = None
+    #: Signs under this silo's pinned identity. None: identities from the run's seed, as above.
+    signer: Signer | None = None
+    #: What it can prove to the other silos in this run, and check of them. None: as for `signer`.
+    peers: Peers | None = None
+    #: Exchange of this round -> whose answers are in its sum, where this silo has seen that enough
+    #: holders signed exactly those. Nothing that a coordinator says alone gets in here.
+    certified: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def sign(self, purpose: str, data: bytes) -> bytes:
+        """A statement to the other silos, which the coordinator carries and cannot change."""
+        return self._signer.sign(purpose, data)
+
+    def verify(self, index: int, purpose: str, data: bytes, signature: bytes) -> bool:
+        """Whether silo `index` made this statement."""
+        return self._signer.verify(silo_name(index), purpose, data, signature)
+
+    @property
+    def among(self) -> Peers:
+        s = self.settings
+        return self.peers or Peers.simulated(s.seed, self.index, s.silos)
+
+    @property
+    def _signer(self) -> Signer:
+        names = tuple(map(silo_name, range(self.settings.silos)))
+        return self.signer or simulated_signer(self.settings.seed, silo_name(self.index), names)
 
     def noise_key(self, round: int, purpose: str) -> bytes:
         if self.secret_bytes is not None:
@@ -213,56 +258,26 @@ class Exchange:
     #: Whether later exchanges of the round find the silo's masked arrays as they are in the sum,
     #: rounded to its encoding, in `carry["coded"]`: for a silo that takes its own part out again.
     keep_coded: bool = False
-    #: (silo, round) -> sealed arrays of the size that the silo would send, made without a model:
+    #: Whether the sum must hide behind signed contributors (crypto/sum/contribution.py): wherever
+    #: what a silo is told alone (`Broadcast.private`) could make it send nothing. Needs a
+    #: `Disclosure` "contributes", signed.
+    contributors: bool = False
+    #: (silo, heard) -> sealed arrays of the size that the silo would send, made without a model:
     #: what planning counts. Only where a length in `sealed` is the silo's own. Never sent.
-    rehearsed: Callable[[SiloView[Any, Any], int], Arrays] | None = None
+    rehearsed: Callable[[SiloView[Any, Any], Heard], Arrays] | None = None
+    #: Whether all silos that are here are asked, and not only the round's cohort. Nothing of it may
+    #: be masked, nor be needed by a silo in the round's later exchanges.
+    everyone: bool = False
+    #: Whether `QUORUM` does not end it: it needs the answers of certain silos, however many are in.
+    patient: bool = False
+    #: (state, round, who would be asked) -> whether there is nothing to ask. Then no message is
+    #: sent, and nothing folded.
+    skip: Callable[[State, int, tuple[int, ...]], bool] = lambda state, round, asked: False
 
-
-@dataclass(frozen=True)
-class Unit:
-    """What DP=record samples, clips and protects as one, where that is not the task's own training
-    unit.
-    """
-
-    word: str  #: for people: "bag"
-    count: Callable[[Any, Any], int]  #: (task, examples) -> how many of them
-
-
-@dataclass(frozen=True)
-class Release:
-    """Numbers that a method gives out under DP=record beside what it trains: clipped and noised.
-
-    The noise is such that all of these releases together would cost `share` of epsilon by
-    themselves. The noise of training is then solved so that everything together meets epsilon.
-    """
-
-    what: str  #: as the ledger has it: "class counts"
-    often: int  #: how many times in a whole run
-    share: float = 0.1
-
-
-@dataclass(frozen=True)
-class RecordPrivacy:
-    """Why a method may run with DP=record: what it sends is noised by DP-SGD, or by a release."""
-
-    #: Disclosure -> why it costs nothing once training and releases are charged. A disclosure that
-    #: is not here is not covered, and the method is refused.
-    free: Mapping[str, str]
-    unit: Unit | None = None  #: None: the task's own training unit
-    release: Release | None = None
-    spent: float = 1.0  #: the share of epsilon that training's noise is solved for
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What a privacy budget covers in this method. A method that declares nothing runs without one
-    only.
-    """
-
-    record: RecordPrivacy | None = None  #: None: it does not run with DP=record
-    #: Whether DP=silo may put noise into every masked array but the public counts.
-    silo: bool = False
-    instead: str = ""  #: where something sealed stands against DP=silo: what to ask for instead
+    @property
+    def sealed_bytes(self) -> int:
+        """The most that a silo's sealed arrays may take."""
+        return sum(spec.most_bytes for spec in self.sealed.values())
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ Silos train on CE(h Theta^T) + mu CE(h M^T) with the major vectors M held consta
 that a silo's encoder does not bend to its own label distribution. Models are averaged by size.
 
 The published method reads every silo's classifier. Here it runs under secure aggregation, in two
-exchanges: silos train and send their updates masked and their C similarities sealed; then all are
-told the lowest similarity of every class and whose it is, and a masked sum, in which every silo
-sends zeros for the rows it did not win, gives the coordinator exactly the matrix that it will
-broadcast, and nothing else of anybody's classifier.
+exchanges: silos train and send their updates masked and their C similarities sealed and signed;
+then all are shown the signed similarities of everybody in that sum, and a masked sum, in which
+every silo sends zeros for the rows it did not win, gives the coordinator exactly the matrix that it
+will broadcast, and nothing else of anybody's classifier.
 
-No private word decides. What is told is the same for all and in the sum's context. A silo sends a
-row only where its own similarity is the one that is claimed; where its own is lower than what is
-claimed, the claim is a lie, and it takes no part (`silent-others`). What is left to a coordinator
-that lies is to leave out of the second sum those who would know: it then reads the row of a silo
-that is the lowest only among the others. The disclosure says so.
+No word of the coordinator decides who won. Each silo finds the winners itself, among exactly those
+whose updates are in the round's first sum: it has seen that enough holders signed that set, and
+each similarity is signed by its silo, on what was broadcast in this round of this run. A
+coordinator that leaves somebody's similarities out, or changes them, is refused (`silent-others`),
+also where it leaves out of the second sum everybody who would know. The price: silos of one round
+see each other's similarities, and the disclosure says so.
 
 Rulings (docs/methods.md, "FedCMC"): equation 10 prints the same vector twice, the mean is over the
 *other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
@@ -36,8 +37,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import check_choice
+from config.errors import UserError, check_choice
 from config.settings import Settings
+from crypto.identity.statements import SIGNATURE_BYTES
+from crypto.sum.params import Policy
 from methods.base import (
     Answer,
     Arrays,
@@ -75,6 +78,7 @@ __all__ = [
     "Options",
     "build",
     "major_loss",
+    "shown",
     "similarities",
     "winners",
 ]
@@ -96,32 +100,50 @@ class Options:
     weight_cap: int = 2000
 
 
+_SIGNED = "made from the similarities and the silo's key"
 _SIMILARITIES = Disclosure(
     name="similarities",
     channel="sealed",
     shape="one number per class: how like the silo's other classifier vectors its vector for the class is",
-    reveals="roughly which classes the silo has many examples of, or that it has no examples at all; all silos are "
-    "told the lowest of each class, and whose it is",
+    reveals="roughly which classes the silo has many examples of, or that it has no examples at all; all silos of "
+    "the round are shown them too, with the silo's name",
     privacy="free after DP-SGD (it is computed from the trained model); otherwise not protected",
+)
+_SIGNATURE = Disclosure(
+    name="signature",
+    channel="sealed",
+    shape="64 bytes: the silo's signature under its similarities, the round and what was broadcast in it",
+    reveals="that the similarities are this silo's, to anybody who has the roster; nothing else",
+    privacy=f"free: {_SIGNED}",
 )
 _ROWS = Disclosure(
     name="rows",
     channel="masked",
     shape="one classifier vector per class; zeros for the classes that the silo did not win",
-    reveals="the winning vector of each class, which everybody is sent next",
+    reveals="of each class one silo's vector, which everybody is sent next: of the silo that won it among those "
+    "whose updates are in the round's sum",
     privacy="free after DP-SGD (a part of the trained model); otherwise not protected",
-    unless="the coordinator lies about who won a class and leaves out of the sum every silo that would know",
 )
-#: The ablation that draws winners at random: nothing that a silo knows could contradict a draw.
+#: The ablation that draws winners at random: from the run's seed, which the coordinator knows.
 _DRAWN_ROWS = replace(
-    _ROWS, unless="the coordinator lies and says that one silo was drawn for every class"
+    _ROWS,
+    unless="the coordinator leaves silos out of a round until the draw falls on one silo for every class",
 )
-#: Beyond any mean cosine: what is claimed of a class that no silo has a vector for.
-_BEYOND = 2.0
 _PRIVACY = Privacy(
-    RecordPrivacy({"update": TRAINED, "weight": COUNT, "similarities": TRAINED, "rows": TRAINED}),
+    RecordPrivacy(
+        {
+            "update": TRAINED,
+            "weight": COUNT,
+            "similarities": TRAINED,
+            "signature": _SIGNED,
+            "rows": TRAINED,
+        }
+    ),
     silo=True,
 )
+#: What a silo's signature under its similarities is for.
+_PURPOSE = "fedcmc/similarities"
+_TRAINING = 0  #: the exchange that the similarities are of
 
 
 # The equations
@@ -151,33 +173,49 @@ def similarities(classifier: np.ndarray) -> np.ndarray:
 
 def winners(
     said: Mapping[int, np.ndarray], classes: int, vectors: str, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Per class the silo whose row is taken (equation 12), and its similarity. NOBODY, and a number
-    that no cosine reaches, where no silo has one. Ties: the lowest silo.
+) -> np.ndarray:
+    """Per class the silo whose row is taken (equation 12); NOBODY where no silo has a similarity.
+    Ties: the lowest silo.
     """
     silos = [s for s in sorted(said) if np.isfinite(said[s]).all()]
     if not silos:
-        beyond = _BEYOND if vectors != "minor" else -_BEYOND
-        return np.full(classes, NOBODY, np.int64), np.full(classes, beyond, np.float32)
+        return np.full(classes, NOBODY, np.int64)
     d = np.stack([said[s] for s in silos])
     if vectors == "random":
         at = rng.integers(len(silos), size=classes)
     else:
         at = d.argmin(axis=0) if vectors == "major" else d.argmax(axis=0)
-    return np.array(silos)[at], d[at, np.arange(classes)].astype(np.float32)
+    return np.array(silos)[at]
 
 
-def contradiction(own: np.ndarray, claimed: np.ndarray, vectors: str) -> str:
-    """Why a claim of the lowest (`minor`: highest) similarities is a lie, by one silo's own; empty:
-    it may be true. A silo without examples (NaN) knows nothing.
+def shown(silo: SiloView[SentenceTask, Data], heard: Heard) -> dict[int, np.ndarray]:
+    """The similarities of everybody in the round's first sum, as this silo was shown them: whole,
+    and each as its own silo signed it. Raises Contradiction where they are not.
     """
-    if vectors == "random":
-        return ""
-    beaten = own < claimed if vectors == "major" else own > claimed
-    if not beaten.any():
-        return ""
-    kind = "lowest" if vectors == "major" else "highest"
-    return f"class {int(np.argmax(beaten))}: its own similarity beats the {kind} that is claimed"
+    silos = [int(i) for i in heard.common["silos"]]
+    said = dict(zip(silos, heard.common["similarities"], strict=True))
+    signatures = dict(zip(silos, heard.common["signatures"], strict=True))
+    if len(said) != len(silos):
+        raise Contradiction("a silo's similarities are shown twice")
+    if silo.settings.secagg:  # else there is nothing to hide, and nobody certifies anything
+        certified = silo.certified.get(_TRAINING)
+        if certified is None:
+            raise Contradiction("it was not shown whose updates are in the round's sum")
+        if set(said) != set(certified):
+            raise Contradiction("they are not the similarities of everybody in the round's sum")
+    own = said.get(silo.index)
+    if own is None or own.tobytes() != silo.carry["similarities"].tobytes():
+        raise Contradiction("its own similarities are missing, or are not those it sent")
+    for index, d in said.items():
+        signed = _statement(silo.carry["context"], d)
+        if not silo.verify(index, _PURPOSE, signed, signatures[index].tobytes()):
+            raise Contradiction(f"the similarities of silo {index} are not signed by it")
+    return said
+
+
+def _statement(context: bytes, d: np.ndarray) -> bytes:
+    """What is signed: the similarities, and what they were computed on."""
+    return context + d.astype("<f4").tobytes()
 
 
 # Algorithm 1, line by line
@@ -217,10 +255,11 @@ class _Framework:
         classifier = parameters(model)[CLASSIFIER]
         nothing = np.full(len(classifier), np.nan, np.float32)
         d = similarities(classifier) if self.task.size(silo.data) else nothing
+        signature = silo.sign(_PURPOSE, _statement(heard.context, d))
         return Answer(
             masked=weighted_update(model, theta, shared_weight(silo, self.options.weight_cap)),
-            sealed={"similarities": d},
-            carry={"classifier": classifier, "similarities": d},
+            sealed={"similarities": d, "signature": np.frombuffer(signature, np.uint8)},
+            carry={"classifier": classifier, "similarities": d, "context": heard.context},
             notes=notes,
         )
 
@@ -234,22 +273,29 @@ class _Framework:
         """Line 7: the mean of the models by size (equations 8 and 9). For line 8, who has the major
         vector of which class (equation 12).
         """
-        said = {s: a["similarities"] for s, a in folded.sealed.items() if s in folded.survivors}
-        rng = np.random.default_rng(derived_seed(self.seed, "random vectors", folded.round))
-        won, d = winners(said, len(state.memory["major"]), self.options.vectors, rng)
-        memory = {**state.memory, "winner": won, "similarity": d}
-        return State(weighted_mean(state, folded).model, memory)
+        silos = [s for s in sorted(folded.sealed) if s in folded.survivors]
+        said = {s: folded.sealed[s]["similarities"] for s in silos}
+        memory = {
+            "silos": np.array(silos, np.int64),
+            "similarities": np.stack([said[s] for s in silos]),
+            "signatures": np.stack([folded.sealed[s]["signature"] for s in silos]),
+            "winner": self._winners(said, folded.round),
+        }
+        return State(weighted_mean(state, folded).model, {**state.memory, **memory})
+
+    def _winners(self, said: Mapping[int, np.ndarray], round: int) -> np.ndarray:
+        """The same at the coordinator and at every silo."""
+        rng = np.random.default_rng(derived_seed(self.seed, "random vectors", round))
+        classes = len(next(iter(said.values())))
+        return winners(said, classes, self.options.vectors, rng)
 
     def tell(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-        """All silos hear who won which class, and with what."""
-        return Broadcast({k: state.memory[k] for k in ("winner", "similarity")})
+        """All silos see what everybody signed."""
+        return Broadcast({k: state.memory[k] for k in ("silos", "similarities", "signatures")})
 
     def send_rows(self, silo: SiloView[SentenceTask, Data], heard: Heard) -> Answer:
         """The rows that it won; zeros for the others, so that their sum is the major vectors."""
-        own, claimed = silo.carry["similarities"], heard.common["similarity"]
-        if lie := contradiction(own, claimed, self.options.vectors):
-            raise Contradiction(lie)
-        won = ((heard.common["winner"] == silo.index) & (own == claimed))[:, None]
+        won = (self._winners(shown(silo, heard), heard.round) == silo.index)[:, None]
         return Answer(masked={"rows": np.where(won, silo.carry["classifier"], np.float32(0))})
 
     def ensemble(self, state: State, folded: Folded) -> State:
@@ -261,6 +307,12 @@ class _Framework:
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
     check_choice("vectors", options.vectors, ("major", "minor", "random"))
+    if settings.secagg and settings.silos > (most := Policy().holders_up_to):
+        # beyond that a committee signs who is in a sum, and the others are not shown it
+        raise UserError(
+            f"METHOD=fedcmc runs with at most {most} silos, not {settings.silos}: every silo must see "
+            "who is in a round's sum; take SECAGG=off, or METHOD=fedavg."
+        )
     shapes = parameters(task.new_model(0))
     classes, width = shapes[CLASSIFIER].shape
     line = _Framework(task, settings.seed, options)
@@ -270,13 +322,17 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             update_disclosure("all of a silo's examples"),
             weight_disclosure(),
             _SIMILARITIES,
+            _SIGNATURE,
         ),
         broadcast=line.send,
         answer=line.local_training,
         fold=line.aggregate,
         masked={**weight_spec(), **specs(shapes)},
         weight_cap=options.weight_cap,
-        sealed={"similarities": ArraySpec((classes,), "float32")},
+        sealed={
+            "similarities": ArraySpec((classes,), "float32"),
+            "signature": ArraySpec((SIGNATURE_BYTES,), "uint8"),
+        },
     )
     rows = Exchange(
         name="rows",

@@ -55,6 +55,7 @@ __all__ = [
     "CITATION",
     "FLOOR",
     "NETWORK",
+    "PUBLIC",
     "TASKS",
     "Options",
     "adjust",
@@ -68,6 +69,7 @@ __all__ = [
 CITATION = "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction, EMNLP"
 TASKS = ("sentence",)
 NETWORK = "feded"
+PUBLIC = True
 FLOOR = -20.0  #: log-probabilities below this are sent as this
 _CODES = {32: "float32", 16: "uint16", 8: "uint8"}
 _PRIVACY = Privacy(

@@ -10,9 +10,11 @@ counting the same (equation 5).
 
 Where this file departs from the paper or its released code:
 
-* Bags travel under names keyed with a secret the coordinator lacks, other names every round: it can
-  compare the silos' values for a bag, and cannot tell which entity pair it is about, nor follow it
-  through the run. With the help of one silo, which has the secret, it can look up every guess.
+* Bags travel under names made by an oblivious function whose key some silos hold together
+  (`methods.common.bag_names`), other names every round: the coordinator can compare the silos'
+  values for a bag, and cannot tell which entity pair it is about, nor follow it through the run.
+  Neither can it test a guess with the help of as many silos as may side with it, beyond a number
+  of guesses that the study declares (`queries`).
 * No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
   the positions of the entries that won; it hears nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all
@@ -36,7 +38,6 @@ runs then.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -60,11 +61,18 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.bag_names import NAME_BYTES, Naming, names_of
 from methods.common.bags import BAGS
+from methods.common.contribution import (
+    FROM_RELEASED,
+    check_floor,
+    contribution_disclosure,
+    enough,
+)
+from methods.common.grouping import grouped
 from methods.common.training import load, parameters, specs, trained
 from methods.common.weighted import (
     first_model,
-    send_model,
     uniform_mean,
     update_disclosure,
     updates,
@@ -74,20 +82,18 @@ from methods.tasks.distant import DistantTask
 from methods.tasks.distant_bags import Rows
 
 __all__ = [
-    "ALL_TO_ONE",
     "CITATION",
     "TASKS",
     "Options",
     "best_of_bags",
     "build",
-    "keyed_names",
+    "naming_of",
     "quantise",
     "winners",
 ]
 
 CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings, Findings of EMNLP"
 TASKS = ("distant",)
-NAME_BYTES = 16
 STEPS = 65535
 
 Silo = SiloView[DistantTask, Rows]
@@ -97,8 +103,13 @@ Silo = SiloView[DistantTask, Rows]
 class Options:
     #: share of the rounds, from the start, that train on all sentences; 0 as in the paper
     warmup: float = 0.4
+    #: share of its own bags on which a silo must train for others to hide behind it
+    floor: float = 0.25
     buckets: int = 4096  #: DP=record: into how many buckets bags are hashed
     scorings: int = 1  #: DP=record: in how many rounds noisy values are released
+    #: how many bags a silo may have named; so many guesses a silo that helps the coordinator can test
+    queries: int = 65536
+    bags: int = 1_000_000  #: the most bags that a silo may have; the coordinator takes no more
 
 
 _SCORES = Disclosure(
@@ -108,17 +119,17 @@ _SCORES = Disclosure(
     reveals="how sure the current model is of the silo's best sentence for each bag; not the sentence, nor its number",
     privacy="outside the privacy budget: adding one sentence can displace another's value and win",
 )
-_NAMES = Disclosure(
-    name="names",
-    channel="sealed",
-    shape="16 bytes per bag of the silo: a keyed hash of (head, relation, tail), fresh every round",
-    reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation it is, "
-    "unless the coordinator has the help of one silo, which has the common key: it can then look up every guess",
-    privacy="outside the privacy budget: the number of bags is exact",
-)
 
-#: Winners are told to each silo alone, so the sum's context cannot bind them.
-ALL_TO_ONE = "the coordinator lies and tells one silo that it won everything and the others nothing"
+
+def _names(naming: Naming) -> Disclosure:
+    return Disclosure(
+        name="names",
+        channel="sealed",
+        shape="16 bytes per bag of the silo (at most `bags`): a name of (head, relation, tail), fresh every round",
+        reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation "
+        f"it is, {naming.unless}",
+        privacy="outside the privacy budget: the number of bags is exact",
+    )
 
 
 # Algorithm 1: which sentence of every bag is believed
@@ -138,39 +149,29 @@ def best_of_bags(values: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> np
     return rows[order[starts[:-1]]]
 
 
-def keyed_names(secret: bytes, round: int, triples: list[bytes]) -> np.ndarray:
-    """HMAC-SHA256 of each triple under the silos' secret, cut to 16 bytes: (bags, 16) uint8.
-
-    Key and prefix are the same for all bags, so they are hashed once and the states copied: with
-    `hmac.digest` for every bag, names took a twentieth of a scoring exchange.
-    """
-    block = (hashlib.sha256(secret).digest() if len(secret) > 64 else secret).ljust(64, b"\x00")
-    inner = hashlib.sha256(bytes(b ^ 0x36 for b in block))
-    outer = hashlib.sha256(bytes(b ^ 0x5C for b in block))
-    inner.update(b"sottovoce lazymil bag\x00" + round.to_bytes(8, "big"))
-    digests = bytearray()
-    for triple in triples:
-        message, name = inner.copy(), outer.copy()
-        message.update(triple)
-        name.update(message.digest())
-        digests += name.digest()[:NAME_BYTES]
-    return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, NAME_BYTES)
+def bags_of(silo: Silo) -> list[bytes]:
+    """What every silo calls its bags, in the order of this silo's own."""
+    return silo.task.triples(silo.data, silo.task.bags(silo.data).first)
 
 
-def score(silo: Silo, heard: Heard) -> Answer:
-    """First exchange, at the silo: the value of every bag it has, in the order of the keyed names,
-    which tells nothing.
-    """
+def naming_of(settings: Settings, options: Options) -> Naming:
+    first = int(options.warmup * settings.rounds)
+    return Naming(settings.silos, min(options.queries, options.bags), first, bags_of)
+
+
+def score(silo: Silo, heard: Heard, naming: Naming) -> Answer:
+    """At the silo: the value of every bag it has, in the order of the names, which tells nothing."""
     task, data = silo.task, silo.data
     model = load(task.new_model(0), heard.common)
     values = quantise(task.label_probabilities(model, data))
     bags = task.bags(data)
     best = best_of_bags(values, bags.rows, bags.starts)
-    names = keyed_names(silo.secret, heard.round, task.triples(data, best))
+    names, memory = names_of(naming, silo, heard)
     order = np.lexsort(names.T[::-1])
     return Answer(
         sealed={"names": names[order], "values": values[best][order]},
         carry={"model": heard.common, "best": best[order]},
+        memory=memory,
         notes={
             "bags": float(len(best)),
             "mean_best": float(values[best].mean() / STEPS) if len(best) else 0.0,
@@ -189,23 +190,25 @@ def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
     if not silos:
         return won
     names = np.concatenate([np.ascontiguousarray(scored[s]["names"]) for s in silos]).view(">u8")
-    values = np.concatenate([scored[s]["values"] for s in silos]).astype(np.int64)
     counts = [len(scored[s]["values"]) for s in silos]
-    silo = np.repeat(silos, counts)
+    silo = np.repeat(np.arange(len(silos)), counts)
     position = np.concatenate([np.arange(n) for n in counts])
-    order = np.lexsort((position, silo, -values, names[:, 1], names[:, 0]))
-    sorted_names = names[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (sorted_names[1:] != sorted_names[:-1]).any(axis=1)
-    chosen = order[first]
-    for s in silos:
-        won[s] = np.sort(position[chosen[silo[chosen] == s]]).astype(np.uint32)
+    # Highest value, then lowest silo, then lowest position, in one number of 16, 16 and 32 bits.
+    rank = np.concatenate([scored[s]["values"] for s in silos]).astype(np.uint64) << np.uint64(48)
+    rank |= (len(silos) - 1 - silo).astype(np.uint64) << np.uint64(32)
+    rank |= (2**32 - 1 - position).astype(np.uint64)
+    order, starts = grouped(names.astype(np.uint64))
+    best = np.maximum.reduceat(rank[order], starts)
+    chosen = order[rank[order] == np.repeat(best, np.diff([*starts, len(order)]))]
+    for i, s in enumerate(silos):
+        won[s] = np.sort(position[chosen[silo[chosen] == i]]).astype(np.uint32)
     return won
 
 
-def keep_winners(state: State, folded: Folded) -> State:
-    """First exchange, at the coordinator: V, for each silo its own part of it."""
-    return State(state.model, {f"winners/{s}": won for s, won in winners(folded.sealed).items()})
+def keep_winners(state: State, folded: Folded, naming: Naming) -> State:
+    """After scoring, at the coordinator: V, for each silo its own part of it."""
+    won = {f"winners/{s}": won for s, won in winners(folded.sealed).items()}
+    return State(state.model, won | naming.relay.replied(state, folded.survivors))
 
 
 # Algorithm 2: training on those. Its mean is `uniform_mean` (equation 5).
@@ -217,29 +220,29 @@ def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast
     return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
 
 
-def train_on_winners(silo: Silo, heard: Heard) -> Answer:
+def train_on_winners(silo: Silo, heard: Heard, floor: float = Options.floor) -> Answer:
     """Local_Training over D*_i, the silo's own winning rows; without any, an update of zeros."""
     best = silo.carry["best"]
     positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
     # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
-    rows = np.sort(best[positions.astype(np.int64)])
-    return _local_training(silo, heard.round, silo.task.subset(silo.data.indices[rows]))
+    # Each once: a position said twice must not count twice.
+    rows = np.unique(best[positions.astype(np.int64)])
+    data = silo.task.subset(silo.data.indices[rows])
+    return _local_training(silo, heard.round, data, enough(len(rows), len(best), floor))
 
 
-def _local_training(silo: Silo, round: int, data: Rows) -> Answer:
+def _local_training(silo: Silo, round: int, data: Rows, contributes: bool) -> Answer:
     """E epochs from the model that the first exchange brought (equation 3)."""
     start: Arrays = silo.carry["model"]
     model, notes = trained(silo, start, round, data)
-    return Answer(masked=updates(model, start), notes=notes)
+    return Answer(masked=updates(model, start), notes=notes, contributes=contributes)
 
 
 # The warm start
 
 
 def score_nothing(silo: Silo, heard: Heard) -> Answer:
-    """First exchange of a warm-up round: the model is kept for the second, no bag is named or
-    scored.
-    """
+    """Scoring in a warm-up round: the model is kept for training, no bag is named or scored."""
     nothing: dict[str, np.ndarray] = {
         "names": np.zeros((0, NAME_BYTES), np.uint8),
         "values": np.zeros(0, np.uint16),
@@ -248,8 +251,8 @@ def score_nothing(silo: Silo, heard: Heard) -> Answer:
 
 
 def train_on_all(silo: Silo, heard: Heard) -> Answer:
-    """Second exchange of a warm-up round: over D_i, whatever the coordinator says has won."""
-    return _local_training(silo, heard.round, silo.data)
+    """Training in a warm-up round: over D_i, whatever the coordinator says has won."""
+    return _local_training(silo, heard.round, silo.data, len(silo.data.indices) > 0)
 
 
 # What planning and privacy need to know
@@ -277,7 +280,7 @@ def privacy(options: Options) -> Privacy:
     """
     return Privacy(
         RecordPrivacy(
-            {"values": RELEASED, "update": TRAINED},
+            {"values": RELEASED, "update": TRAINED, "contributes": FROM_RELEASED},
             unit=BAGS,
             release=Release("bucket values", often=options.scorings),
             spent=0.98,
@@ -293,40 +296,53 @@ def build(task: DistantTask, settings: Settings, options: Options) -> Method:
             f'Option "warmup" of lazymil is a share of the rounds, from 0 to 1, not {o.warmup:g}.'
         )
     warm_rounds = int(o.warmup * settings.rounds)
-    if o.buckets < 1 or o.scorings < 1:
-        raise UserError('Options "buckets" and "scorings" of lazymil must be 1 or more.')
+    if min(o.buckets, o.scorings, o.bags, o.queries) < 1:
+        raise UserError(
+            'Options "buckets", "scorings", "bags" and "queries" of lazymil must be 1 or more.'
+        )
+    check_floor("lazymil", o.floor)
     if settings.dp == "record":
         from methods.lazymil_private import Plan, build_private
 
-        plan = Plan(settings, warm_rounds, o.buckets, o.scorings)
+        plan = Plan(settings, warm_rounds, o.buckets, o.scorings, o.floor)
         return build_private(task, CITATION, plan, privacy(o))
 
+    naming = naming_of(settings, o)
     select = Exchange(
         name="score",
-        disclosures=(_NAMES, _SCORES),
-        broadcast=send_model,
-        answer=lambda silo, heard: (score_nothing if heard.round < warm_rounds else score)(
-            silo, heard
+        disclosures=(_names(naming), _SCORES),
+        broadcast=lambda state, round, cohort: Broadcast(
+            state.model, naming.relay.replies(state, cohort)
         ),
-        fold=keep_winners,
+        answer=lambda silo, heard: (
+            score_nothing(silo, heard) if heard.round < warm_rounds else score(silo, heard, naming)
+        ),
+        fold=lambda state, folded: keep_winners(state, folded, naming),
         sealed={
-            "names": ArraySpec((None, NAME_BYTES), "uint8"),
-            "values": ArraySpec((None,), "uint16"),
+            "names": ArraySpec((None, NAME_BYTES), "uint8", most=o.bags),
+            "values": ArraySpec((None,), "uint16", most=o.bags),
         },
-        rehearsed=lambda silo, round: (
-            score_nothing(silo, Heard(round, (), {})).sealed
-            if round < warm_rounds
-            else rehearse(silo)
+        rehearsed=lambda silo, heard: (
+            score_nothing(silo, heard).sealed if heard.round < warm_rounds else rehearse(silo)
         ),
     )
     learn = Exchange(
         name="train",
-        disclosures=(update_disclosure("the sentences chosen this round", ALL_TO_ONE),),
+        disclosures=(
+            update_disclosure("the sentences chosen this round"),
+            contribution_disclosure(
+                f"anything (warm start), or on at least {o.floor:.0%} of its bags"
+            ),
+        ),
         broadcast=send_winners,
         answer=lambda silo, heard: (
-            train_on_all if heard.round < warm_rounds else train_on_winners
-        )(silo, heard),
+            train_on_all(silo, heard)
+            if heard.round < warm_rounds
+            else train_on_winners(silo, heard, o.floor)
+        ),
         fold=uniform_mean,  # equation 5: every survivor counts the same, with winners or without
         masked=specs(parameters(task.new_model(0))),
+        contributors=True,  # winners are told to each silo alone
     )
-    return Method("lazymil", CITATION, (select, learn), first_model(task), privacy=privacy(o))
+    exchanges = (*naming.exchanges(), select, learn)
+    return Method("lazymil", CITATION, exchanges, first_model(task), privacy=privacy(o))

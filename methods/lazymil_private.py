@@ -51,6 +51,7 @@ from methods.base import (
     Privacy,
     State,
 )
+from methods.common.contribution import contribution_disclosure, enough
 from methods.common.training import load, parameters, specs, train
 from methods.common.weighted import (
     first_model,
@@ -61,11 +62,18 @@ from methods.common.weighted import (
 )
 from methods.dp.dpsgd import Records
 from methods.dp.releases import noised, record_privacy, release_grid, release_noise
-from methods.lazymil import ALL_TO_ONE, Silo
+from methods.lazymil import Silo
 from methods.tasks.distant import DistantTask
 from methods.tasks.distant_bags import Bags, Batch
 
-__all__ = ["bucket_values", "buckets_of", "build_private", "kept_buckets", "scoring_rounds"]
+__all__ = [
+    "bucket_values",
+    "buckets_of",
+    "build_private",
+    "kept_buckets",
+    "kept_enough",
+    "scoring_rounds",
+]
 
 _MARGIN = 2.0  #: deviations by which a silo must be beaten to lose a bucket
 
@@ -128,6 +136,7 @@ class Plan:
     warm: int  #: rounds of the warm start
     buckets: int
     scorings: int
+    floor: float
 
     @property
     def scored(self) -> frozenset[int]:
@@ -145,7 +154,20 @@ def score(silo: Silo, heard: Heard, plan: Plan) -> Answer:
         exact = grid.whole(bucket_values(best, bucket, plan.buckets))
         values = noised(silo, heard.round, exact, grid)
         notes = {"bags": float(len(bags))}
-    return Answer(sealed={"values": values}, carry={"model": heard.common}, notes=notes)
+    memory = {"values": values} if len(values) else None  # the coordinator has them, too
+    return Answer({}, {"values": values}, {"model": heard.common}, memory, notes)
+
+
+def kept_enough(said: np.ndarray, won: np.ndarray, floor: float) -> bool:
+    """Whether a silo keeps so much that others can hide behind it: of its noisy values, each taken
+    as from 0 to 1, this share is in the buckets kept.
+
+    How many of its bags are there would be an exact word about them. This one follows from what
+    the coordinator has been told and from what it said. Buckets chosen for being empty fail it as
+    far as their values show that they are.
+    """
+    values = np.clip(np.nan_to_num(said), 0.0, 1.0)
+    return enough(float(values[won].sum()), float(values.sum()), floor)
 
 
 def keep_winners(state: State, folded: Folded, buckets: int, deviation: float) -> State:
@@ -169,14 +191,20 @@ def learn(silo: Silo, heard: Heard, plan: Plan) -> Answer:
     start: Arrays = silo.carry["model"]
     model = load(silo.task.new_model(0), start)
     bags, bucket = _bags(silo, plan.buckets)
-    notes = {"examples": 0.0}
+    notes, contributes = {"examples": 0.0}, False
     if len(bags):
+        contributes = True
         if heard.round < plan.warm or "winners" not in heard.private:
             records = _one_sentence_each(silo, heard.round, bags)
         else:
-            records = _kept_bags(silo, model, bags, bucket, heard.private["winners"], plan.buckets)
+            # each once, and none beyond the last: what is no bucket must not count as one kept
+            won = np.unique(heard.private["winners"]).astype(np.int64)
+            won = won[(won >= 0) & (won < plan.buckets)]
+            said = silo.memory.get("values", np.zeros(0))
+            contributes = len(said) == plan.buckets and kept_enough(said, won, plan.floor)
+            records = _kept_bags(silo, model, bags, bucket, won, plan.buckets)
         notes = train(silo, model, heard.round, each=silo.task.record_losses, records=records)
-    return Answer(masked=updates(model, start), notes=notes)
+    return Answer(masked=updates(model, start), notes=notes, contributes=contributes)
 
 
 def _one_sentence_each(silo: Silo, round: int, bags: Bags) -> Records:
@@ -214,17 +242,23 @@ def build_private(task: DistantTask, citation: str, plan: Plan, privacy: Privacy
         fold=lambda state, folded: keep_winners(
             state, folded, plan.buckets, release_noise(plan.settings, release)
         ),
-        sealed={"values": ArraySpec((None,), "float32")},
-        rehearsed=lambda silo, round: {
-            "values": np.zeros(plan.buckets if round in plan.scored else 0, np.float32)
+        sealed={"values": ArraySpec((None,), "float32", most=plan.buckets)},
+        rehearsed=lambda silo, heard: {
+            "values": np.zeros(plan.buckets if heard.round in plan.scored else 0, np.float32)
         },
     )
     training = Exchange(
         name="train",
-        disclosures=(update_disclosure("the bags kept, or all", ALL_TO_ONE),),
+        disclosures=(
+            update_disclosure("the bags kept, or all"),
+            contribution_disclosure(
+                f"all its bags, or kept buckets with at least {plan.floor:.0%} of the values it sent"
+            ),
+        ),
         broadcast=send_winners,
         answer=lambda silo, heard: learn(silo, heard, plan),
         fold=uniform_mean,
         masked=specs(parameters(task.new_model(0))),
+        contributors=True,  # winners are told to each silo alone
     )
     return Method("lazymil", citation, (select, training), first_model(task), privacy=privacy)

@@ -31,11 +31,12 @@ from methods.common.weighted import first_model
 from methods.dp.coverage import refuse_reference
 from methods.tasks.sentence import SentenceTask
 
-__all__ = ["CITATION", "NETWORK", "REFERENCE", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "NETWORK", "PUBLIC", "REFERENCE", "TASKS", "Options", "build"]
 
 CITATION = "Sui et al. 2020, FedED, EMNLP: the column trained on the validation set of its Table 6"
 TASKS = ("sentence",)
 NETWORK = "feded"
+PUBLIC = True
 REFERENCE = "A reference, not a federation: the coordinator trained on the public set alone."
 _NOTHING_TO_PROTECT = "no silo trains or sends anything, so there is nothing to protect"
 

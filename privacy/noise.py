@@ -9,6 +9,11 @@ Gaussians are Box and Muller's: a radius from 53 random bits in float64 (so that
 deviations), an angle from 32 in float32, in cache-sized pieces through torch's vector functions.
 That is four times as fast as numpy in float64, which was more than a whole training step of the
 PCNN.
+
+Each is the sum of two such draws. Of one alone the angle is one of some 2^24 numbers, so that most
+pairs of outputs cannot be a given centre and noise: over the 26,000 pairs of one DP-SGD step that told
+a record's presence every time (docs/results/privacy.md, "Releases by themselves"). Of two, there are 2^48
+for every pair, far closer together than float32 can tell.
 """
 
 from __future__ import annotations
@@ -39,6 +44,15 @@ class SecretStream:
 
     def normal(self, n: int) -> np.ndarray:
         """n standard Gaussians, float32."""
+        total = self.box_muller(n)
+        total += self.box_muller(n)
+        total *= np.float32(math.sqrt(0.5))
+        return total
+
+    def box_muller(self, n: int) -> np.ndarray:
+        """One draw, of which the i-th and the one half of the way further on share radius and angle.
+        By itself it is no noise that privacy can stand on.
+        """
         import torch  # here: whoever only counts bytes or charges a ledger need not wait for it
 
         half = (n + 1) // 2

@@ -1,34 +1,28 @@
-"""What happens in a run: one record for every kind of line in events.jsonl, and their one reader.
+"""What happens in a run: one record for every kind of line in events.jsonl.
 
-The coordinator writes these records (`to_line`); the live view, the follower, the reports and
-Prometheus read them (`read_event`, `EventFile`). Names, keys and the order of keys in the file never
-change: old run folders are read by this version, and new ones by old tools. A new kind of event gets
-a record of its own here; a reader that does not know it keeps it as `Unknown`.
+The coordinator writes these records; the live view, the follower, the reports and Prometheus read
+them (report.event_file). Names, keys and the order of keys in the file never change: old run folders
+are read by this version, and new ones by old tools. A new kind of event gets a record of its own
+here; a reader that does not know it keeps it as `Unknown`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
-
-from config.errors import UserError
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 __all__ = [
-    "KINDS",
     "Absent",
     "Answered",
     "Back",
-    "BadEvent",
     "BudgetsSpent",
     "Computing",
     "Enrolled",
     "Event",
-    "EventFile",
     "Failed",
     "Finished",
+    "Gathered",
     "Hello",
     "Interrupted",
     "Listening",
@@ -44,13 +38,8 @@ __all__ = [
     "RoundSpent",
     "SumFailed",
     "Unknown",
-    "read_event",
-    "to_line",
+    "Waiting",
 ]
-
-
-class BadEvent(UserError):
-    """A line that is no event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +112,27 @@ class Enrolled(Event):
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Event):
+    """Too few silos are here for the round. The coordinator waits for them."""
+
+    kind = "waiting"
+    round: int
+    silos: tuple[str, ...]  #: who is not here
+    here: int
+    needed: int
+    until: float  #: seconds since 1970; 0: until its operator ends it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered(Event):
+    """Enough silos are here again."""
+
+    kind = "gathered"
+    round: int
+    silos: int
+
+
 # A round
 
 
@@ -147,7 +157,7 @@ class RoundAgain(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSpent(Event):
-    """The round was given up: its sum was opened and lost."""
+    """The round was given up: its sum was opened and lost, or too few silos contributed to it."""
 
     kind = "round-spent"
     round: int
@@ -270,79 +280,3 @@ class Unknown(Event):
 
     name: str
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-#: Name in the file -> its record.
-KINDS: Mapping[str, type[Event]] = {
-    record.kind: record for record in Event.__subclasses__() if record is not Unknown
-}
-_SHAPES = {
-    record: {f.name: get_type_hints(record)[f.name] for f in fields(record)}
-    for record in KINDS.values()
-}
-
-
-def to_line(event: Event) -> dict[str, Any]:
-    """The event as events.jsonl has it."""
-    if isinstance(event, Unknown):
-        return {"time": event.time, "event": event.name, **event.details}
-    values = {f.name: getattr(event, f.name) for f in fields(event) if f.name != "time"}
-    said = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
-    return {"time": event.time, "event": event.kind, **said}
-
-
-def read_event(line: str | bytes | Mapping[str, Any]) -> Event:
-    """One line of events.jsonl, or what JSON makes of it. Keys that this version does not know are
-    left out.
-    """
-    try:
-        table = dict(line if isinstance(line, Mapping) else json.loads(line))
-        time, name = table.pop("time"), table.pop("event")
-    except (ValueError, TypeError, KeyError):
-        raise BadEvent(
-            f"A line of events.jsonl is no event: {str(line)[:80]!r}. The file is damaged."
-        ) from None
-    if name not in KINDS:
-        return Unknown(time=time, name=str(name), details=table)
-    record, values = KINDS[name], {"time": time, **table}
-    shape = _SHAPES[record]
-    known: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in shape
-    }
-    for key, hint in shape.items():
-        if not _fits(known.get(key), hint):
-            raise BadEvent(
-                f'An event "{name}" in events.jsonl lacks a proper "{key}". The file is damaged.'
-            )
-    return record(**known)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if hint == tuple[str, ...]:
-        return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
-    if hint == int | None:
-        return value is None or _fits(value, int)
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if hint is float else hint)
-
-
-class EventFile:
-    """events.jsonl as it grows."""
-
-    def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self._path, self._rest = path, b""
-        self._at = path.stat().st_size if from_end and path.exists() else 0
-
-    def new(self) -> list[Event]:
-        """What was appended since the last call. Half a line waits for its other half."""
-        if not self._path.exists():
-            return []
-        if self._path.stat().st_size < self._at:  # a resumed run may have begun its files anew
-            self._at, self._rest = 0, b""
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            added = file.read()
-        self._at += len(added)
-        *lines, self._rest = (self._rest + added).split(b"\n")
-        return [read_event(line) for line in lines]

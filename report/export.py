@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from config.errors import UserError
-from report.events import to_line
+from report.event_file import to_line
 from report.files import RunFiles, read_run
 
 __all__ = [

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
-from report.events import Event, EventFile
+from report.event_file import EventFile
+from report.events import Event
 
 __all__ = [
     "RunFiles",
     "by_message",
     "read_lines",
     "read_run",
+    "read_table",
     "rounds_to",
     "silo_names",
 ]
@@ -41,6 +43,8 @@ class RunFiles:
     partition: Line | None  #: only a simulation knows it
     plan: Line | None  #: only where `sottovoce plan` or the launcher left one
     members: Mapping[str, str] = field(default_factory=dict)  #: see `silo_names`
+    #: which study of which consortium it is; a simulation is none
+    study: Line | None = None
 
     @property
     def on_the_wire(self) -> bool:
@@ -79,6 +83,7 @@ def read_run(run: Path) -> RunFiles:
             partition=optional("partition.json"),
             plan=optional("plan.json"),
             members=silo_names(run),
+            study=optional("study.json"),
         )
     except OSError as e:
         raise UserError(
@@ -110,6 +115,19 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     text = path.read_text("utf-8")
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def read_table(path: Path) -> dict[str, Any] | None:
+    """A JSON file with one table in it; None: there is no such file."""
+    try:
+        table = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as e:
+        raise UserError(f'"{path}" cannot be read ({e}).') from None
+    if not isinstance(table, dict):
+        raise UserError(f'"{path}" is damaged: it is not a table.')
+    return table
 
 
 def rounds_to(target: float, dev: Sequence[float]) -> int | None:

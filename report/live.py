@@ -19,8 +19,9 @@ import psutil
 from config.errors import UserError
 from config.names import with_names
 from report import events
-from report.events import EventFile
+from report.event_file import EventFile
 from report.files import read_lines, silo_names
+from report.units import clock
 
 __all__ = ["ENDED", "LiveRun"]
 
@@ -44,6 +45,7 @@ class LiveRun:
         self._names: dict[str, str] = {}
         self._status, self._why, self._round, self._exchange = "starting", "", -1, ""
         self._last, self._listening = time.time(), 0.0
+        self._waiting: events.Waiting | None = None
         self._notes: list[dict[str, Any]] = []
         self._said: list[str] = []
 
@@ -92,10 +94,24 @@ class LiveRun:
                 self._status, self._listening = "running", event.time
                 self._states = dict.fromkeys(self._silos, "not here yet")
             case events.Hello(silo=silo):
+                if self._states.get(silo) in ("lost", "waited for"):
+                    self._note(f"{silo} is back")
                 self._states[silo] = "enrolled"
             case events.Absent(silos=silos):
                 self._states |= dict.fromkeys(silos, "absent")
                 self._note(f"starting without {', '.join(silos)}")
+            case events.Waiting(silos=silos, here=here, needed=needed):
+                self._waiting = event
+                self._states |= dict.fromkeys(silos, "waited for")
+                self._note(
+                    f"waiting for {', '.join(silos)}: {here} silos are here, {needed} are needed"
+                )
+            case events.Gathered(silos=count):
+                self._waiting = None
+                self._note(f"{count} silos are here; the run goes on")
+            case events.Back(silo=silo):
+                self._states[silo] = "back"
+                self._note(f"{silo} is back")
             case events.Enrolled(silos=count, seconds=seconds):
                 self._note(f"{count} silos enrolled in {seconds:.1f} s")
             case events.Computing(silo=silo, exchange=exchange):
@@ -145,6 +161,14 @@ class LiveRun:
                     f"round {round + 1} of {self.rounds}: dev {dev:.4f}, {seconds:.1f} s{without}"
                 )
 
+    def _waits(self) -> dict[str, Any] | None:
+        """For whom the run waits and until when; None while it goes on."""
+        if (w := self._waiting) is None or self.ended:
+            return None
+        silos = [self._names.get(silo, silo) for silo in w.silos]
+        until = clock(w.until) if w.until else ""
+        return {"for": silos, "here": w.here, "needed": w.needed, "until": until, "since": w.time}
+
     def snapshot(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
         c, lines = self.config, read_lines(self.path / "rounds.jsonl")
@@ -161,7 +185,7 @@ class LiveRun:
             for r in lines
         ]
         left = None
-        if rows and not self.ended:
+        if rows and not self.ended and self._waiting is None:
             left = sum(r["seconds"] for r in rows) / len(rows) * (self.rounds - len(rows))
         test = None
         if self._status == "finished" and (self.path / "summary.json").is_file():
@@ -183,6 +207,7 @@ class LiveRun:
             "up": sum(r["up"] for r in rows),
             "down": sum(r["down"] for r in rows),
             "seconds_left": left,
+            "waiting": self._waits(),
             "silos": [
                 {"silo": silo, "name": self._names.get(silo, silo), "state": state}
                 for silo, state in self._states.items()

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from report import events
-from report.events import EventFile
+from report.event_file import EventFile
 from report.units import human_bytes
 
 __all__ = ["Follower"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["duration", "exact", "human_bytes", "short"]
+import time
+
+__all__ = ["clock", "duration", "exact", "human_bytes", "short"]
 
 
 def human_bytes(n: float) -> str:
@@ -35,3 +37,8 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def clock(at: float) -> str:
+    """A moment on this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -29,6 +29,7 @@ _STYLES = {
     "lost": "bold red",
     "out": "red",
     "absent": "red",
+    "waited for": "bold red",
 }
 
 
@@ -85,6 +86,9 @@ def _picture(s: dict[str, Any]) -> Group:
     value = f"dev {s['metric']} {s['done'][-1]['dev']:.4f}, " if done else ""
     line = f"{s['status']}: round {done} of {s['rounds']} done, {value}"
     line += f"{human_bytes(s['up'])} up, {human_bytes(s['down'])} down{left}"
+    if (w := s["waiting"]) is not None:
+        until = w["until"] or "its operator ends it"
+        line = f"waiting for {', '.join(w['for'])}, until {until}: {w['here']} silos are here, {w['needed']} are needed"
     return Group(
         head,
         ProgressBar(total=max(1, s["rounds"]), completed=done),

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from report.absences import absences
 from report.files import RunFiles, by_message, read_run
 from report.pages.bytes import plan_rows, round_bytes, total_words
 from report.pages.privacy import HEAD, disclosure_rows
 from report.pages.protection import protection_rows, sentences, trust
 from report.pages.run import run_page
 from report.pages.silos import division
-from report.pages.words import facts, lead, plain, warnings, why_infinite
-from report.units import human_bytes
+from report.pages.words import facts, heading, lead, plain, warnings, which, why_infinite
+from report.units import clock, human_bytes
 
 __all__ = ["write_report"]
 
@@ -35,7 +36,8 @@ def write_report(run: Path) -> Path:
 def _markdown(run: RunFiles) -> str:
     s = run.summary
     parts = [
-        f"# {s['method']} on {s['corpus']}, {s['silos']} silos, seed {s['seed']}\n",
+        f"# {heading(run)}, {s['silos']} silos, seed {s['seed']}\n",
+        "".join(f"- **{name}** {value}\n" for name, value in which(run)),
         *(f"> **{w}**\n" for w in warnings(s)),
         f"{lead(run)}\n",
         "".join(
@@ -45,11 +47,12 @@ def _markdown(run: RunFiles) -> str:
         _answer(run),
         _rounds(run),
         _missed(run),
+        _away(run),
         _bytes(run),
         _privacy(run),
         _partition(run.partition),
         _plan(run),
-        _again(run.path, run.config, s),
+        _again(run),
     ]
     return "\n".join(p for p in parts if p)
 
@@ -127,6 +130,23 @@ def _rounds(run: RunFiles) -> str:
     return "## Rounds\n\n" + _table(head, rows)
 
 
+def _away(run: RunFiles) -> str:
+    """Every loss and return; nothing where nobody was ever lost."""
+    lost = absences(run.events)
+    if not lost:
+        return ""
+    rows = [
+        (
+            run.members.get(a.silo, a.silo),
+            str(a.round + 1),
+            clock(a.lost),
+            clock(a.back) if a.back is not None else "did not come back",
+        )
+        for a in lost
+    ]
+    return "## Losses and returns\n\n" + _table(("silo", "round", "lost", "back"), rows)
+
+
 def _missed(run: RunFiles) -> str:
     missed = run.summary["missed"]
     if not missed:
@@ -175,11 +195,16 @@ def _plan(run: RunFiles) -> str:
     )
 
 
-def _again(run: Path, config: dict[str, Any], s: dict[str, Any]) -> str:
-    about = config.get("run", {})
+def _again(run: RunFiles) -> str:
+    s, about = run.summary, run.config.get("run", {})
     versions = ", ".join(f"{k} {v}" for k, v in about.items() if k != "command")
-    return (
-        f"## Run it again\n\n`{about.get('command', '')}`, or `sottovoce simulate --config {run}/config.toml`.\n\n"
+    again = (
+        "## Versions and hashes\n\nA study is run once; another run needs another seed.\n\n"
+        if run.study is not None
+        else f"## Run it again\n\n`{about.get('command', '')}`, or "
+        f"`sottovoce simulate --config {run.path}/config.toml`.\n\n"
+    )
+    return again + (
         f"Model sha256 `{s['model_sha256']}`, corpus sha256 `{s['corpus_sha256']}`. {versions}.\n"
     )
 

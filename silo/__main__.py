@@ -7,11 +7,13 @@ from pathlib import Path
 from study.commands import run_alone, silo_command
 
 
-def _program(config: Path, accept: str) -> int:
+def _program(config: Path, *, accept: str, look: str) -> int:
     from rich.console import Console
 
-    from silo.program import run_silo
+    from silo.program import look_at, run_silo
 
+    if look:
+        return look_at(config, Path(look))
     return run_silo(config, accept, Console())
 
 

@@ -8,7 +8,7 @@ Nothing passes the gate that the method did not declare, in the channel and shap
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
-from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView
+from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView, silo_name
 from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
@@ -69,6 +69,8 @@ class Gate:
         self._last_noise: SumNoise | None = None
         # exchange -> what its answer left for later ones
         self._carried: dict[int, Mapping[str, Any]] = {}
+        # exchange -> whose answers are in its sum, by a certificate that was checked
+        self._certified: dict[int, tuple[int, ...]] = {}
         self._charged: list[dict[str, Any]] = []
 
     def exchange(self, index: int) -> Exchange:
@@ -85,6 +87,16 @@ class Gate:
             return list(sum_noise.agreed_ranges(settings, self._method, exchange, encoding))
         return [s.cap for s in exchange.masked.values()]
 
+    def terms(self, index: int, encoding: Encoding) -> dict[str, Any]:
+        """What the method declares of this exchange's sum: under no other is it joined."""
+        exchange = self.exchange(index)
+        return {
+            "expected": tuple(s.size for s in exchange.masked.values()),
+            "caps": self.caps(index, encoding),
+            "weight_cap": exchange.weight_cap,
+            "contributors": exchange.contributors,
+        }
+
     def answer(
         self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None
     ) -> Answer:
@@ -94,6 +106,7 @@ class Gate:
         `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
         """
         key = (heard.round, index, heard_hash)
+        self._certified = {k: v for k, v in self._certified.items() if k < index}
         exchange, settings = self.exchange(index), self._view.settings
         noise = None
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
@@ -112,6 +125,11 @@ class Gate:
 
         if settings.dp == "record":
             _check_bounded(heard)
+        if heard.private and not self._may_be_told_alone(exchange):
+            raise Refusal(
+                "model-inconsistency",
+                f"{exchange.name}: arrays for this silo alone, which the sum does not bind",
+            )
         if noise is not None and encoding is not None:
             spend("noisy sum", sum_noise.charge_of(noise, exchange, encoding))
         # An exchange stands on those before it, also when it is asked for again after later ones: a
@@ -121,9 +139,12 @@ class Gate:
             name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
         }
         try:
-            answer = exchange.answer(replace(self._view, carry=carry, spend=spend), heard)
+            view = replace(self._view, carry=carry, spend=spend, certified=self._certified)
+            answer = exchange.answer(view, heard)
         except Contradiction as e:  # a lie that would leave the others silent
             raise Refusal("silent-others", f"{exchange.name}: {e}") from None
+        if exchange.everyone:
+            answer = replace(answer, carry={})
         if settings.dp != "off":
             answer = replace(answer, masked=_finite(exchange, answer.masked))
         _check(exchange, answer)
@@ -146,6 +167,13 @@ class Gate:
         self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 
+    def _may_be_told_alone(self, exchange: Exchange) -> bool:
+        """What one silo alone is told could silence the others. So either every sum of the method
+        hides behind signed contributors, or nothing of this exchange is left for later ones.
+        """
+        sums = [e for e in self._method.exchanges if e.masked]
+        return all(e.contributors for e in sums) or exchange.contributors or exchange.everyone
+
     def _keep(self, index: int, heard: Heard, answer: Answer, encoding: Encoding | None) -> None:
         """What this exchange leaves for the round's later ones."""
         carry = dict(answer.carry)
@@ -161,8 +189,16 @@ class Gate:
         """
         return self._charged
 
+    def certified(self, index: int, survivors: Collection[str]) -> None:
+        """These are in the sum of this exchange: this silo has checked that enough holders signed
+        it. The round's later exchanges may count on it.
+        """
+        silos = range(self._view.settings.silos)
+        self._certified[index] = tuple(i for i in silos if silo_name(i) in survivors)
+
     def end_round(self) -> None:
         self._carried.clear()
+        self._certified.clear()
         self._last = None
 
 
@@ -205,6 +241,10 @@ def _coded(encoding: Encoding, arrays: Arrays, seed: bytes) -> Arrays:
 
 def _check(exchange: Exchange, answer: Answer) -> None:
     covered = {(d.name, d.channel) for d in exchange.disclosures}
+    if exchange.contributors and ("contributes", "signed") not in covered:
+        raise Refusal(
+            "undeclared-upload", f"{exchange.name}: no disclosure covers its word of contribution"
+        )
     for channel, arrays, declared in (
         ("masked", answer.masked, exchange.masked),
         ("sealed", answer.sealed, exchange.sealed),
@@ -227,6 +267,10 @@ def _check(exchange: Exchange, answer: Answer) -> None:
             if not fits or array.dtype != np.dtype(spec.dtype):
                 got, want = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} is {got}, declared {want}")
+            longest = max((g for w, g in zip(spec.shape, array.shape) if w is None), default=0)
+            if longest > spec.most:
+                why = f"{name} has {longest} entries, and the study allows {spec.most} at most"
+                raise Refusal("oversize", f"{exchange.name}: {why}")
             if channel == "masked" and not np.isfinite(array).all():
                 what = "holds NaN or infinity: training diverged, lower LR"
                 raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")

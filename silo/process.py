@@ -20,7 +20,9 @@ import numpy as np
 from config.errors import UserError
 from config.settings import Settings
 from crypto.errors import Refusal
-from crypto.sum.params import policy_for
+from crypto.identity.statements import Signer
+from crypto.oprf.peers import Peers
+from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
@@ -30,10 +32,13 @@ from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
 from silo.prometheus import SiloMetrics
+from silo.record import Record
 from silo.redial import SILENT, Redial
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
-from study.agreement import rounding_seed, study_hash
+from study.agreement import cohort_source, rounding_seed, study_hash
+from study.sizes import broadcast_bytes
+from wire.backlog import ALLOWANCE
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
@@ -43,9 +48,6 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
 AGAIN = 75
-#: the most a coordinator may ask this silo to hold: a model of 1 G parameters
-_BROADCAST_LIMIT = 4 << 30
-
 NOTHING: Mapping[str, str] = {}
 
 log = logging.getLogger("silo")
@@ -99,6 +101,18 @@ def _last_number(journal: FileJournal, study: bytes) -> int:
     return int(last.split(" ")[0]) if last is not None else 0
 
 
+def _drawn_cohorts(settings: Settings, policy: Policy, simulated: bool) -> dict[str, Any]:
+    """What a silo holds a coordinator to in rounds that the corrupt silos could outnumber."""
+    if policy.corrupt_among == "roster":
+        return {}
+    return {
+        "cohort": settings.cohort_size,
+        # The draw is among the members: with honest silos left out, it falls on corrupt ones.
+        "min_roster_share": 1 - policy.dropout,
+        "cohort_source": cohort_source(settings) if simulated else b"",
+    }
+
+
 def serve(
     home: Home,
     *,
@@ -111,16 +125,19 @@ def serve(
     rules: Rules = NO_RULES,
     agreed: Mapping[str, str] = NOTHING,
     silent: float = SILENT,
+    record: Record | None = None,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
     `address` may name several, with commas between: where the coordinator is, or may be restarted.
     A connection that ends is dialled again, for `silent` seconds without a word (silo.redial).
 
-    `simulated`: privacy noise comes from the run's seed, so that both runners give the same model.
-    Everywhere else it comes from the operating system, and nobody can subtract it. `rules`: this
+    `simulated`: privacy noise and small cohorts come from the run's seed, so that both runners give
+    the same model. Everywhere else they come from the operating systems, and nobody can subtract
+    the noise or foresee the cohorts. `rules`: this
     silo's own, which win over the study's. `agreed`: further named hashes that every party must
-    match, beside the task's own (the roster, the disclosures).
+    match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
+    for its own officer.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
@@ -135,26 +152,44 @@ def serve(
             min_survivors=max(settings.minimum, rules.minimum_survivors),
             lane_bits=frozenset({settings.bits}),
             policy=policy,
-            cohort=settings.cohort_size if policy.corrupt_among == "cohort" else 0,
+            **_drawn_cohorts(settings, policy, simulated),
         )
         return SiloSum(
             name, keys.identity, roster=identities, run_id=run, limits=limits, journal=journal
         )
 
     secret_bytes = None if simulated else lambda round, purpose: secrets.token_bytes(32)
-    view = SiloView(index, task, data, settings, home.secret, secret_bytes=secret_bytes)
+    peers = Peers(
+        index,
+        keys.identity,
+        list(identities.values()),
+        run=lambda: bytes.fromhex(journal.get(f"run/{study.hex()}") or ""),
+        journal=journal,
+    )
+    signer = Signer(name, keys.identity, identities)
+    view = SiloView(
+        index,
+        task,
+        data,
+        settings,
+        home.secret,
+        secret_bytes=secret_bytes,
+        signer=signer,
+        peers=peers,
+    )
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
+    limit = broadcast_bytes(method, task)
     session = Session(
         gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
-        broadcast_limit=_BROADCAST_LIMIT,
+        broadcast_limit=limit,
         hello=Hello(VERSION, study, content),
         rules=rules.during(settings),
         kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
     )
-    dealer = Dealer(address, keys.curve, coordinator.curve.encode())
+    dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
     # The silos of a simulation share their settings, and so would share one port: there only the
     # coordinator tells.
@@ -167,7 +202,11 @@ def serve(
     try:
         while session.state is not State.STOPPED:
             try:
+                if record is not None:
+                    record.dialled()
                 for said in session.greet():
+                    if record is not None:
+                        record.sending(*said)
                     dealer.send(*said)
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
@@ -176,7 +215,11 @@ def serve(
                     began = time.monotonic()
                     if figures is not None:
                         figures.heard(*word)
+                    if record is not None:
+                        record.heard(*word)
                     for message, payload in session.hear(*word):
+                        if record is not None:
+                            record.sending(message, payload)
                         dealer.send(message, payload)
                         if figures is not None:
                             figures.sent(message, payload, time.monotonic() - began)
@@ -193,6 +236,8 @@ def serve(
     finally:
         if server is not None:
             server.close()
+        if record is not None:
+            record.flush()
         dealer.close()
         journal.close()
         ledger.close()

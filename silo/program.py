@@ -7,10 +7,12 @@ for here alone: in a simulation all silos are one person's.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -21,13 +23,15 @@ from config.study import read_study
 from methods.dp.coverage import large_delta, records_in
 from silo import process
 from silo.home import Home
+from silo.record import Record, record_folder
 from silo.rules import Hours, Rules
-from study.agreement import Agreed, agreed, page
+from study.agreement import Agreed, agreed, disclosed, page, sum_assumption
 from study.machine import Machine, guarded, local_settings, one_thread
 from study.prepare import prepare
+from wire.messages import VERSION
 from wire.passphrase import passphrase_for
 
-__all__ = ["rules_of", "run_silo", "silo_study"]
+__all__ = ["look_at", "rules_of", "run_silo", "silo_study"]
 
 log = logging.getLogger("silo")
 
@@ -57,11 +61,72 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
         method=study.method,
         rules=rules,
         agreed=of.content,
+        record=_record(home, of),
     )
+
+
+def _record(home: Home, of: Agreed) -> Record:
+    """With what was agreed to, before anything leaves."""
+    folder, roster, s = record_folder(home.path, of.hash), of.roster, of.prepared.settings
+    record = Record(folder, home.name, of.prepared.method)
+    about = {
+        "title": of.study.title,
+        "consortium": roster.consortium,
+        "coordinator": roster.coordinator.name,
+        "silo": home.called,
+        "number": home.name,
+        "silos": [card.name for card in roster.silos],
+        "roster_version": roster.version,
+        "roster_fingerprint": roster.fingerprint,
+        "study_hash": of.hash.hex(),
+        "program": VERSION,
+        "method": s.method_name,
+        "rounds": s.rounds,
+        "dp": s.dp,
+        "epsilon_budget": s.epsilon or None,
+        "delta": s.delta,
+        "records": len(of.prepared.partition.indices[home.index]),
+        "masks_hold_if": sum_assumption(s),
+        "each_silo_sends": disclosed(of.prepared.method),
+    }
+    beside = folder / "about.json.new"
+    beside.write_text(json.dumps(about, indent=1) + "\n", "utf-8")
+    beside.replace(folder / "about.json")
+    return record
+
+
+def look_at(config: Path, answer: Path) -> int:
+    """What the study that this file names would disclose, written to `answer` for a serving silo:
+    its hash and its page, or the sentence that stands against it. Nothing is sent.
+    """
+    one_thread()
+    log_to(sys.stderr)
+    look: dict[str, Any]
+    try:
+        site = read_site(config)
+        home = Home(site.home, passphrase_for(site.home))
+        of = silo_study(site, home, rules_of(site.limits))
+        s = of.prepared.settings
+        facts = {k: getattr(s, k) for k in ("rounds", "dp", "epsilon", "delta", "fraction")}
+        look = {
+            "title": of.study.title,
+            "hash": of.hash.hex(),
+            "page": page(of),
+            "warning": _delta_warning(of, home.index),
+            "facts": {"method": s.method_name, **facts},
+        }
+    except UserError as e:
+        look = {"refused": str(e)}
+    answer.write_text(json.dumps(look), "utf-8")
+    return 0
 
 
 def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
     """The study as this silo would run it; a sentence where one of its own rules forbids it."""
+    if site.study is None:
+        raise UserError(
+            f'{site.path} names no study; add `study = "study.toml"`, or run "sottovoce silo serve".'
+        )
     study = read_study(site.study)
     machine = Machine(
         site.home,

@@ -25,7 +25,7 @@ from silo.gate import Gate
 from silo.kept_shares import KeptShares
 from silo.ledger import BudgetSpent
 from silo.rules import Declined
-from silo.said import sealed_messages, where_of
+from silo.said import sealed_messages, unforeseen, where_of
 from silo.states import LEGAL, State
 from silo.told import Told, ToldRound
 from wire import messages as m
@@ -152,15 +152,7 @@ class Session:
                 None,
             )
         except Exception as e:
-            yield from self._unforeseen(kind, e)
-
-    def _unforeseen(self, kind: str, error: Exception) -> Iterator[Outgoing]:
-        """Whatever a message makes of this program, it is refused, and the program goes on."""
-        log.exception(
-            "refused (bad-field): a %s message that this silo cannot work with", kind[:40]
-        )
-        detail = f"a {kind[:40]} message that it cannot work with ({type(error).__name__})"
-        yield m.Refused(self._number, "bad-field", detail), None
+            yield unforeseen(self._number, kind, e), None
 
     def _said_before(self, message: m.SumStep) -> m.SumStep | None:
         """Asked word for word the same once more, it says the same once more: the first answer may
@@ -234,15 +226,13 @@ class Session:
         """All arrays are here: what is asked for is checked before anything is computed."""
         assert self._told is not None
         if self._told.complete:
-            self._round.hold(self._told)
             index = self._told.message.exchange
             exchange = self._gate.exchange(index)
+            self._round.hold(self._told)
             if exchange.masked and self._new_party is not None:
                 self._header = self._told.header(exchange.name)
-                sizes = tuple(s.size for s in exchange.masked.values())
-                caps = self._gate.caps(index, self._header.encoding)
-                heard = self._round.digest_with(self._told)
-                self._sum.begin(self._header, heard, sizes, caps, exchange.weight_cap)
+                terms = self._gate.terms(index, self._header.encoding)
+                self._sum.begin(self._header, self._round.digest_with(self._told), **terms)
                 # Who takes part in a second sum over a payload helps to open no first one.
                 self._kept_shares.drop(self._sum.payload(self._header))
             self.state = State.TOLD
@@ -254,9 +244,12 @@ class Session:
         encoding = told.encoding(self._header, self._gate.exchange(told.message.exchange))
         try:
             self._answer = self._gate.answer(
-                told.message.exchange, told.heard(), told.payload_hash, encoding
+                told.message.exchange,
+                told.heard(self._round.context(told, self._run)),
+                told.payload_hash,
+                encoding,
             )
-        except (Refusal, BudgetSpent):
+        except (Refusal, BudgetSpent, OSError):
             raise
         except Exception as e:  # arrays that the method cannot work with must not end this process
             log.exception("round %d: no answer could be computed", told.message.round)
@@ -277,7 +270,7 @@ class Session:
             tensors = list(answer.masked.values())
             seed = self._rounding_seed(told.message.round, told.message.exchange)
             if self._party is not None:
-                record, frames = self._party.upload(tensors, seed)
+                record, frames = self._party.upload(tensors, seed, answer.contributes)
                 yield m.SumStart(self._number, record.to_record()), None
             else:
                 frames = Encoding.from_record(told.message.encoding).encode(tensors, seed)
@@ -295,7 +288,10 @@ class Session:
         yield self._endorsed[1], None
 
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
-        released = self._sum.release(UnmaskRequest.from_record(message.record), self._keep)
+        request = UnmaskRequest.from_record(message.record)
+        released = self._sum.release(request, self._keep)
+        assert self._told is not None
+        self._gate.certified(self._told.message.exchange, request.survivors)
         yield m.SumStep("release", released.to_record()), None
 
     def _keep(self, kept: KeptAnswer) -> None:

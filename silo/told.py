@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from crypto.derive import Label, digest
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from crypto.sum.records import SumHeader
@@ -49,13 +50,14 @@ class Told:
             )
         inbox.add(message.index, payload)
 
-    def heard(self) -> Heard:
+    def heard(self, context: bytes) -> Heard:
         """All of it, for the method."""
         return Heard(
             round=self.message.round,
             cohort=tuple(self.message.cohort),
             common=self._inboxes[0][1].arrays(),
             private=self._inboxes[1][1].arrays(),
+            context=context,
         )
 
     def encoding(self, header: SumHeader | None, exchange: Exchange) -> Encoding | None:
@@ -87,15 +89,16 @@ class ToldRound:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        #: Digest -> common arrays of this round, so that they need not come a second time.
-        self._held: dict[bytes, Bundle] = {}
+        #: Exchange -> digest and common arrays of this round, so that they need not come a second
+        #: time. One for each exchange that the method has: told again, the last one counts.
+        self._held: dict[int, tuple[bytes, Bundle]] = {}
         #: Exchange -> (round, digest) of the broadcast it was answered on, while the gate may carry
         #: something of it.
         self._answered: dict[int, tuple[int, bytes]] = {}
 
     @property
     def held(self) -> list[bytes]:
-        return sorted(self._held)
+        return sorted(digest for digest, _ in self._held.values())
 
     @property
     def answered(self) -> list[list[int]]:
@@ -103,13 +106,13 @@ class ToldRound:
 
     def hold(self, told: Told) -> None:
         if len(told.common.buffer):
-            self._held[told.digest] = told.common
+            self._held[told.message.exchange] = (told.digest, told.common)
 
     def inbox(self, message: m.Broadcast, limit: int) -> Inbox:
         """For the common arrays of a broadcast: one that is full where this silo holds them."""
         if not message.have:
             return Inbox(message.common, limit)
-        held = self._held.get(message.have)
+        held = dict(self._held.values()).get(message.have)
         if held is None or held.layout != message.common or held.digest != message.have:
             raise Refusal(
                 "wrong-shape", "the coordinator did not send arrays that this silo does not hold"
@@ -127,6 +130,10 @@ class ToldRound:
         """Hash of all broadcasts that an answer to this one stands on."""
         now = (told.message.round, told.digest)
         return broadcast_digest({**self._answered, told.message.exchange: now})
+
+    def context(self, told: Told, run: bytes | None) -> bytes:
+        """What a statement made in answer to this one is bound to."""
+        return digest(Label.HEARD, run or b"", self.digest_with(told))
 
     def over(self) -> None:
         self._answered.clear()

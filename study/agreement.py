@@ -22,7 +22,16 @@ from methods.base import Method, derived_seed
 from methods.common.arrays import model_sha256
 from study.prepare import Study
 
-__all__ = ["Agreed", "agreed", "page", "rounding_seed", "study_hash", "sum_assumption"]
+__all__ = [
+    "Agreed",
+    "agreed",
+    "cohort_source",
+    "disclosed",
+    "page",
+    "rounding_seed",
+    "study_hash",
+    "sum_assumption",
+]
 
 
 def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
@@ -46,6 +55,13 @@ def rounding_seed(settings: Settings, index: int, round: int, exchange: int) -> 
     never are.
     """
     return derived_seed(settings.seed, "rounding", index, round, exchange).to_bytes(8, "little")
+
+
+def cohort_source(settings: Settings) -> bytes:
+    """What a simulation draws small cohorts from, in place of the silos' nonces: both runners, and
+    a run that is gone on with, then draw alike.
+    """
+    return hashlib.sha256(f"{settings.seed}/cohorts".encode()).digest()
 
 
 def sum_assumption(settings: Settings) -> str:
@@ -86,14 +102,13 @@ def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
         if roster.group is not None
         else "",
         "model": model,
-        "disclosures": hashlib.sha256(
-            json.dumps(_disclosures(prepared.method)).encode()
-        ).hexdigest(),
+        "disclosures": hashlib.sha256(json.dumps(disclosed(prepared.method)).encode()).hexdigest(),
     }
     return Agreed(study, roster, prepared, content)
 
 
-def _disclosures(method: Method) -> list[dict[str, str]]:
+def disclosed(method: Method) -> list[dict[str, str]]:
+    """What a silo may send, in the words that its operator agreed to."""
     return [
         {"exchange": e.name, **vars(d), "readable_by": d.readable_by}
         for e in method.exchanges
@@ -128,7 +143,7 @@ def page(of: Agreed) -> str:
         "",
         "What a silo may send when it takes part in a round:",
     ]
-    for i, d in enumerate(_disclosures(of.prepared.method), 1):
+    for i, d in enumerate(disclosed(of.prepared.method), 1):
         lines += [
             f"  {i}. {d['name']} ({d['exchange']}, {d['channel']}): {d['shape']}",
             f"     readable by: {d['readable_by']}",

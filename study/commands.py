@@ -14,12 +14,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from config.errors import UserError
 from config.program import as_program
 
 if TYPE_CHECKING:  # it takes a second to load, and a wrong word is told before
-    from study.machine import Machine
+    pass
 
-__all__ = ["Checkpoint", "Own", "OwnCorpus", "coordinator_command", "run_alone", "silo_command"]
+__all__ = [
+    "Checkpoint",
+    "Own",
+    "OwnCorpus",
+    "coordinator_command",
+    "named",
+    "own_folder",
+    "run_alone",
+    "silo_command",
+]
 
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
 OwnCorpus = Annotated[
@@ -28,35 +38,51 @@ OwnCorpus = Annotated[
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
 
-def silo_command(program: Callable[[Path, str], int]) -> Callable[..., None]:
-    """`program` takes the silo's file and the hash that it accepts, and returns an exit status."""
+def silo_command(program: Callable[..., int]) -> Callable[..., None]:
+    """`program` takes the silo's file, and by name the hash that it accepts or where to write what
+    it sees. It returns an exit status.
+    """
 
     def silo(
-        config: Annotated[str, typer.Option(help="This silo's own file: study, folders, limits.")],
+        ctx: typer.Context,
+        config: Annotated[
+            str, typer.Option(help="This silo's own file: study, folders, limits.")
+        ] = "",
         accept: Annotated[
             str, typer.Option(metavar="HASH", help="Agree to the study with this hash, unasked.")
+        ] = "",
+        look: Annotated[
+            str,
+            typer.Option(
+                metavar="FILE",
+                help="Write what the study would disclose to this file, and take no part.",
+                hidden=True,
+            ),
         ] = "",
     ) -> None:
         """Run one silo of a study: it shows what would leave, asks, then dials out to the coordinator;
         it opens no port.
         """
-        raise typer.Exit(program(Path(config), accept))
+        if ctx.invoked_subcommand is None:
+            raise typer.Exit(program(named(config, "silo"), accept=accept, look=look))
 
     return silo
 
 
 def coordinator_command(
-    program: Callable[[Path, Machine, str, float], int],
+    program: Callable[..., int],
 ) -> Callable[..., None]:
-    """`program` takes the study file, this machine, where to listen and how many seconds to wait
-    for silos, and returns an exit status.
+    """`program` takes the study file and this machine, and by name where to listen, how many
+    seconds to wait for all silos and how long a round that lacks silos waits. It returns an exit
+    status.
     """
 
     def coordinator(
+        ctx: typer.Context,
         config: Annotated[
             str, typer.Option(help="The study file, as the consortium agreed on it.")
-        ],
-        home: Own,
+        ] = "",
+        home: Own = "",
         listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:5555",
         corpus: OwnCorpus = "",
         encoder: Checkpoint = "",
@@ -66,6 +92,16 @@ def coordinator_command(
         wait: Annotated[
             float, typer.Option(help="Seconds to wait for all silos to enrol.")
         ] = 600.0,
+        patience: Annotated[
+            float,
+            typer.Option(
+                help="Seconds for which a round that lacks silos waits for them; 0: until you end it."
+            ),
+        ] = 0.0,
+        expect: Annotated[
+            str,
+            typer.Option(help="Names of the silos to wait for, with commas; nothing: all of them."),
+        ] = "",
         metrics: Annotated[
             str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")
         ] = "",
@@ -73,10 +109,12 @@ def coordinator_command(
         """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the
         same run.
         """
+        if ctx.invoked_subcommand is not None:
+            return
         from study.machine import Machine
 
         machine = Machine(
-            Path(home),
+            own_folder(home),
             corpus=corpus,
             encoder=encoder,
             seq2seq=seq2seq,
@@ -84,9 +122,36 @@ def coordinator_command(
             out=out,
             metrics=metrics,
         )
-        raise typer.Exit(program(Path(config), machine, listen, wait))
+        raise typer.Exit(
+            program(
+                named(config, "coordinator"),
+                machine,
+                listen=listen,
+                wait=wait,
+                patience=patience,
+                expect=expect,
+            )
+        )
 
     return coordinator
+
+
+def named(config: str, word: str) -> Path:
+    """The file that `--config` names, which must be there."""
+    if not config:
+        raise UserError(f'"sottovoce {word}" needs --config and a file; see --help.')
+    if not Path(config).is_file():
+        raise UserError(f"--config: there is no file {config}.")
+    return Path(config)
+
+
+def own_folder(home: str) -> Path:
+    """The folder that `--home` names, which must be there."""
+    if not home:
+        raise UserError('--home is missing: the folder that "sottovoce keys new" or "join" made.')
+    if not Path(home).is_dir():
+        raise UserError(f'--home: there is no folder {home}; "sottovoce keys new" makes one.')
+    return Path(home)
 
 
 def run_alone(command: Callable[..., None], word: str) -> None:

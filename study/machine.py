@@ -19,7 +19,7 @@ from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
 from methods.base import silo_name
-from methods.tasks.load import BUILT_IN
+from methods.tasks.load import is_built_in
 from wire.keyring import Keyring
 
 __all__ = ["Machine", "guarded", "local_settings", "names_of", "one_thread", "pinned_roster"]
@@ -81,7 +81,7 @@ def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> tuple[
 
 
 def _built_in(corpus: str) -> bool:
-    return not corpus or corpus.partition(":")[0] in BUILT_IN
+    return not corpus or is_built_in(corpus)
 
 
 def guarded(

@@ -108,8 +108,10 @@ class Inbox:
                 or len(shape) > 8
             ):
                 raise BadMessage("an array of an unknown type")
-            if not all(type(n) is int and 0 <= n <= limit for n in shape):
+            if not all(type(n) is int and n >= 0 for n in shape):
                 raise BadMessage("an array of impossible shape")
+            if any(n > limit for n in shape):
+                raise Oversize(f"more than {limit} bytes announced")
             size = prod(shape) * _DTYPES[dtype].itemsize
             self._plan.append((name, _DTYPES[dtype], tuple(shape), at))
             at += _padded(size)

@@ -4,8 +4,9 @@ Whoever can reach the port can open connections without having a key. Each takes
 its handshake times out, ten seconds later (`wire.router`). So the process asks for as many
 descriptors as the machine allows it, and a file that finds none waits for one.
 
-How many handshakes are under way cannot be bounded: libzmq has no such limit, and to close the
-listener would cut off the silos that came through it.
+libzmq has no limit on the number of handshakes under way, and to close the listener would cut off
+the silos that came through it. So `wire.backlog` shuts down connections that have said nothing once
+they take half of the descriptors.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from wire.backlog import ALLOWANCE, Backlog
 from wire.keys import CurveKeys
 from wire.messages import (
     HANG_UP_BYTES,
@@ -37,6 +38,7 @@ log = logging.getLogger("wire")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 _CONNECT_MS = 10_000
 _HIGH_WATER = 64  #: an upload waits for the network instead of piling up in memory
+_COORDINATOR = "the coordinator"
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _NOT_ALLOWED = 400  #: what ZAP answers to a key that is not on the list, revoked or never known
@@ -57,14 +59,19 @@ class Cut(Exception):
 
 
 class Dealer:
-    def __init__(self, address: str, keys: CurveKeys, coordinator: bytes) -> None:
+    def __init__(
+        self, address: str, keys: CurveKeys, coordinator: bytes, unread: int = ALLOWANCE
+    ) -> None:
         """`address`: tcp://HOST:PORT, or several with commas between, for a coordinator that may
-        have moved.
+        have moved. `unread`: the most bytes that may wait to be read, while this silo computes, say.
         """
+        self._backlog = Backlog(unread)
+        self._descriptor: int | None = None
         self._addresses, self._keys, self._coordinator = address.split(","), keys, coordinator
         self._context = zmq.Context()
         self._attempts, self._closed = 0, False
         self._dial()
+        self._backlog.start()
 
     @property
     def address(self) -> str:
@@ -82,7 +89,7 @@ class Dealer:
         s.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
         s.setsockopt(zmq.SNDBUF, SEND_BUFFER)
         s.setsockopt(zmq.SNDHWM, _HIGH_WATER)
-        self._monitor = s.get_monitor_socket(_UP | _DOWN)
+        self._monitor = s.get_monitor_socket(zmq.EVENT_CONNECTED | _UP | _DOWN)
         self._poller = zmq.Poller()
         self._poller.register(s, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -92,9 +99,16 @@ class Dealer:
         s.connect(self.address)
 
     def _hang_up(self) -> None:
+        self._forget_connection()
         self._socket.disable_monitor()
         self._monitor.close(0)
         self._socket.close(0)
+
+    def _forget_connection(self) -> None:
+        if self._descriptor is not None:
+            self._backlog.closed(self._descriptor)
+            self._descriptor = None
+            self._backlog.drained()  # the socket goes, and what it holds
 
     def redial(self) -> None:
         """After a `Cut`: wait, then a new connection, to the next address if there are several."""
@@ -148,16 +162,26 @@ class Dealer:
         while not self._down and self._monitor.poll(0):
             seen = recv_monitor_message(self._monitor)
             event = seen["event"]
-            if event & _REFUSED:
+            if event & zmq.EVENT_CONNECTED:
+                self._descriptor = seen["value"]
+                self._backlog.opened(seen["value"], _COORDINATOR)
+            elif event & _REFUSED:
                 self._refused = (
                     bool(event & zmq.EVENT_HANDSHAKE_FAILED_AUTH) and seen["value"] == _NOT_ALLOWED
                 )
                 self._down = "the coordinator did not take this silo's key, or has another than the one pinned"
             elif event & _DOWN:
                 self._down = "the connection ended, or could not be made"
+                if self._backlog.was_cut(_COORDINATOR):
+                    self._down = (
+                        f"the coordinator sent over {self._backlog.limit} bytes that this silo had "
+                        "not read yet, and was cut off (oversize)"
+                    )
+                self._forget_connection()
 
     def _read(self) -> None:
         frames = self._socket.recv_multipart(copy=False)
+        self._backlog.read(frames[0].get(zmq.SRCFD), [len(f.buffer) for f in frames], _COORDINATOR)
         try:
             if not 1 <= len(frames) <= 2:
                 raise BadMessage(f"a message of {len(frames)} frames")
@@ -174,6 +198,7 @@ class Dealer:
         """Gives what was sent a second to leave. Closing twice is harmless."""
         if not self._closed:
             self._closed = True
+            self._backlog.stop()
             self._socket.disable_monitor()
             self._monitor.close(0)
             self._socket.close()

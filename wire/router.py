@@ -6,6 +6,8 @@ attaches that name to every message of the connection. A connection that breaks 
 libzmq's heartbeats) raises a monitor event; the next send to a silo whose connection is gone then
 fails, because ROUTER_MANDATORY is set. So death is noticed without a thread in the silo and without
 waiting for a time-out.
+
+How much a silo may make this process hold before it is read is bounded in bytes (wire.backlog).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from wire.backlog import ALLOWANCE, BEFORE_GREETING, Backlog
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
 from wire.messages import (
@@ -41,9 +44,13 @@ from wire.messages import (
 )
 from wire.order import InOrder, numbered, split
 
-__all__ = ["Bad", "Gone", "Received", "Router"]
+__all__ = ["UNREAD", "Bad", "Gone", "Received", "Router"]
 
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
+
+_HIGH_WATER = 64
+#: Bytes of one silo that may wait to be read: as many frames as libzmq takes, and what lies beside.
+UNREAD = _HIGH_WATER * FRAME_BYTES + ALLOWANCE
 
 _DOMAIN = "sottovoce"
 NOBODY: Mapping[bytes, str] = {}
@@ -112,9 +119,10 @@ class Router:
         allowed: Mapping[bytes, str],
         counter: ByteCounter,
         revoked: Mapping[bytes, str] = NOBODY,
+        unread: int = UNREAD,
     ) -> None:
         """`allowed`: CURVE public key (Z85) -> name of the silo that holds it; `revoked`: whose it
-        was, for the log.
+        was, for the log. `unread`: the most bytes of a silo that may wait to be read.
         """
         self.counter = counter
         self._context = zmq.Context()
@@ -131,18 +139,50 @@ class Router:
         s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         s.setsockopt(zmq.HEARTBEAT_TIMEOUT, PATIENCE_MS)
         s.setsockopt(zmq.SNDBUF, SEND_BUFFER)
-        s.setsockopt(zmq.RCVHWM, 64)  # a silo that floods waits in its own queue, not in our memory
+        # a silo that floods waits in its own queue, not in our memory
+        s.setsockopt(zmq.RCVHWM, _HIGH_WATER)
         # frames to send share one buffer; a queue holds only references
         s.setsockopt(zmq.SNDHWM, 0)
-        self._monitor = s.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._backlog = Backlog(unread, BEFORE_GREETING)
+        self._ended = self._watch_connections()
         self._poller = zmq.Poller()
         self._poller.register(s, zmq.POLLIN)
-        self._poller.register(self._monitor, zmq.POLLIN)
+        self._poller.register(self._ended, zmq.POLLIN)
         self._route: dict[str, bytes] = {}
         self._order: dict[str, InOrder[Event]] = {}
         self._sent: dict[str, int] = {}
         self._probes: list[float] = []
         self._due: deque[Event] = deque()  # what happened and was not yet told
+
+    def _watch_connections(self) -> zmq.Socket:
+        """The backlog's thread hears of every connection, also while nobody reads here. It passes on
+        that one ended, by the socket returned.
+        """
+        here = f"inproc://sottovoce-{id(self)}"
+        self._socket.monitor(f"{here}-monitor", zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.connect(f"{here}-monitor")
+        hears, tells = self._context.socket(zmq.PULL), self._context.socket(zmq.PUSH)
+        hears.bind(f"{here}-ended")
+        tells.connect(f"{here}-ended")
+
+        def listen(seconds: float) -> None:
+            if not monitor.poll(int(seconds * 1000)):
+                return
+            while monitor.poll(0):
+                seen = recv_monitor_message(monitor)
+                if seen["event"] == zmq.EVENT_ACCEPTED:
+                    self._backlog.opened(seen["value"])
+                elif seen["event"] == zmq.EVENT_DISCONNECTED:
+                    self._backlog.closed(seen["value"])
+                    try:
+                        tells.send(b"", zmq.DONTWAIT)
+                    except zmq.Again:
+                        pass  # a thousand say the same as one
+
+        self._threads_sockets = (monitor, tells)
+        self._backlog.start(listen)
+        return hears
 
     def bind(self, host: str, port: int) -> int:
         """Returns the port. Raises zmq.ZMQError when it is taken."""
@@ -194,12 +234,14 @@ class Router:
                 continue
             wait = min([until, *self._probes[:1]]) - now
             ready = dict(self._poller.poll(max(0, int(wait * 1000))))
-            if self._monitor in ready:
-                recv_monitor_message(self._monitor)
+            if self._ended in ready:
+                self._ended.recv()
                 self._probes = sorted(time.monotonic() + s for s in _PROBE_SECONDS)
             if self._socket in ready:
                 self._read()
-            elif time.monotonic() >= until and not self._due:
+                continue
+            self._backlog.drained()
+            if time.monotonic() >= until and not self._due:
                 return None
 
     def _read(self) -> None:
@@ -210,6 +252,7 @@ class Router:
             log.warning("refused (unknown-silo): a message without an authenticated sender")
             return
         sizes = [len(f.buffer) for f in frames[1:]]
+        self._backlog.read(frames[0].get(zmq.SRCFD), sizes, silo)
         number: int | None = None
         event: Event
         try:
@@ -275,6 +318,10 @@ class Router:
 
     def _lose(self, silo: str) -> None:
         if self._route.pop(silo, None) is not None:
+            if self._backlog.was_cut(silo):
+                error = Oversize(f"over {self._backlog.limit} bytes that nobody had read yet")
+                self._due.extend((self._bad(silo, error), Gone(silo)))
+                return
             # libzmq says that a connection ended, and not why.
             why = (
                 f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
@@ -283,7 +330,10 @@ class Router:
             self._due.append(Gone(silo))
 
     def close(self) -> None:
+        self._backlog.stop()
         self._socket.disable_monitor()
+        for s in (*self._threads_sockets, self._ended):
+            s.close(0)
         self._socket.close()
         self._zap.stop()
         self._context.destroy(linger=500)

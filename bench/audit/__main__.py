@@ -2,9 +2,10 @@
 promised.
 
 The study is small and on a built-in corpus unless told otherwise; every setting of `simulate` can
-be given. SHADOWS=8 is how many shadow models the likelihood-ratio attack has. The result is printed
-and kept in AUDITS (audits/): audit.json and audit.md. An attack that fails proves nothing: a better
-one may succeed. One that succeeds beyond the promise would show that the promise is broken.
+be given. SHADOWS=8 is how many shadow models the likelihood-ratio attack has, PLAYS=500 how often
+each noisy release is played on either of two neighbouring inputs. The result is printed and kept in
+AUDITS (audits/): audit.json and audit.md. An attack that fails proves nothing: a better one may
+succeed. One that succeeds beyond the promise shows that the promise is broken, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import Any
 
 from rich.console import Console
 
+from bench.audit.distinguish import CONFIDENCE
 from bench.audit.inversion import attack_update
 from bench.audit.membership import attack_membership
+from bench.audit.releases import attack_releases
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from config.load import load
@@ -55,6 +58,9 @@ _SMALL: Mapping[str, Mapping[str, str]] = {
 }
 
 
+_COUNTS = {"SHADOWS": "8", "PLAYS": "500"}
+
+
 def _study(words: Mapping[str, str]) -> Study:
     given = {k.lower(): v for k, v in words.items()}
     method = given.get("method", "fedavg")
@@ -85,9 +91,11 @@ def _promised(study: Study) -> float | str:
     return said
 
 
-def audit(study: Study, shadows: int) -> dict[str, Any]:
+def audit(study: Study, shadows: int, plays: int = 0) -> dict[str, Any]:
+    """`plays`: of each release, on either input; 0: releases are not attacked."""
     s = study.settings
     views, why_not = attack_update(study)
+    releases = attack_releases(study, plays) if plays else []
     return {
         "method": s.method_name,
         "corpus": study.task.corpus_name,
@@ -101,7 +109,37 @@ def audit(study: Study, shadows: int) -> dict[str, Any]:
         "membership": [asdict(a) for a in attack_membership(study, shadows)],
         "inversion": [asdict(v) for v in views],
         "inversion_why_not": why_not,
+        "releases": [
+            {**asdict(r), "epsilon_at_least": r.epsilon_at_least, "broken": r.broken}
+            for r in releases
+        ],
     }
+
+
+def _releases(releases: list[dict[str, Any]]) -> list[str]:
+    if not releases:
+        return []
+    lines = [
+        "",
+        "## Every release by itself",
+        "",
+        "Played with one known record and without it, everything else known to the adversary.",
+        "",
+        "| release (exchange) | what leaves | distinguisher | says yes, with / without | epsilon is at least "
+        f"({CONFIDENCE:.0%}) | promised |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in releases:
+        what, sent = f"{r['release']} ({r['exchange']})", f"{r['numbers']} numbers"
+        for f in r["found"]:
+            said = f"{f['true_positives']:.1%} / {f['false_positives']:.1%} of {f['plays']}"
+            bound = f"{f['epsilon_at_least']:.3f}"
+            lines.append(
+                f"| {what} | {sent} | {f['distinguisher']} | {said} | {bound} | {r['epsilon_at_most']:.3g} |"
+            )
+        if r["broken"]:
+            lines += ["", f"**BROKEN: {what} gives away more than its epsilon.** {r['event']}.", ""]
+    return lines
 
 
 def _page(a: Mapping[str, Any]) -> str:
@@ -131,6 +169,7 @@ def _page(a: Mapping[str, Any]) -> str:
             "",
             "DP=silo promises more than this attack tries: it is on records, and the promise is on silos.",
         ]
+    lines += _releases(a["releases"])
     lines += ["", "## One silo's words from its first update", ""]
     if a["inversion"]:
         lines += ["| the coordinator sees | AUC of the silo's words |", "|---|---|"]
@@ -147,12 +186,15 @@ def main(words: list[str]) -> None:
     torch.set_num_threads(1)
     given = dict(w.partition("=")[::2] for w in words)
     try:
-        text = given.pop("SHADOWS", "8")
-        if not text.isdigit():
-            raise UserError(f'SHADOWS must be a whole number, not "{text}".')
+        counts = {name: given.pop(name, default) for name, default in _COUNTS.items()}
+        for name, text in counts.items():
+            if not text.isdigit():
+                raise UserError(f'{name} must be a whole number, not "{text}".')
+        if 0 < int(counts["PLAYS"]) < 20:
+            raise UserError("PLAYS must be 0 or at least 20; fewer prove nothing.")
         folder = Path(given.pop("AUDITS", "audits"))
         study = _study(given)
-        found = audit(study, int(text))
+        found = audit(study, int(counts["SHADOWS"]), int(counts["PLAYS"]))
     except UserError as e:
         print(e, file=sys.stderr)
         raise SystemExit(2) from None
@@ -163,6 +205,10 @@ def main(words: list[str]) -> None:
     console = Console()
     console.print(_page(found), highlight=False, markup=False, soft_wrap=True)
     console.print(f"audit: {folder / 'audit.md'}", highlight=False, soft_wrap=True)
+    broken = [r["release"] for r in found["releases"] if r["broken"]]
+    if broken:
+        print(f"The promise is broken: {', '.join(broken)}.", file=sys.stderr)
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,8 @@ def _round(study: Study, folder: Path) -> tuple[Arrays, Arrays, Arrays, Call] | 
 
     gate.answer = overheard  # type: ignore[method-assign,assignment]  # the one silo that is listened to
     for index, exchange in enumerate(study.method.exchanges):
+        if exchange.skip(state, 0, cohort):
+            continue
         ranges = call_ranges(study.settings, study.method, exchange, len(cohort))
         exact = study.settings.dp == "silo"
         broadcast = exchange.broadcast(state, 0, cohort)

@@ -73,18 +73,25 @@ def _blob(graph: Topology, dealer: str) -> bytes:
     return bytes(blob_bytes(len(graph.neighbours(dealer)) + 1))
 
 
-def upload(graph: Topology, name: str, names: Sequence[str]) -> UploadRecord:
+def upload(
+    graph: Topology, name: str, names: Sequence[str], contributes: bool = False
+) -> UploadRecord:
     blob = _blob(graph, name)
     blobs = tuple((holder, blob) for holder in _holders(graph, names) if holder != name)
     commitments = (HASH,) * (len(graph.neighbours(name)) + 1)
-    return UploadRecord(HASH, name, blobs, commitments, SIGNATURE)
+    word = SIGNATURE if contributes else None
+    return UploadRecord(HASH, name, blobs, commitments, SIGNATURE, word)
 
 
-def proposals(graph: Topology, names: tuple[str, ...]) -> dict[str, Proposal]:
+def proposals(
+    graph: Topology, names: tuple[str, ...], contributors: int = 0
+) -> dict[str, Proposal]:
+    """With the words of so many contributors."""
     blobs = {dealer: _blob(graph, dealer) for dealer in names}
-    holders = _holders(graph, names)
+    words = tuple((name, SIGNATURE) for name in names[:contributors])
     return {
-        h: Proposal(HASH, names, tuple((d, b) for d, b in blobs.items() if d != h)) for h in holders
+        h: Proposal(HASH, names, tuple((d, b) for d, b in blobs.items() if d != h), words)
+        for h in _holders(graph, names)
     }
 
 

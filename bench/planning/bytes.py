@@ -19,13 +19,25 @@ import numpy as np
 
 from bench.planning import blanks
 from bench.planning.blanks import HASH
-from coordinator.exchange import Call, call_ranges, message_bytes, select
+from bench.planning.tally import Wire, pieces
+from coordinator.cohorts import select
+from coordinator.exchange import Call, call_ranges, message_bytes
 from coordinator.rundir import shared_secret
 from crypto.numbers.encoding import Encoding
 from crypto.sum.graph import topology
-from crypto.sum.params import policy_for
+from crypto.sum.params import least_contributors, policy_for
 from crypto.sum.records import SumHeader
-from methods.base import Arrays, ArraySpec, Broadcast, Exchange, Folded, SiloView, State, silo_name
+from methods.base import (
+    Arrays,
+    ArraySpec,
+    Broadcast,
+    Exchange,
+    Folded,
+    Heard,
+    SiloView,
+    State,
+    silo_name,
+)
 from methods.dp.coverage import why_free
 from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
 from study.prepare import Study
@@ -33,7 +45,6 @@ from wire import messages as m
 from wire.bundle import laid_out
 from wire.counter import ByteCounter
 from wire.messages import VERSION
-from wire.order import numbered
 
 __all__ = ["Rehearsal", "blank_fold", "rehearse"]
 
@@ -63,34 +74,7 @@ def _blank(spec: ArraySpec, weight: bool) -> np.ndarray:
     return np.ones(shape, spec.dtype) if weight else np.zeros(shape, spec.dtype)
 
 
-class _Wire:
-    """Counts one message after another, as router and dealer do."""
-
-    def __init__(self, counter: ByteCounter) -> None:
-        self.counter = counter
-
-    def down(
-        self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control"
-    ) -> None:
-        self._count(silo, message, payload, channel, "down")
-
-    def up(
-        self, silo: str, message: m.Message, payload: int | None = None, channel: str = "control"
-    ) -> None:
-        self._count(silo, message, payload, channel, "up")
-
-    def _count(
-        self, silo: str, message: m.Message, payload: int | None, channel: str, direction: str
-    ) -> None:
-        frames = [len(numbered(0, m.encode(message))), *([payload] if payload is not None else [])]
-        self.counter.count(silo, message.kind, channel, direction, frames)
-
-
-def _pieces(size: int) -> list[int]:
-    return [min(m.FRAME_BYTES, size - at) for at in range(0, size, m.FRAME_BYTES)]
-
-
-def _enrol(wire: _Wire, study: Study, names: Sequence[str]) -> None:
+def _enrol(wire: Wire, study: Study, names: Sequence[str]) -> None:
     settings = study.settings
     keys = m.SumStep("keys", blanks.keys(names).to_record())
     nonces = m.SumStep("nonces", blanks.nonces(names).to_record())
@@ -134,7 +118,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
 
 
 def _exchange(
-    wire: _Wire, study: Study, call: Call, sealed: Mapping[int, Arrays], number: int
+    wire: Wire, study: Study, call: Call, sealed: Mapping[int, Arrays], number: int
 ) -> None:
     """Every message of one exchange in which nobody is lost, in the order of
     coordinator/gather.py.
@@ -143,6 +127,9 @@ def _exchange(
     names = tuple(sorted(silo_name(i) for i in call.cohort))
     encoding = call.encoding() if masked else None
     header, graph = {}, None
+    policy = policy_for(study.settings.fraction, study.settings.silos)
+    contributors = least_contributors(len(names), policy, study.settings.silos)
+    contributors *= exchange.contributors and secagg
     if encoding is not None and secagg:
         made = SumHeader(
             sid=HASH,
@@ -153,6 +140,7 @@ def _exchange(
             alive=names,
             encoding=encoding,
             weight_cap=float(exchange.weight_cap),
+            contributors=contributors,
         )
         header = made.to_record()
         everybody = [silo_name(i) for i in range(study.settings.silos)]
@@ -160,13 +148,13 @@ def _exchange(
             HASH,
             everybody,
             names,
-            policy_for(study.settings.fraction, study.settings.silos),
+            policy,
             len(everybody),
         )
     coded = encoding.to_record() if encoding is not None else {}
     common, common_bytes = laid_out(call.broadcast.common)
     ready = m.Ready(number, _charges(study, exchange))
-    proposals = blanks.proposals(graph, names) if graph is not None else {}
+    proposals = blanks.proposals(graph, names, contributors) if graph is not None else {}
     for i in call.cohort:
         name = silo_name(i)
         private, private_bytes = laid_out(call.broadcast.private.get(i, {}))
@@ -182,7 +170,7 @@ def _exchange(
         )
         wire.down(name, announced)
         for stream, size in (("common", common_bytes), ("private", private_bytes)):
-            for k, piece in enumerate(_pieces(size)):
+            for k, piece in enumerate(pieces(size)):
                 wire.down(name, m.Chunk(number, stream, k), piece, "broadcast")
         wire.down(name, m.Go(number))
         wire.up(name, ready)
@@ -191,10 +179,14 @@ def _exchange(
         if sealed[i]:
             layout, size = laid_out(sealed[i])
             wire.up(name, m.SealedStart(number, layout), channel="sealed")
-            for k, piece in enumerate(_pieces(size)):
+            for k, piece in enumerate(pieces(size)):
                 wire.up(name, m.Chunk(number, "sealed", k), piece, "sealed")
         if encoding is not None:
-            record = blanks.upload(graph, name, names).to_record() if graph is not None else {}
+            record = (
+                blanks.upload(graph, name, names, bool(contributors)).to_record()
+                if graph is not None
+                else {}
+            )
             wire.up(name, m.SumStart(number, record), channel="masked")
             for k in range(encoding.frames):
                 wire.up(name, m.Chunk(number, "masked", k), 8 * encoding.frame_words(k), "masked")
@@ -210,7 +202,13 @@ def _answers(
     study: Study, views: Mapping[int, SiloView], exchange: Exchange, call: Call
 ) -> dict[int, Arrays]:
     if exchange.rehearsed is not None:
-        return {i: exchange.rehearsed(views[i], call.round) for i in call.cohort}
+        said = call.broadcast
+        return {
+            i: exchange.rehearsed(
+                views[i], Heard(call.round, call.cohort, said.common, said.private.get(i, {}))
+            )
+            for i in call.cohort
+        }
     blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
     return dict.fromkeys(call.cohort, blank)
 
@@ -223,11 +221,26 @@ def _folded(call: Call, sealed: Mapping[int, Arrays]) -> Folded:
     return Folded(call.round, tuple(sorted(call.cohort)), total, sealed)
 
 
+def _call(study: Study, state: State, round: int, index: int, cohort: tuple[int, ...]) -> Call:
+    """An exchange as the loop would carry it (coordinator/loop.py)."""
+    settings, exchange = study.settings, study.method.exchanges[index]
+    return Call(
+        round,
+        index,
+        exchange=exchange,
+        broadcast=exchange.broadcast(state, round, cohort),
+        cohort=cohort,
+        ranges=call_ranges(settings, study.method, exchange, len(cohort)),
+        lane_bits=settings.bits,
+        exact=settings.dp == "silo",
+    )
+
+
 def rehearse(study: Study) -> Rehearsal:
     """The traffic of the whole run, with everybody present to its end."""
     settings, method = study.settings, study.method
     counter = ByteCounter()
-    wire, names = _Wire(counter), [silo_name(i) for i in range(settings.silos)]
+    wire, names = Wire(counter), [silo_name(i) for i in range(settings.silos)]
     views: dict[int, SiloView] = {}
     if any(e.rehearsed for e in method.exchanges):
         secret = shared_secret(settings)
@@ -242,23 +255,17 @@ def rehearse(study: Study) -> Rehearsal:
     known: dict[Any, list[dict[str, Any]]] = {}
     cohorts, busiest, arrays = [], [], {"up": 0, "down": 0}
     encodings: dict[int, Encoding] = {}
+    state, everybody = first, tuple(range(settings.silos))
     for round in range(settings.rounds):
-        cohort = select(settings, round, range(settings.silos))
-        cohorts.append(cohort)
-        state, peaks = first, []
+        chosen = select(settings, round, everybody)
+        cohorts.append(chosen)
+        state, peaks = State(first.model, state.memory), []
         for index, exchange in enumerate(method.exchanges):
-            said = exchange.broadcast(state, round, cohort)
-            ranges = call_ranges(settings, method, exchange, len(cohort))
-            call = Call(
-                round,
-                index,
-                exchange=exchange,
-                broadcast=said,
-                cohort=cohort,
-                ranges=ranges,
-                lane_bits=settings.bits,
-                exact=settings.dp == "silo",
-            )
+            cohort = everybody if exchange.everyone else chosen
+            if exchange.skip(state, round, cohort):
+                peaks.append((0, 0))
+                continue
+            call = _call(study, state, round, index, cohort)
             sealed = _answers(study, views, exchange, call)
             folded = (
                 _folded(call, sealed)
@@ -270,7 +277,7 @@ def rehearse(study: Study) -> Rehearsal:
             if exchange.masked:
                 encodings[index] = call.encoding()
             if settings.runner == "processes":
-                key = (index, cohort, _shape(said, sealed))
+                key = (index, cohort, _shape(call.broadcast, sealed))
                 if key not in known:
                     counter.round = round
                     _exchange(wire, study, call, sealed, time.time_ns() // 1_000_000)
@@ -300,20 +307,11 @@ def blank_fold(study: Study, state: State) -> State:
     """A round's folds over blank answers: what the coordinator computes by itself. A method that
     distils does so.
     """
-    settings, cohort = study.settings, select(study.settings, 0, range(study.settings.silos))
+    cohort = select(study.settings, 0, range(study.settings.silos))
     for index, exchange in enumerate(study.method.exchanges):
-        said = exchange.broadcast(state, 0, cohort)
-        ranges = call_ranges(settings, study.method, exchange, len(cohort))
-        call = Call(
-            0,
-            index,
-            exchange=exchange,
-            broadcast=said,
-            cohort=cohort,
-            ranges=ranges,
-            lane_bits=settings.bits,
-            exact=settings.dp == "silo",
-        )
+        if exchange.skip(state, 0, cohort):
+            continue
+        call = _call(study, state, 0, index, cohort)
         blank = {name: _blank(spec, False) for name, spec in exchange.sealed.items()}
         state = exchange.fold(state, _folded(call, dict.fromkeys(cohort, blank)))
     return state

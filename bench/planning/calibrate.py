@@ -128,6 +128,9 @@ def _half_round(
     )
     state, me, times = study.method.init(0), (index,), []
     for e, exchange in enumerate(study.method.exchanges):
+        if exchange.skip(state, round, me):
+            times.append(0.0)
+            continue
         said = exchange.broadcast(state, round, me)
         heard = Heard(round, me, said.common, said.private.get(index, {}))
         began = time.monotonic()

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from coordinator import checkpoint
-from coordinator.exchange import Call, Interrupted, Phases, RoundFailed
+from coordinator.exchange import Call, Interrupted, Phases, RoundFailed, RoundSpent
 from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.rundir import shared_secret
 from coordinator.runlog import RunLog
 from crypto.errors import Refusal
-from crypto.sum.params import parameters, policy_for
+from crypto.oprf.peers import Peers
+from crypto.sum.contribution import too_few
+from crypto.sum.params import least_contributors, parameters, policy_for
 from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from methods.outside import blamed
@@ -28,7 +30,7 @@ from report import events
 from silo.gate import Gate, MemoryFile
 from silo.ledger import BudgetSpent, Ledger
 from silo.process import open_ledger
-from study.agreement import rounding_seed, study_hash, sum_assumption
+from study.agreement import cohort_source, rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
 from wire.counter import ByteCounter
 
@@ -51,7 +53,10 @@ class InProcessCarrier:
             should_stop,
         )
         self._gone: set[int] = set()
+        self._session = tuple(range(study.settings.silos))
+        self.source = cohort_source(study.settings)
         self.spent: set[int] = set()
+        self.patient = False
         self.said: dict[str, str] = {}
         self.charged: list[dict[str, Any]] = []
         self._gates: list[Gate] = []
@@ -66,6 +71,7 @@ class InProcessCarrier:
                 study.task.subset(indices),
                 study.settings,
                 shared_secret(study.settings),
+                peers=Peers.simulated(study.settings.seed, i, study.settings.silos),
             )
             ledger = open_ledger(home, silo_name(i), view, study.method)
             self._ledgers.append(ledger)
@@ -82,16 +88,26 @@ class InProcessCarrier:
         """
         return ()
 
+    def settle(self) -> None:
+        """Nothing crossed a wire."""
+
     def kept(self) -> None:
         """Nothing else is kept."""
 
     def present(self) -> tuple[int, ...]:
         return tuple(i for i in range(self._settings.silos) if i not in self._gone)
 
+    def session(self) -> tuple[int, ...]:
+        return self._session
+
+    def renew(self, round: int) -> None:
+        self._session = self.present()
+
     def perform(self, call: Call) -> Folded:
         began = time.monotonic()
         self._gone |= self._absent.get((call.round, call.index), frozenset())
         here = [i for i in call.cohort if i not in self._gone]
+        alive = len(here)
         encoding = call.encoding() if call.exchange.masked else None
         plain = PlainSum(encoding) if encoding is not None else None
         if not here:
@@ -99,6 +115,7 @@ class InProcessCarrier:
                 f"Round {call.round + 1} ({call.exchange.name}) has no participants left."
             )
         sealed: dict[int, Arrays] = {}
+        contribute = 0
         for i in here:
             if self._stop():
                 raise Interrupted
@@ -106,13 +123,11 @@ class InProcessCarrier:
                 events.Computing(silo=silo_name(i), round=call.round, exchange=call.exchange.name)
             )
             since = time.monotonic()
-            heard = Heard(
-                call.round, call.cohort, call.broadcast.common, call.broadcast.private.get(i, {})
-            )
+            private = call.broadcast.private.get(i, {})
+            context = f"{call.round}/{call.index}".encode()
+            heard = Heard(call.round, call.cohort, call.broadcast.common, private, context)
             try:
-                answer = self._gates[i].answer(
-                    call.index, heard, f"{call.round}/{call.index}".encode(), encoding
-                )
+                answer = self._gates[i].answer(call.index, heard, context, encoding)
             except BudgetSpent as e:
                 who = silo_name(i)
                 self._runlog.event(
@@ -135,6 +150,7 @@ class InProcessCarrier:
                 seed = rounding_seed(self._settings, i, call.round, call.index)
                 plain.add(encoding.encode(list(answer.masked.values()), seed))
             sealed[i] = answer.sealed
+            contribute += answer.contributes
             self._runlog.event(
                 events.Answered(silo=silo_name(i), round=call.round, exchange=call.exchange.name)
             )
@@ -149,7 +165,11 @@ class InProcessCarrier:
             raise RoundFailed(
                 f"{what} is not opened: {len(here)} silos make less noise than promised."
             )
+        if call.exchange.contributors and contribute < (least := self._contributors(alive)):
+            raise RoundSpent(f"its sum stays closed: {too_few(contribute, len(here), least)}")
         total = call.total(plain.result(len(here))) if plain is not None else {}
+        for i in here if plain is not None else ():
+            self._gates[i].certified(call.index, [silo_name(k) for k in here])
         self.phases.add("collecting", began)
         return Folded(call.round, tuple(here), total, sealed)
 
@@ -160,6 +180,15 @@ class InProcessCarrier:
         return parameters(
             cohort, policy_for(self._settings.fraction, self._settings.silos), self._settings.silos
         ).n_min
+
+    def _contributors(self, alive: int) -> int:
+        """As silos of a secure sum count them; without one, or among so few that none is possible,
+        nobody is hidden.
+        """
+        s = self._settings
+        if not s.secagg or alive < 3:
+            return 0
+        return least_contributors(alive, policy_for(s.fraction, s.silos), s.silos)
 
     def end_round(self, round: int) -> None:
         for gate in self._gates:

@@ -81,6 +81,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
             bound=bound,
             enrol_seconds=60.0 if local else _ELSEWHERE,
+            simulated=True,
         )
 
     interrupted = {"times": 0}

@@ -22,10 +22,14 @@ from coordinator import rundir
 from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
+from methods.tasks.words import data_lines
+from report.documents import consortium_documents
+from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
 from report.units import human_bytes
 from report.write import write_report
+from study.papers import write_documents
 from study.prepare import Study, prepare, warm, write_partition
 
 __all__ = ["resume", "simulate"]
@@ -57,6 +61,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         highlight=False,
         soft_wrap=True,
     )
+    _say_data(study, console)
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
     if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with
@@ -92,6 +97,16 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         return status if status > 0 else 1
     _close(run, {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}, console)
     return 0
+
+
+def _say_data(study: Study, console: Console) -> None:
+    """Which file became what, what was set aside, cut or repaired, and what is left to train on."""
+    sizes = study.partition.sizes
+    for line in data_lines(study.task):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    among = f", divided among {len(sizes)} silos" * (len(sizes) > 1)
+    line = f"trained on: {sum(sizes):,} {study.task.record_unit}s{among}"
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _new_run(study: Study) -> Path:
@@ -158,6 +173,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
     summary = json.loads(path.read_text("utf-8")) | measured
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
+    write_documents(run, consortium_documents(read_run(run)))
     s = summary
     if not s["masked"] and not s["reference"]:
         console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")
@@ -167,6 +183,8 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
             f"{silo} was lost; it missed round{'s' if len(rounds) > 1 else ''} {missed}",
             highlight=False,
         )
+    if s["warning"]:
+        console.print(f"warning: {s['warning']}", style="bold", highlight=False, soft_wrap=True)
     epsilon = f"infinite ({why_infinite(s)})" if s["epsilon"] == "inf" else f"{s['epsilon']:.4g}"
     console.print(
         f"test {s['metric']} {s['value']:.4f}  |  {human_bytes(s['bytes_up_per_silo_round'])} up per silo and round"

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from config.load import load
 from methods.base import Heard, SiloView
 from methods.common.training import parameters, round_lr
-from methods.lazymil import Silo, score, train_on_winners
+from methods.lazymil import Options, Silo, naming_of, score, train_on_winners
 from methods.tasks.distant import DistantTask
 from study.prepare import Study, prepare
 
@@ -77,6 +77,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
     assert isinstance(task, DistantTask)
     model = task.new_model(0)
     start = parameters(model)
+    naming = naming_of(settings, Options())
     ratios: dict[str, list[float]] = {"scored": [], "trained": []}
     speeds: dict[str, list[float]] = {"scored": [], "trained": []}
     for index in range(silos):
@@ -84,9 +85,10 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         n = task.size(silo.data)
         by_length = np.argsort(silo.data.sentences.lengths[silo.data.indices], kind="stable")
         rows = [task.batch(silo.data, by_length[b : b + 512]) for b in range(0, n, 512)]
-        scored = score(silo, Heard(0, (index,), start))
+        scored = score(silo, Heard(0, (index,), start), naming)
         ours, plain = _both(
-            partial(score, silo, Heard(0, (index,), start)), partial(_score_plainly, model, rows)
+            partial(score, silo, Heard(0, (index,), start), naming),
+            partial(_score_plainly, model, rows),
         )
         ratios["scored"].append(plain / ours)
         speeds["scored"].append(n / ours)

@@ -19,7 +19,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from report.events import Computing, Enrolled, EventFile, Listening
+from report.event_file import EventFile
+from report.events import Computing, Enrolled, Listening
 
 __all__ = ["main"]
 

@@ -1,5 +1,5 @@
-"""The formats in which distant-supervision corpora are published. Each parser takes a line and
-gives its rows.
+"""The formats in which distant-supervision corpora are published. Each parser takes a line,
+or its JSON object, and gives its rows.
 
 * **OpenNRE**: one JSON object a line, `text` with character offsets or `token` with token offsets,
   `h` and `t` with `id` or `name` and `pos`, and `relation`. The Lazy MIL authors' MIRGENE files are
@@ -16,13 +16,13 @@ gives its rows.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from corpora.distant.rows import Row
 from corpora.distant.table import NA
+from corpora.relations import is_none, names_of
 
 __all__ = ["mirgene", "nyt10", "opennre", "pgr"]
 
@@ -30,8 +30,8 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^<>]*>")
 
 
-def opennre(line: str) -> Iterator[Row]:
-    item = json.loads(line)
+def opennre(item: Any) -> Iterator[Row]:
+    """A relation that is one of the usual words for none is NA. A list gives a row for each."""
     if not isinstance(item, dict):
         raise ValueError("not a JSON object")
     head, tail, pair = item["h"], item["t"], item.get("entity_pair")
@@ -41,7 +41,9 @@ def opennre(line: str) -> Iterator[Row]:
         starts = int(head["pos"][0]), int(tail["pos"][0])
     else:
         words, starts = _split_at(str(item["text"]), (head["pos"], tail["pos"]))
-    yield Row(words, starts[0], starts[1], names[0], names[1], str(item["relation"]))
+    for relation in names_of(item["relation"]) or (NA,):
+        said = NA if is_none(relation) else relation
+        yield Row(words, starts[0], starts[1], names[0], names[1], said)
 
 
 def _entity(entity: dict[str, Any]) -> str:
@@ -63,7 +65,8 @@ def _split_at(text: str, spans: tuple[Any, Any]) -> tuple[list[str], tuple[int, 
     return words, (starts[int(spans[0][0])], starts[int(spans[1][0])])
 
 
-def nyt10(line: str) -> Iterator[Row]:
+def nyt10(line: str, absent: Callable[[str], None] = lambda name: None) -> Iterator[Row]:
+    """`absent` is told the name of an entity that is no word of its sentence."""
     fields = line.split("\t")
     if len(fields) < 6:
         raise ValueError(f"{len(fields)} fields between tabs instead of at least 6")
@@ -72,7 +75,10 @@ def nyt10(line: str) -> Iterator[Row]:
     # As in the published preprocessing, an entity not found in its sentence is taken to stand at
     # the start.
     head_at, tail_at = (words.index(name) if name in words else 0 for name in (head, tail))
-    yield Row(words, head_at, tail_at, head_id, tail_id, relation)
+    for name in {head, tail} - set(words):
+        absent(name)
+    said = NA if is_none(relation) else relation
+    yield Row(words, head_at, tail_at, head_id, tail_id, said)
 
 
 def mirgene(line: str) -> Iterator[Row]:

@@ -5,15 +5,16 @@ numbered.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from config.errors import UserError
 from corpora.distant.table import NA, Content, Sentences, pack
-from corpora.lines import lines
+from corpora.notes import Reading
 
 __all__ = ["Row", "Rows", "held_out", "parsed"]
 
@@ -28,13 +29,13 @@ class Row:
     relation: str
 
 
-def parsed(path: Path, parse: Callable[[str], Iterable[Row]], skip: int = 0) -> Iterator[Row]:
-    """Every row of a file; blank lines are passed over; a line that `parse` refuses is named."""
-    for number, line in lines(path):
-        if number <= skip or not line.strip():
-            continue
+def parsed(
+    path: Path, rows: Iterable[tuple[int, Any]], parse: Callable[[Any], Iterable[Row]]
+) -> Iterator[Row]:
+    """Every row of a file, from its numbered lines or objects; one that `parse` refuses is named."""
+    for number, given in rows:
         try:
-            yield from _checked(parse(line))
+            yield from _checked(parse(given))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
             what = f"missing {e}" if isinstance(e, KeyError) else str(e)
             raise UserError(f"{path}, line {number}: not a row of this format: {what}.") from None
@@ -82,23 +83,21 @@ class Rows:
             )
         )
 
-    def content(
-        self, name: str, note: str, auc_points: int, figures: Mapping[str, float] | None = None
-    ) -> Content:
+    def content(self, name: str, reading: Reading, auc_points: int) -> Content:
         for split, rows in self.splits.items():
             if not rows:
                 raise UserError(f'The corpus "{name}" has no rows for {split}.')
         packed = {split: pack(rows) for split, rows in self.splits.items()}
         return Content(
             name=name,
-            note=note,
+            note=f"read as {reading.format}",
             words=tuple(self.words),
             entities=tuple(self.entities),
             relations=tuple(self.relations),
             splits=packed,
             gold={split: _facts(packed[split]) for split in ("dev", "test")},
             auc_points=auc_points,
-            figures=figures or {},
+            reading=reading,
         )
 
 

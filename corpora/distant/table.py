@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.notes import Reading
 
 __all__ = ["NA", "SPLITS", "Content", "Corpus", "Sentences", "cached", "content_hash", "pack"]
 
 #: relation 0 of every distant-supervision corpus: the pair is in no fact of the knowledge base
 NA = "NA"
 SPLITS = ("train", "dev", "test")
-_FORMAT = 1  #: part of every cache key: bump it when the files below change
+_FORMAT = 2  #: part of every cache key: bump it when the files below change
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Content:
     public_words: bool = False
     auc_points: int = 0  #: how many points of the curve count; 0 means all
     figures: Mapping[str, float] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ def _write(folder: Path, content: Content) -> None:
     meta = {
         "name": content.name,
         "note": content.note,
+        "reading": content.reading.as_meta(),
         "hash": content_hash(content),
         "relations": list(content.relations),
         "public_words": content.public_words,

@@ -7,50 +7,38 @@ relations their names.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
 from corpora.document.table import Document, Entity, Pair
+from corpora.json_rows import json_rows
+from corpora.lines import read_json
+from corpora.notes import Notes
 
 __all__ = ["read", "relation_names"]
 
 
-def _json(path: Path) -> Any:
-    try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as f
-        ):
-            return json.load(f)
-    except (OSError, EOFError, ValueError) as e:
-        raise UserError(f"{path}: the file cannot be read as JSON ({e}).") from None
-
-
 def relation_names(path: Path | None) -> Mapping[str, str]:
     """P17 -> country, where the publisher's list is in the folder."""
-    table = _json(path) if path is not None else {}
+    table = read_json(path) if path is not None else {}
     if not isinstance(table, dict):
         raise UserError(f"{path}: not a JSON object from relation to name.")
     return {str(k): str(v) for k, v in table.items()}
 
 
-def read(path: Path, names: Mapping[str, str]) -> Iterator[Document]:
-    rows = _json(path)
-    if not isinstance(rows, list):
-        raise UserError(f"{path}: not a JSON list of documents.")
-    for number, row in enumerate(rows):
+def read(path: Path, names: Mapping[str, str], notes: Notes) -> Iterator[Document]:
+    """A JSON list of documents, or one a line."""
+    for index, (number, row) in enumerate(json_rows(path, notes)):
         try:
-            document = _document(row, f"{path.name}-{number}", names)
+            document = _document(row, f"{path.name}-{index}", names)
             if document.problem():
                 raise ValueError(document.problem())
         except (ValueError, KeyError, TypeError, IndexError) as e:
             what = f"missing {e}" if isinstance(e, KeyError) else str(e)
-            raise UserError(f"{path}, document {number}: not of this format: {what}.") from None
+            where = f"{path}, document {index} (line {number})"
+            raise UserError(f"{where}: not of this format: {what}.") from None
         yield document
 
 

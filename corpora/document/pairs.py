@@ -15,6 +15,7 @@ from pathlib import Path
 from config.errors import UserError
 from corpora.document.table import Document, Entity, Pair
 from corpora.lines import lines
+from corpora.notes import Notes
 
 __all__ = ["COLUMNS", "read"]
 
@@ -22,8 +23,8 @@ COLUMNS = 17
 _NONE, _LEFT_OUT = "NR", "not_include"
 
 
-def read(path: Path) -> Iterator[Document]:
-    for number, line in lines(path):
+def read(path: Path, notes: Notes) -> Iterator[Document]:
+    for number, line in lines(path, notes):
         if not line.strip():
             continue
         try:

@@ -27,9 +27,10 @@ from pathlib import Path
 from config.errors import UserError
 from corpora.document.table import UNLINKED, Document, Entity, Pair
 from corpora.lines import lines
+from corpora.notes import Notes
 from corpora.splitting import sentence_spans
 
-__all__ = ["Notes", "Raw", "documents", "entities_of", "pair_types", "read"]
+__all__ = ["Raw", "documents", "entities_of", "pair_types", "read"]
 
 Types = tuple[str, str]
 _STRAY = re.compile(r"([CD]\d{6,9})[A-Za-z]+")  #: a MeSH concept and a slip of the keyboard
@@ -40,6 +41,7 @@ class Raw:
     """One document as it stands in the file."""
 
     id: str
+    number: str = ""  #: as the file has it; two documents may have the same
     title: str = ""
     abstract: str = ""
     #: start, end, type, concepts
@@ -56,30 +58,11 @@ class Raw:
         return {c: kind for _, _, kind, concepts in reversed(self.mentions) for c in concepts}
 
 
-@dataclass
-class Notes:
-    """What was not as it should be. Nothing is dropped without being counted here."""
-
-    moved: int = 0  #: mentions whose offsets disagree with the text
-    mended: int = 0  #: mentions whose concept had stray letters behind it
-    unlinked: int = 0  #: mentions of no known concept
-    #: relations between concepts that are not mentioned, or of types that are no candidates
-    lost: int = 0
-
-    def sentence(self) -> str:
-        said = [
-            (
-                self.moved,
-                "mentions stood elsewhere than their offsets say and were found by their words",
-            ),
-            (
-                self.mended,
-                "mentions had stray letters behind their concept and got that of the same words elsewhere",
-            ),
-            (self.unlinked, "mentions have no concept and are in no pair"),
-            (self.lost, "relations are of concepts that form no candidate pair and were left out"),
-        ]
-        return "; ".join(f"{n} {what}" for n, what in said if n)
+_MOVED = "mentions stood elsewhere than their offsets say and were found by their words"
+_MENDED = "mentions had stray letters behind their concept and got that of the same words elsewhere"
+_UNLINKED = "mentions have no concept and are in no pair"
+_LOST = "relations are of concepts that form no candidate pair and were left out"
+_TWICE = "documents have the number of an earlier one and are read as documents of their own"
 
 
 def _concepts(field: str) -> tuple[str, ...]:
@@ -92,16 +75,29 @@ def _concepts(field: str) -> tuple[str, ...]:
 
 
 def read(path: Path, notes: Notes) -> list[Raw]:
-    """Every document of a file, in its order."""
+    """Every document of a file, in its order. An annotation is of the last document with its
+    number.
+    """
     found: dict[str, Raw] = {}
-    for number, line in lines(path):
+    documents: list[Raw] = []
+    for number, line in lines(path, notes):
         if not line.strip():
             continue
         head = line.split("|", 2)
-        fields = line.rstrip("\n").split("\t")
+        fields = line.split("\t")
         try:
             if len(fields) < 4 and len(head) == 3 and head[1] in ("t", "a"):
-                raw = found.setdefault(head[0], Raw(head[0]))
+                raw = found.get(head[0])
+                again = raw is not None and (raw.title if head[1] == "t" else raw.abstract)
+                if raw is None or again:
+                    raw = Raw(head[0])
+                    if again:
+                        raw.id = f"{head[0]} ({sum(d.number == head[0] for d in documents) + 1})"
+                        place = f"{path}, line {number}"
+                        notes.add("repaired", _TWICE, example=head[0], place=place)
+                    raw.number = head[0]
+                    found[head[0]] = raw
+                    documents.append(raw)
                 if head[1] == "t":
                     raw.title = head[2]
                 else:
@@ -111,19 +107,21 @@ def read(path: Path, notes: Notes) -> list[Raw]:
                     f'an annotation of the document "{fields[0]}", of which there is no text before it'
                 )
             elif len(fields) >= 5 and fields[1].isdigit() and fields[2].isdigit():
-                _mention(found[fields[0]], fields, notes)
+                _mention(found[fields[0]], fields, (path, number), notes)
             elif len(fields) >= 4:  # BioRED has a fifth column: novel or not
-                found[fields[0]].relations.append((fields[1], fields[2].strip(), fields[3].strip()))
+                for a in _concepts(fields[2]):
+                    for b in _concepts(fields[3]):
+                        found[fields[0]].relations.append((fields[1], a, b))
             else:
                 raise ValueError("neither text, nor a mention, nor a relation")
         except ValueError as e:
             raise UserError(f"{path}, line {number}: not a line of this format: {e}.") from None
-    for raw in found.values():
-        _mend(raw, notes)
-    return list(found.values())
+    for raw in documents:
+        _mend(raw, str(path), notes)
+    return documents
 
 
-def _mend(raw: Raw, notes: Notes) -> None:
+def _mend(raw: Raw, place: str, notes: Notes) -> None:
     """A mistyped concept would be an entity of its own, with wrong negatives; the same words tell
     what was meant.
     """
@@ -136,10 +134,10 @@ def _mend(raw: Raw, notes: Notes) -> None:
         stems = {c: stem for c, stem in stems.items() if (text[a:b].lower(), kind, stem) in known}
         if stems:
             raw.mentions[i] = (a, b, kind, tuple(dict.fromkeys(stems.get(c, c) for c in concepts)))
-            notes.mended += 1
+            notes.add("repaired", _MENDED, example=" ".join(stems), place=place)
 
 
-def _mention(raw: Raw, fields: list[str], notes: Notes) -> None:
+def _mention(raw: Raw, fields: list[str], at: tuple[Path, int], notes: Notes) -> None:
     start, end, words = int(fields[1]), int(fields[2]), fields[3]
     text = raw.text
     if text[start:end] != words:
@@ -150,9 +148,11 @@ def _mention(raw: Raw, fields: list[str], notes: Notes) -> None:
             )
         start = min(places, key=lambda i: abs(i - int(fields[1])))
         end = start + len(words)
-        notes.moved += 1
+        shown = f"{words!r} at {fields[1]}, found at {start}"
+        notes.add("repaired", _MOVED, example=shown, place=f"{at[0]}, line {at[1]}")
     concepts = _concepts(fields[5]) if len(fields) > 5 and fields[5].strip() else ()
-    notes.unlinked += not concepts
+    if not concepts:
+        notes.add("skipped", _UNLINKED, example=words, place=f"{at[0]}, line {at[1]}")
     raw.mentions.append((start, end, fields[4].strip(), concepts))
 
 
@@ -176,7 +176,8 @@ def documents(raws: Sequence[Raw], types: Sequence[Types], notes: Notes) -> Iter
         for name, a, b in raw.relations:
             pair = at.get((a, b)) or at.get((b, a))
             if pair is None:
-                notes.lost += 1
+                shown = f"{name} {a} {b} of document {raw.id}"
+                notes.add("skipped", _LOST, example=shown)
             else:
                 relations.setdefault(pair, []).append(name)
         spans = [(a, b) for a, b, _, _ in raw.mentions]

@@ -1,6 +1,6 @@
 """Real document-relation corpora from a folder the user names, in the format they are published in.
 
-`CORPUS=folder` recognises the format; `CORPUS=format:folder` says it (pubtator, docred, pairs). The
+`CORPUS=folder` recognises the format; `CORPUS=format:folder` says it (`FORMATS`). The
 three splits are files with train, dev (or val) and test in their names, plain or gzipped. DocRED's
 test has no labels: its dev split then serves as the test, as its papers report, and a tenth of the
 training documents chooses the round.
@@ -19,21 +19,20 @@ from pathlib import Path
 from config.errors import UserError
 from corpora.document import docred, pubtator
 from corpora.document import pairs as document_pairs
+from corpora.document.given import read_given, recognise_given
 from corpora.document.hypernyms import leave_out, read_tree
 from corpora.document.table import Content, Document, DocumentCorpus, cached
-from corpora.lines import corpus_folder, file_hash, format_and_place, lines
+from corpora.formats import MARKED, NEEDS, unknown_format
+from corpora.json_rows import first_json
+from corpora.lines import corpus_folder, file_hash, first_line, format_and_place, lines, plain_name
+from corpora.notes import Notes, Reading
+from corpora.splits import Assigned, assign, data_files, is_own, training_file
 
 __all__ = ["FORMATS", "load", "recognise"]
 
-FORMATS = ("pubtator", "docred", "pairs")
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other documents
-_ROLES = {
-    "train": ("train",),
-    "dev": ("dev", "val"),
-    "test": ("test",),
-    "names": ("rel_info",),
-    "relations": ("relations.txt",),
-}
+FORMATS = tuple(NEEDS["document"])
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other documents
+_BESIDE = {"names": "rel_info", "relations": "relations.txt"}  #: files that hold no documents
 _HELD_OUT = 10  #: every tenth training document is held out where there is no dev split
 Splits = dict[str, Sequence[Document]]
 
@@ -44,68 +43,65 @@ def load(spec: str, mesh: str = "") -> DocumentCorpus:
     folder = corpus_folder(place)
     kind = kind or recognise(folder)
     if not kind:
-        raise UserError(
-            f"{folder}: no document-relation format that we know ({', '.join(FORMATS)})."
-        )
-    files = _files(folder)
+        raise unknown_format(folder, ("document",))
+    if kind in MARKED:
+        # every file counts: marks may lie beside their texts
+        found = Assigned(folder, {"all": tuple(data_files(folder))})
+    else:
+        found = _assigned(folder)
+        found.need("train", "test")
+    beside = _beside(folder)
     tree = _tree_file(folder, mesh)
     source = {
         "reader": f"document {kind}",
         "version": _VERSION,
         "name": folder.resolve().name,
-        "files": {role: file_hash(f) for role, f in files.items()},
+        "files": {split: [file_hash(f) for f in files] for split, files in found.files.items()},
+        "beside": {role: file_hash(f) for role, f in beside.items()},
         "mesh": file_hash(tree) if tree is not None else "",
     }
-    return cached(source, lambda: _content(folder.resolve().name, kind, files, tree))
+    return cached(source, lambda: _content(kind, found, beside, tree))
 
 
 def recognise(folder: Path) -> str:
     """Which format a folder is in; empty if none that we know."""
-    train = _files(folder, strict=False).get("train")
-    first = (
-        next((text for _, text in lines(train) if text.strip()), "") if train is not None else ""
-    )
-    if (
-        len(first.split("|", 2)) == 3
-        and first.split("|", 2)[1] == "t"
-        and "\t" not in first.split("|", 1)[0]
-    ):
+    return _recognise(folder) or recognise_given(folder)
+
+
+def _recognise(folder: Path) -> str:
+    train = training_file(folder)
+    first = first_line(train) if train is not None else ""
+    parts = first.split("|", 2)
+    if len(parts) == 3 and parts[1] == "t" and "\t" not in parts[0]:
         return "pubtator"
-    if first.lstrip().startswith("[") and '"vertexSet"' in first[:200_000]:
-        return "docred"
+    if train is not None and first.lstrip().startswith(("[", "{")):
+        row = first_json(train)
+        return "docred" if isinstance(row, dict) and "vertexSet" in row else ""
     columns = first.count("\t") + 1
     if columns > document_pairs.COLUMNS and (columns - 2) % document_pairs.COLUMNS == 0:
         return "pairs"
     return ""
 
 
-def _files(folder: Path, strict: bool = True) -> dict[str, Path]:
-    """role -> file. Of several files for one role the annotated, revised or unfiltered one is
-    meant.
-    """
-    found: dict[str, Path] = {}
-    for role, stems in _ROLES.items():
-        matching = sorted(
-            p
-            for p in folder.iterdir()
-            if p.is_file()
-            and any(s in p.name.lower() for s in stems)
-            and "distant" not in p.name.lower()
-        )
-        if len(matching) > 1:
-            better = [p for p in matching if "revised" in p.name or "annotated" in p.name]
-            matching = better or [p for p in matching if "filter" not in p.name]
-        if len(matching) > 1 and strict:
-            names = ", ".join(p.name for p in matching)
-            raise UserError(f'{folder} has several files for "{role}" ({names}); keep one.')
-        if matching:
-            found[role] = matching[0]
-    for role in ("train", "test"):
-        if strict and role not in found:
-            raise UserError(
-                f"{folder} has no {role} file: a file with {role} in its name, plain or gzipped."
-            )
-    return found
+def _beside(folder: Path) -> dict[str, Path]:
+    files = [p for p in sorted(folder.iterdir()) if p.is_file()]
+    found = {role: [p for p in files if name in p.name.lower()] for role, name in _BESIDE.items()}
+    return {role: some[0] for role, some in found.items() if some}
+
+
+def _assigned(folder: Path) -> Assigned:
+    """Of several files for one split the annotated, revised or unfiltered one is meant."""
+
+    def better(paths: Sequence[Path]) -> Sequence[Path]:
+        best = [p for p in paths if "revised" in p.name or "annotated" in p.name]
+        return best or [p for p in paths if "filter" not in p.name]
+
+    def wanted(path: Path) -> bool:
+        name = plain_name(path)
+        aside = ("distant", "mesh", *_BESIDE.values())
+        return is_own(folder, path) and not any(word in name for word in aside)
+
+    return assign(folder, wanted, better=better)
 
 
 def _tree_file(folder: Path, mesh: str) -> Path | None:
@@ -118,72 +114,82 @@ def _tree_file(folder: Path, mesh: str) -> Path | None:
     )
 
 
-def _content(name: str, kind: str, files: dict[str, Path], tree: Path | None) -> Content:
-    notes = [f"read as {kind}"]
-    if kind == "pubtator":
-        splits = _pubtator(files, notes)
-    elif kind == "docred":
-        named = docred.relation_names(files.get("names"))
-        splits = {
-            r: list(docred.read(files[r], named)) for r in ("train", "dev", "test") if r in files
-        }
+def _content(kind: str, found: Assigned, beside: dict[str, Path], tree: Path | None) -> Content:
+    name, notes = found.folder.resolve().name, Notes()
+    notes.take(found.notes)
+    for path in sorted(found.folder.iterdir()):
+        if "distant" in path.name.lower() and path.is_file():
+            notes.add("skipped", "files of distant labels", place=str(path))
+    for path in found.unsplit:
+        notes.add("skipped", "files whose names say no split", place=str(path))
+    splits: Splits
+    if kind in MARKED:
+        splits, files = read_given(found.folder, kind, notes)  # type: ignore[assignment]
     else:
-        splits = {
-            r: list(document_pairs.read(files[r])) for r in ("train", "dev", "test") if r in files
-        }
+        splits, files = _splits(kind, found, beside, notes), found.names()
     if not any(p.relations for d in splits["test"] for p in d.pairs):
         if "dev" not in splits:
             raise UserError(
-                f"{files['test']} has no relations, and there is no dev split to test on."
+                f"The test split of {found.folder} has no relations, and there is no dev split to test on."
             )
-        notes.append("the published test split has no labels: the dev split is the test here")
-        splits["test"] = splits.pop("dev")
+        notes.add("said", "the published test split has no labels: the dev split is the test here")
+        splits["test"], files["test"] = splits.pop("dev"), files.pop("dev")
     if "dev" not in splits:
-        notes.append("a tenth of the training documents held out for choosing the round")
         train = splits["train"]
-        splits["dev"] = train[::_HELD_OUT]
+        splits["dev"], files["dev"] = train[::_HELD_OUT], ()
         splits["train"] = [d for i, d in enumerate(train) if i % _HELD_OUT]
+        text = f"of {len(train)} training documents became dev, for choosing the round"
+        notes.add("cut", text, count=len(splits["dev"]))
     if tree is not None:
         places = read_tree(tree)
         splits = {r: [leave_out(d, places) for d in some] for r, some in splits.items()}
         gone = sum(not p.counted for some in splits.values() for d in some for p in d.pairs)
-        notes.append(
-            f"hypernym-filtered with {tree.name}: {gone} negative pairs left out, by the gold relations"
-        )
+        text = f"hypernym-filtered with {tree.name}: {gone} negative pairs left out, by the gold relations"
+        notes.add("said", text)
     elif kind == "pubtator":
-        notes.append(
-            "unfiltered: no MeSH tree was given, so pairs with a more general concept count as negatives"
-        )
+        text = "unfiltered: no MeSH tree was given, so pairs with a more general concept count as negatives"
+        notes.add("said", text)
     elif any(not p.counted for some in splits.values() for d in some for p in d.pairs):
-        notes.append("filtered by whoever made the files")
-    relations = sorted(
-        {r for some in splits.values() for d in some for p in d.pairs for r in p.relations}
-    )
+        notes.add("said", "filtered by whoever made the files")
+    relations = _relations(name, splits, beside.get("relations"))
+    reading = Reading(kind, files, notes.all(found.folder))
+    return Content(name, f"read as {kind}", relations, splits, reading)
+
+
+def _relations(name: str, splits: Splits, listing: Path | None) -> tuple[str, ...]:
+    relations = {r for some in splits.values() for d in some for p in d.pairs for r in p.relations}
     if not relations:
         raise UserError(f'The corpus "{name}" has no relations.')
-    if "relations" in files:
-        listed = [text.strip() for _, text in lines(files["relations"]) if text.strip()]
-        odd = sorted(set(relations) - set(listed))
-        if odd:
-            raise UserError(
-                f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.'
-            )
-        relations = listed
-    return Content(name, "; ".join(notes), tuple(relations), splits)
+    if listing is None:
+        return tuple(sorted(relations))
+    listed = [text.strip() for _, text in lines(listing) if text.strip()]
+    odd = sorted(relations - set(listed))
+    if odd:
+        raise UserError(
+            f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.'
+        )
+    return tuple(listed)
 
 
-def _pubtator(files: dict[str, Path], notes: list[str]) -> Splits:
-    odd = pubtator.Notes()
-    raws = {
-        role: pubtator.read(files[role], odd) for role in ("train", "dev", "test") if role in files
+def _splits(kind: str, found: Assigned, beside: dict[str, Path], notes: Notes) -> Splits:
+    files = {split: paths for split, paths in found.files.items() if split != "public"}
+    if kind == "pubtator":
+        return _pubtator(files, notes)
+    if kind == "docred":
+        named = docred.relation_names(beside.get("names"))
+        return {
+            s: [d for p in some for d in docred.read(p, named, notes)] for s, some in files.items()
+        }
+    return {
+        s: [d for p in some for d in document_pairs.read(p, notes)] for s, some in files.items()
     }
+
+
+def _pubtator(files: dict[str, tuple[Path, ...]], notes: Notes) -> Splits:
+    raws = {s: [raw for p in some for raw in pubtator.read(p, notes)] for s, some in files.items()}
     types = pubtator.pair_types(raws["train"])
     if not types:
-        raise UserError(f"{files['train']} has no relation between two mentioned concepts.")
-    splits: Splits = {
-        role: list(pubtator.documents(some, types, odd)) for role, some in raws.items()
-    }
-    notes.append("candidate pairs: " + ", ".join(f"{a} with {b}" for a, b in types))
-    if odd.sentence():
-        notes.append(odd.sentence())
+        raise UserError(f"{files['train'][0]} has no relation between two mentioned concepts.")
+    splits: Splits = {s: list(pubtator.documents(some, types, notes)) for s, some in raws.items()}
+    notes.add("said", "candidate pairs: " + ", ".join(f"{a} with {b}" for a, b in types))
     return splits

@@ -4,7 +4,7 @@ set aside.
 A prediction is a (pair, relation). Pairs that are left out are not scored at all. Intra-sentence
 figures are those of the pairs that some sentence mentions together, inter-sentence figures those of
 the others. Ign-F1 (DocRED) takes the correct predictions whose fact occurs in the training split,
-under any names of its two entities, out of the precision's counts.
+under any names of its two entities as they are written, out of the precision's counts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def score(
 
 
 def _names(document: Document, entity: int) -> set[str]:
-    return {document.text[a:b].lower() for a, b in document.entities[entity].mentions}
+    return {document.text[a:b] for a, b in document.entities[entity].mentions}
 
 
 def facts(documents: Iterable[Document]) -> set[tuple[str, str, str]]:

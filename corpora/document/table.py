@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, kept, save_table
+from corpora.notes import Reading
 
 __all__ = [
     "SPLITS",
@@ -37,7 +38,7 @@ __all__ = [
 SPLITS = ("train", "dev", "test")
 #: the identifier of a mention that belongs to no concept: an entity of its own, in no pair
 UNLINKED = "-1"
-_FORMAT = 1  #: part of every cache key: bump it when the files below change
+_FORMAT = 2  #: part of every cache key: bump it when the files below change
 Span = tuple[int, int]
 
 
@@ -127,6 +128,7 @@ class Content:
     note: str  #: what a report must say about it
     relations: tuple[str, ...]
     splits: Mapping[str, Sequence[Document]]
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _write(folder: Path, content: Content) -> None:
     meta = {
         "name": content.name,
         "note": content.note,
+        "reading": content.reading.as_meta(),
         "hash": digest.hexdigest(),
         "relations": list(content.relations),
         "counts": {s: asdict(count(content.splits[s])) for s in SPLITS},

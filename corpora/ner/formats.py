@@ -1,5 +1,5 @@
-"""NER corpora as they are published: CoNLL columns (IOB, IOB2, BIOES), CoNLL-2012, BRAT stand-off,
-ADE version 2.
+"""NER corpora as they are published: CoNLL-2012, BRAT stand-off, ADE version 2. CoNLL columns are in
+`corpora.ner.conll`.
 
 Every reader yields `Found`: a sentence and the document it comes from. What cannot be said of words
 that stand side by side in one sentence (discontinuous spans, spans across sentences, strings that
@@ -10,39 +10,24 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 
 from config.errors import UserError
+from corpora.brat import Marked, read_standoff
 from corpora.lines import lines
-from corpora.ner.table import Entity, Sentence
+from corpora.ner.table import Entity, Found, Sentence
+from corpora.notes import Notes
+from corpora.splitting import sentence_ends
 
-__all__ = ["Found", "Losses", "ade", "brat", "conll", "conll2012", "entities_of_tags", "words_of"]
+__all__ = ["ade", "brat", "conll2012", "whole_words", "words_of"]
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\[(])|\n+")
-_TAG = re.compile(r"([BIESLU])-(.+)")
+_LINE_END = re.compile(r"[\r\n]+")
 _BRACKETS = re.compile(r"\(([^()*]+)|\*|\)")
-_STANDOFF = re.compile(r"(T\d+)\t(\S+) ([\d ;]+)(?:\t.*)?$")
-
-
-@dataclass(frozen=True)
-class Found:
-    sentence: Sentence
-    document: str  #: sentences of one document stay on one side of a split that we make
-
-
-@dataclass
-class Losses:
-    """Annotations that could not be read as a run of words in one sentence."""
-
-    count: int = 0
-    why: set[str] = field(default_factory=set)
-
-    def add(self, why: str) -> None:
-        self.count += 1
-        self.why.add(why)
+_GROWN = "spans begin or end inside a word and grew to whole words"
+_DOUBLE = "spans became the same words of the same type as another"
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
@@ -52,65 +37,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
     return [m.span() for m in _WORD.finditer(text)]
 
 
-def entities_of_tags(tags: Sequence[str]) -> list[Entity]:
-    """Runs of tags as entities; one rule reads IOB, IOB2 and BIOES (and BILOU).
-
-    A tag begins an entity if it says so (B, S, U), if the tag before was O or of another type, or
-    if the one before said that it was the last (E, S, L, U). Raises ValueError at a tag that is
-    none of these.
-    """
-    found: list[Entity] = []
-    begin, kind, closed = 0, "", True
-    for i, tag in enumerate([*tags, "O"]):
-        match = _TAG.fullmatch(tag)
-        if match is None and tag != "O":
-            raise ValueError(f'the tag "{tag}" is neither O nor B-, I-, E- or S- and a type')
-        letter, this = (match[1], match[2]) if match else ("O", "")
-        if kind and (closed or this != kind or letter in "BSU"):
-            found.append((begin, i, kind))
-            kind = ""
-        if this and not kind:
-            begin, kind = i, this
-        closed = letter in "ESLU"
-    return found
-
-
-def conll(path: Path, domain: str) -> Iterator[Found]:
-    """A word and, in the last column, its tag on every line; a blank line after every sentence."""
-    words: list[str] = []
-    tags: list[str] = []
-    first, document = 0, 0
-
-    def finished() -> Iterator[Found]:
-        if words:
-            try:
-                entities = entities_of_tags(tags)
-            except ValueError as e:
-                raise UserError(f"{path}, sentence at line {first}: {e}.") from None
-            yield Found(
-                Sentence(tuple(words), tuple(entities), domain), f"{path.name}/{document}/{first}"
-            )
-
-    for number, line in lines(path):
-        if not line.strip():
-            yield from finished()
-            words, tags = [], []
-            continue
-        columns = line.split("\t") if "\t" in line else line.split()
-        if columns[0].strip() == "-DOCSTART-":
-            document += 1
-            continue
-        if len(columns) < 2 or not columns[0].strip():
-            raise UserError(
-                f"{path}, line {number}: a word and its tag are expected, as in CoNLL columns."
-            )
-        first = number if not words else first
-        words.append("_".join(columns[0].split()))
-        tags.append(columns[-1].strip())
-    yield from finished()
-
-
-def conll2012(path: Path, losses: Losses) -> Iterator[Found]:
+def conll2012(path: Path, notes: Notes) -> Iterator[Found]:
     """OntoNotes as the CoNLL-2012 task has it: word in column 4, names in column 11; the genre is
     the domain.
     """
@@ -119,7 +46,7 @@ def conll2012(path: Path, losses: Losses) -> Iterator[Found]:
     open_: list[tuple[int, str]] = []
     document = ""
     # the last sentence may lack its blank line
-    for number, line in itertools.chain(lines(path), [(0, "")]):
+    for number, line in itertools.chain(lines(path, notes), [(0, "")]):
         if line.startswith("#"):
             continue
         columns = line.split()
@@ -131,7 +58,11 @@ def conll2012(path: Path, losses: Losses) -> Iterator[Found]:
                 )
             if words:
                 yield Found(
-                    Sentence(tuple(words), _outermost(entities, losses), document.split("/")[0]),
+                    Sentence(
+                        tuple(words),
+                        _outermost(entities, words, path, notes),
+                        document.split("/")[0],
+                    ),
                     document,
                 )
             words, entities = [], []
@@ -152,84 +83,103 @@ def conll2012(path: Path, losses: Losses) -> Iterator[Found]:
             entities.append((start, len(words), kind))
 
 
-def _outermost(entities: list[Entity], losses: Losses) -> tuple[Entity, ...]:
+def _outermost(
+    entities: list[Entity], words: list[str], path: Path, notes: Notes
+) -> tuple[Entity, ...]:
     """Names inside names are left out: the task that this format is for has none."""
     kept: list[Entity] = []
     for e in sorted(entities, key=lambda e: (e[0], -e[1])):
         if kept and e[0] < kept[-1][1]:
-            losses.add("names inside names")
+            notes.add(
+                "skipped",
+                "names inside names",
+                example=" ".join(words[e[0] : e[1]]),
+                place=str(path),
+            )
         else:
             kept.append(e)
     return tuple(kept)
 
 
-def _to_words(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
+def whole_words(
+    text: str, words: list[tuple[int, int]], span: tuple[int, int], place: str, notes: Notes
+) -> tuple[int, int] | None:
     """The words that a run of characters touches, half-open."""
-    touched = [i for i, (a, b) in enumerate(spans) if a < end and start < b]
-    return (touched[0], touched[-1] + 1) if touched else None
+    start, end = span
+    first = bisect_right(words, start, key=lambda w: w[1])
+    after = bisect_left(words, end, key=lambda w: w[0])
+    if first >= after:
+        return None
+    whole = text[words[first][0] : words[after - 1][1]]
+    if text[start:end].strip() != whole:
+        notes.add("repaired", _GROWN, example=f"{text[start:end]!r} became {whole!r}", place=place)
+    return first, after
 
 
-def brat(text_file: Path, domain: str, losses: Losses) -> Iterator[Found]:
-    """`x.txt` and its `x.ann`. Sentences end at line breaks and where a sign that ends one is
-    followed by a capital.
+def brat(
+    text_file: Path, marks: Path, domain: str, notes: Notes, name: str = ""
+) -> Iterator[Found]:
+    """`x.txt` and its `x.ann`. Sentences end at line breaks and where `corpora.splitting` says, but
+    never inside a span.
     """
-    text = "\n".join(line for _, line in lines(text_file))
-    name = text_file.name.removesuffix(".gz")
-    candidates = [
-        text_file.with_name(name.removesuffix(".txt") + end) for end in (".ann", ".ann.gz")
-    ]
-    notes = next((c for c in candidates if c.is_file()), None)
-    if notes is None:
-        raise UserError(
-            f"{text_file} has no annotation beside it: {candidates[0].name} is expected."
-        )
-    marked: list[tuple[int, int, str]] = []
-    for number, line in lines(notes):
-        if not line.startswith("T"):
-            continue  # relations, attributes, notes
-        match = _STANDOFF.match(line)
-        if match is None:
-            raise UserError(
-                f'{notes}, line {number}: not an entity of BRAT ("T1", type, start and end).'
-            )
-        if ";" in match[3]:
-            losses.add("discontinuous spans")
-            continue
-        start, end = (int(x) for x in match[3].split())
-        if not 0 <= start < end <= len(text):
-            raise UserError(
-                f"{notes}, line {number}: the span {start}-{end} does not lie in {text_file.name}."
-            )
-        marked.append((start, end, match[2]))
+    standoff = read_standoff(text_file, marks, notes)
+    text, place = standoff.text, str(marks)
+    spans: list[Marked] = []
+    for m in standoff.entities:
+        if len(m.pieces) > 1:
+            shown = " … ".join(text[a:b] for a, b in m.pieces)
+            notes.add("skipped", "spans in several pieces", example=shown, place=place)
+        else:
+            spans.append(m)
+    spans.sort(key=lambda m: (m.start, m.end))
+    edges = _edges(text, spans, place, notes)
     at = 0
-    for cut in [*_SENTENCE_END.finditer(text), None]:
-        begin, stop = at, cut.start() if cut else len(text)
-        at = cut.end() if cut else len(text)
-        spans = [(a + begin, b + begin) for a, b in words_of(text[begin:stop])]
-        entities = []
-        for start, end, kind in marked:
-            if not begin <= start < stop:
+    for begin, stop in itertools.pairwise(edges):
+        words = [(a + begin, b + begin) for a, b in words_of(text[begin:stop])]
+        entities: dict[Entity, None] = {}
+        while at < len(spans) and spans[at].start < stop:
+            m = spans[at]
+            at += 1
+            found = whole_words(text, words, (m.start, m.end), place, notes)
+            if found is None:
+                notes.add("skipped", "spans without a word in them", place=place)
                 continue
-            found = _to_words(spans, start, end)
-            if end > stop or found is None:
-                losses.add("spans across sentences")
-                continue
-            entities.append((*found, kind))
-        if spans:
+            if (*found, m.type) in entities:
+                notes.add("merged", _DOUBLE, example=text[m.start : m.end], place=place)
+            entities[*found, m.type] = None
+        if words:
+            found_words = tuple(text[a:b] for a, b in words)
             yield Found(
-                Sentence(tuple(text[a:b] for a, b in spans), tuple(sorted(set(entities))), domain),
-                name,
+                Sentence(found_words, tuple(sorted(entities)), domain), name or text_file.name
             )
 
 
-def ade(path: Path, domain: str, losses: Losses) -> Iterator[Found]:
+def _edges(text: str, spans: list[Marked], place: str, notes: Notes) -> list[int]:
+    """Where sentences begin, and the text's end. A break inside a span is none."""
+    ends = {*sentence_ends(text), *(m.end() for m in _LINE_END.finditer(text))}
+    edges, at, reach, inside = [0], 0, 0, 0
+    for end in sorted(ends):
+        while at < len(spans) and spans[at].start < end:
+            reach, inside = max((reach, inside), (spans[at].end, spans[at].start))
+            at += 1
+        if reach > end:
+            shown = text[inside:reach]
+            notes.add(
+                "merged", "sentence or line breaks lie inside a span", example=shown, place=place
+            )
+        else:
+            edges.append(end)
+    return [*edges, len(text)]
+
+
+def ade(path: Path, domain: str, notes: Notes) -> Iterator[Found]:
     """DRUG-AE.rel: document, sentence, effect, its span, drug, its span. The spans count from the
     document's beginning, which is not published, so the strings are looked for in the sentence: at
     a distance from each other that the spans give, and where there is no such place, at their
     first.
     """
     rows: dict[tuple[str, str], list[tuple[str, int, str, int]]] = {}
-    for number, line in lines(path):
+    for number, line in lines(path, notes):
         if not line.strip():
             continue
         columns = line.split("|")
@@ -249,9 +199,17 @@ def ade(path: Path, domain: str, losses: Losses) -> Iterator[Found]:
             both = [(e, d) for e in effects for d in drugs if d - e == drug_at - effect_at]
             e, d = both[0] if both else (next(iter(effects), None), next(iter(drugs), None))
             for at, string, kind in ((e, effect, "ADE"), (d, drug, "Drug")):
-                found = None if at is None else _to_words(spans, at, at + len(string))
+                found = None
+                if at is not None:
+                    span = (at, at + len(string))
+                    found = whole_words(sentence, spans, span, str(path), notes)
                 if found is None:
-                    losses.add("strings that are not in their sentence")
+                    notes.add(
+                        "skipped",
+                        "strings that are not in their sentence",
+                        example=f"{string!r} in {sentence!r}",
+                        place=str(path),
+                    )
                 else:
                     entities.add((*found, kind))
         if spans:

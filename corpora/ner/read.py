@@ -1,7 +1,7 @@
 """Real NER corpora from folders the user names: one corpus per silo, or one corpus that is cut.
 
-`CORPUS=folder` is one corpus, or a folder of corpora; `CORPUS=folder,folder` are several; `conll:`,
-`conll2012:`, `brat:` or `ade:` before a folder says its format where it would not be recognised.
+`CORPUS=folder` is one corpus, or a folder of corpora; `CORPUS=folder,folder` are several; a name of
+`FORMATS` and a colon before a folder say its format where it would not be recognised.
 Each corpus is a domain of its own name; in CoNLL-2012 each genre is one. A type is covered in a
 domain if the domain's annotation has it.
 
@@ -13,30 +13,62 @@ hash of the document's name.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, nearest
-from corpora.lines import corpus_folder, file_hash, format_and_place, lines
-from corpora.ner.formats import Found, Losses, ade, brat, conll, conll2012
-from corpora.ner.table import Content, NerCorpus, Sentence, cached
+from corpora.brat import annotated
+from corpora.formats import NEEDS, unknown_format
+from corpora.lines import corpus_folder, file_hash, format_and_place, lines, plain_name
+from corpora.ner import rows as by_row
+from corpora.ner.conll import (
+    DEFAULT,
+    NO_DOCUMENTS,
+    RUN,
+    Layout,
+    conll,
+    conllu,
+    is_conll,
+    is_conllu,
+)
+from corpora.ner.formats import ade, brat, conll2012
+from corpora.ner.psytar import is_psytar, psytar
+from corpora.ner.table import Content, Found, NerCorpus, Sentence, cached
 from corpora.ner.tags import union
+from corpora.notes import Notes, Reading
+from corpora.records import first_record, is_saved
+from corpora.splits import Assigned, assign, cut_documents, data_files, is_own, split_of
+from corpora.standoff import read as standoff
+from corpora.standoff.brat import read_layout
+from corpora.standoff.to_sentences import ner_sentences
 
 __all__ = ["FORMATS", "load", "places", "read_mapping", "recognise", "recognised"]
 
-_VERSION = 1  #: part of the cache key: bump it when the same files would give other sentences
-FORMATS = ("conll", "conll2012", "brat", "ade")
-_ROLES = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}
+_VERSION = 2  #: part of the cache key: bump it when the same files would give other sentences
+FORMATS = tuple(NEEDS["ner"])
+_ROWS = {"entities": by_row.is_own, "tokens": by_row.is_tagged}
 Splits = dict[str, list[Sentence]]
 
 
-def load(spec: str, mapping: str = "", types: str = "") -> NerCorpus:
+def load(
+    spec: str, mapping: str = "", types: str = "", columns: str = "", entity: str = ""
+) -> NerCorpus:
     """The corpus that `spec` names, from the cache or read now. `types`, separated by commas, fixes
-    the union where one silo's data would not show it all.
+    the union where one silo's data would not show it all. `columns` and `entity`: see
+    `corpora.ner.conll`.
     """
-    found = places(spec)
+    layout = Layout.of(columns, entity)
+    found = places(spec, layout)
+    for kind, folder in found:
+        for option, given, takes in (
+            ("columns", columns, ("conll",)),
+            ("entity", entity, ("conll", "conllu")),
+        ):
+            if given and kind not in takes:
+                raise UserError(
+                    f'Option "{option}" is for CoNLL columns, and {folder} is read as {kind}.'
+                )
     named = [t.strip() for t in types.split(",") if t.strip()]
     renamed = read_mapping(Path(mapping)) if mapping else {}
     source = {
@@ -44,31 +76,32 @@ def load(spec: str, mapping: str = "", types: str = "") -> NerCorpus:
         "version": _VERSION,
         "types": named,
         "mapping": renamed,
+        "layout": [columns, entity],
         "corpora": [
             [
                 kind,
                 folder.resolve().name,
-                {str(p.relative_to(folder)): file_hash(p) for p in _files(folder)},
+                {str(p.relative_to(folder)): file_hash(p) for p in data_files(folder)},
             ]
             for kind, folder in found
         ],
     }
-    return cached(source, lambda: _content(found, renamed, named))
+    return cached(source, lambda: _content(found, renamed, named, layout))
 
 
-def places(spec: str) -> list[tuple[str, Path]]:
+def places(spec: str, layout: Layout = DEFAULT) -> list[tuple[str, Path]]:
     """(format, folder) of every corpus that a spec names."""
     found: list[tuple[str, Path]] = []
     for part in filter(None, spec.split(",")):
         kind, place = format_and_place(part, FORMATS)
         folder = corpus_folder(place)
         inside = sorted(p for p in folder.iterdir() if p.is_dir())
-        if kind or recognise(folder):
-            found.append((kind or recognise(folder), folder))
-        elif inside and all(recognise(p) for p in inside):
-            found += [(recognise(p), p) for p in inside]
+        if kind or recognise(folder, layout):
+            found.append((kind or recognise(folder, layout), folder))
+        elif inside and all(recognise(p, layout) for p in inside):
+            found += [(recognise(p, layout), p) for p in inside]
         else:
-            raise UserError(f"{folder}: no NER format that we know ({', '.join(FORMATS)}).")
+            raise unknown_format(folder, ("ner",))
     names = [folder.resolve().name for _, folder in found]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
@@ -86,23 +119,32 @@ def recognised(spec: str) -> bool:
         return False
 
 
-def recognise(folder: Path) -> str:
+def recognise(folder: Path, layout: Layout = DEFAULT) -> str:
     """Which format a folder is in; empty if none that we know. Sub-folders count only as splits."""
-    names = [p.name.lower().removesuffix(".gz") for p in _files(folder)]
+    if is_saved(folder):
+        first = first_record(next(iter(standoff.saved_splits(folder).values())))
+        return next((k for k, told in _ROWS.items() if told(first)), "") or standoff.recognise(
+            folder
+        )
+    files = data_files(folder)
+    names = [plain_name(p) for p in files]
     if any(n.endswith(".ann") for n in names):
         return "brat"
     if any(n.endswith("_conll") for n in names):
         return "conll2012"
     if any(n == "drug-ae.rel" for n in names):
         return "ade"
-    here = [p for p in sorted(folder.iterdir()) if p.is_file() and _role(p.name)]
-    for path in here:
-        first = next((text for _, text in lines(path) if text.strip()), "")
-        columns = first.split("\t") if "\t" in first else first.split()
-        last = columns[-1].strip() if len(columns) > 1 else ""
-        if last == "O" or last[:2] in ("B-", "I-", "E-", "S-"):
-            return "conll"
-    return ""
+    if is_psytar(folder):
+        return "psytar"
+    own = [p for p in files if is_own(folder, p)]
+    if any(is_conllu(p) for p in own):
+        return "conllu"
+    if any(is_conll(p, layout) for p in own):
+        return "conll"
+    for kind, told in _ROWS.items():
+        if any(told(first_record(p)) for p in own):
+            return kind
+    return standoff.recognise(folder) if own else ""
 
 
 def read_mapping(path: Path) -> dict[str, str]:
@@ -123,67 +165,134 @@ def read_mapping(path: Path) -> dict[str, str]:
     return found
 
 
-def _files(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.rglob("*")) if p.is_file()]
+def _is_2012(path: Path) -> bool:
+    return plain_name(path).endswith(("_conll", ".conll"))
 
 
-def _role(name: str) -> str:
-    """The split that a file or folder is for by its name, or nothing."""
-    return next(
-        (role for role, stems in _ROLES.items() if any(s in name.lower() for s in stems)), ""
-    )
+def _assigned(kind: str, folder: Path, layout: Layout) -> Assigned:
+    if kind == "conll":
+        # a file that says its split is meant: if it cannot be read, its reader says so
+        named = lambda p: any(map(split_of, p.relative_to(folder).parts))  # noqa: E731
+        return assign(folder, lambda p: is_own(folder, p) and (named(p) or is_conll(p, layout)))
+    if kind == "conllu":
+        return assign(folder, lambda p: is_own(folder, p) and is_conllu(p))
+    if kind == "conll2012":
+        return assign(folder, _is_2012, document_files=True)
+    if kind == "brat":
+        ends = (".txt", ".ann")
+        return assign(folder, lambda p: plain_name(p).endswith(ends), document_files=True)
+    if kind == "psytar":
+        return assign(
+            folder, lambda p: plain_name(p) == "psytar_sentences.csv", document_files=True
+        )
+    if kind in _ROWS:
+        return standoff.row_files(folder, _ROWS[kind])
+    if kind in standoff.FORMATS:
+        return standoff.sources(folder, kind)
+    return assign(folder, lambda p: plain_name(p) == "drug-ae.rel", document_files=True)
 
 
-def _read(kind: str, folder: Path, losses: Losses) -> Iterator[tuple[str, Found]]:
+def _read(kind: str, found: Assigned, layout: Layout, notes: Notes) -> Iterator[tuple[str, Found]]:
     """(split, or nothing where we must make one; sentence)."""
-    domain = folder.resolve().name
-    for path in _files(folder):
-        name = path.name.lower().removesuffix(".gz")
-        role = next(filter(None, (_role(part) for part in path.relative_to(folder).parts)), "")
-        if kind == "conll" and role:
-            yield from ((role, f) for f in conll(path, domain))
-        elif kind == "conll2012" and name.endswith(("_conll", ".conll")):
-            yield from ((role, f) for f in conll2012(path, losses))
-        elif kind == "brat" and name.endswith(".txt"):
-            yield from ((role, f) for f in brat(path, domain, losses))
-        elif kind == "ade" and name == "drug-ae.rel":
-            yield from (("", f) for f in ade(path, domain, losses))
+    domain = found.folder.resolve().name
+    laid_out = kind == "brat" and read_layout(found.folder).get("sentences") == "lines"
+    for split, files in [*found.files.items(), ("", found.unsplit)]:
+        if kind == "brat" and not laid_out:
+            for text, marks in annotated(found.folder, notes, files) if files else ():
+                name = str(text.relative_to(found.folder))
+                yield from ((split, f) for f in brat(text, marks, domain, notes, name))
+            continue
+        for path in files:
+            name = str(path.relative_to(found.folder))
+            if kind == "brat" and not plain_name(path).endswith(".txt"):
+                continue
+            if kind in standoff.FORMATS:
+                for document in standoff.documents_of(path, kind, notes):
+                    own = document.id if laid_out else domain
+                    yield from ((split, f) for f in ner_sentences(document, own, notes))
+            elif kind in ("conll", "conllu"):
+                alone = split or len(files) == 1
+                own = domain if alone else plain_name(path).partition(".")[0]
+                parse = conll if kind == "conll" else conllu
+                yield from ((split, f) for f in parse(path, own, notes, name, layout))
+            elif kind in _ROWS:
+                yield from ((split, f) for f in by_row.read_rows(path, kind, domain, notes))
+            elif kind == "conll2012":
+                yield from ((split, f) for f in conll2012(path, notes))
+            elif kind == "psytar":
+                yield from ((split, f) for f in psytar(found.folder, domain, notes))
+            else:
+                yield from ((split, f) for f in ade(path, domain, notes))
 
 
-def _split_of(document: str) -> str:
-    tenth = (
-        int.from_bytes(hashlib.blake2b(document.encode(), digest_size=4).digest(), "little") % 10
-    )
-    return {0: "test", 1: "dev"}.get(tenth, "train")
+def _by_split(
+    kind: str, folder: Path, found: Assigned, layout: Layout, notes: Notes
+) -> tuple[list[tuple[str, Found]], tuple[str, ...]]:
+    """Every sentence with its split, and the splits that we had to cut."""
+    notes.take(found.notes)
+    if found.unsplit and "train" in found.files:
+        for path in found.unsplit:
+            notes.add("skipped", "files whose names say no split", place=str(path))
+        found = replace(found, unsplit=())
+    rows = list(_read(kind, found, layout, notes))
+    has = {split for split, _ in rows}
+    if not has:
+        raise UserError(f"{folder}: there is no sentence in it.")
+    if "" not in has and "train" not in has:
+        found.need("train")
+    cut = tuple(s for s in ("dev", "test") if s not in has)
+    if not cut:
+        return [(split or "train", f) for split, f in rows], ()
+    try:
+        made = cut_documents({f.document for split, f in rows if split in ("", "train")}, cut)
+    except ValueError as e:
+        raise UserError(f"{folder} has no {' and no '.join(cut)} split: {e}.") from None
+    if any(f"/{NO_DOCUMENTS} " in d for d in made):
+        notes.add("said", f"no document boundaries: {RUN} sentences in a row count as a document")
+    for split in cut:
+        count = sum(s == split for s in made.values())
+        notes.add(
+            "cut", f"of {len(made)} documents became {split}, by a hash of their names", count=count
+        )
+    return [(made[f.document] if s in ("", "train") else s, f) for s, f in rows], cut
 
 
 def _content(
-    found: list[tuple[str, Path]], renamed: Mapping[str, str], named: list[str]
+    found: list[tuple[str, Path]],
+    renamed: Mapping[str, str],
+    named: list[str],
+    layout: Layout,
 ) -> Content:
     splits: Splits = {"train": [], "dev": [], "test": []}
-    notes: list[str] = []
+    documents: dict[str, set[str]] = {s: set() for s in splits}
+    files: dict[str, tuple[str, ...]] = dict.fromkeys(splits, ())
+    notes = Notes()
     met: set[str] = set()
     covered: dict[str, set[str]] = {}
     for kind, folder in found:
-        losses = Losses()
-        rows = list(_read(kind, folder, losses))
-        has = {role for role, _ in rows}
-        cut = [r for r in ("dev", "test") if r not in has]
-        for role, f in rows:
+        assigned, here = _assigned(kind, folder, layout), Notes()
+        rows, cut = _by_split(kind, folder, assigned, layout, here)
+        name = folder.resolve().name
+        for split, f in rows:
             met |= {t for *_, t in f.sentence.entities}
             s = _renamed(f.sentence, renamed)
-            made = _split_of(f.document)
-            split = role or "train"
-            splits[made if split == "train" and made in cut else split].append(s)
+            splits[split].append(s)
+            documents[split].add(f"{name}/{f.document}")
             covered.setdefault(s.domain, set()).update(t for *_, t in s.entities)
-        name = folder.resolve().name
-        made_up = f"; {' and '.join(cut)} cut from its documents by hash" if cut else ""
-        lost = (
-            f"; {losses.count} annotations left out ({', '.join(sorted(losses.why))})"
-            if losses.count
-            else ""
-        )
-        notes.append(f"{name} read as {kind}{made_up}{lost}")
+        root = f"{name}/" if len(found) > 1 else ""
+        named_files = {**assigned.names(), **dict.fromkeys(cut, ())}
+        if assigned.unsplit and "train" not in assigned.files:
+            named_files["train"] = tuple(str(p.relative_to(folder)) for p in assigned.unsplit)
+        for split, names in named_files.items():
+            if split in files:
+                files[split] += tuple(f"{root}{n}" for n in names)
+        for note in here.all(folder):
+            notes.take([replace(note, place=f"{root}{note.place}" if note.place else "")])
+    for domain in covered:
+        if not any(s.domain == domain for s in splits["train"]):
+            notes.add(
+                "said", f"the domain {domain} has no training data, and is scored all the same"
+            )
     odd = sorted(set(renamed) - met)
     if odd:
         raise UserError(
@@ -201,13 +310,20 @@ def _content(
         raise UserError("These corpora have no entities at all.")
     domains = tuple(covered)
     name = "+".join(folder.resolve().name for _, folder in found)
+    kinds = ", ".join(dict.fromkeys(kind for kind, _ in found))
+    sizes = {
+        split: len(some)
+        for split, some in documents.items()
+        if not any(f"/{NO_DOCUMENTS} " in d for d in some)
+    }
     return Content(
-        name,
-        "; ".join(notes),
-        types,
-        domains,
-        {d: frozenset(t) for d, t in covered.items()},
-        splits,
+        name=name,
+        note=f"read as {kinds}",
+        types=types,
+        domains=domains,
+        covered={d: frozenset(t) for d, t in covered.items()},
+        splits=splits,
+        reading=Reading(kinds, files, notes.all(), sizes),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,22 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.notes import Reading
 
-__all__ = ["SPLITS", "Content", "Entity", "NerCorpus", "Rows", "Sentence", "cached", "pack"]
+__all__ = [
+    "SPLITS",
+    "Content",
+    "Entity",
+    "Found",
+    "NerCorpus",
+    "Rows",
+    "Sentence",
+    "cached",
+    "pack",
+]
 
 SPLITS = ("train", "dev", "test")
-_FORMAT = 1  #: part of every cache key: bump it when the files below change
+_FORMAT = 2  #: part of every cache key: bump it when the files below change
 Entity = tuple[int, int, str]  #: first word, word after the last, type
 
 
@@ -38,13 +49,21 @@ class Sentence:
         """What is wrong with it, or nothing."""
         if not self.words:
             return "the sentence has no words"
-        odd = next((w for w in self.words if not w or any(c.isspace() for c in w)), None)
-        if odd is not None:
+        if " ".join(self.words).split() != list(self.words):
+            odd = next(w for w in self.words if w.split() != [w])
             return f"the word {odd!r} is empty or holds a space"
         for start, end, kind in self.entities:
             if not 0 <= start < end <= len(self.words):
                 return f"the {kind} span {start}-{end} does not lie in a sentence of {len(self.words)} words"
         return ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A sentence as a reader yields it."""
+
+    sentence: Sentence
+    document: str  #: sentences of one document stay on one side of a split that we make
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,7 @@ class Content:
     domains: tuple[str, ...]
     covered: Mapping[str, frozenset[str]]  #: domain -> the types that its annotation covers
     splits: Mapping[str, Sequence[Sentence]]
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True)
@@ -122,6 +142,7 @@ def meta_of(content: Content, digest: str) -> dict[str, Any]:
     return {
         "name": content.name,
         "note": content.note,
+        "reading": content.reading.as_meta(),
         "hash": digest,
         "types": list(content.types),
         "domains": list(content.domains),

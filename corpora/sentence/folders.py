@@ -9,66 +9,67 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from config.errors import UserError
 from corpora.lines import lines
+from corpora.notes import Notes
 from corpora.sentence.one_a_line import NONE
 from corpora.sentence.table import Example
-from corpora.splitting import SENTENCE_END
+from corpora.splitting import sentence_ends
 
-__all__ = ["Found", "biocreative", "ddi", "i2b2"]
+__all__ = ["PARTS", "biocreative", "ddi", "i2b2"]
+
+PARTS = ("abstracts", "entities", "relations")  #: BioCreative's three files of a split
 
 _CONCEPT = re.compile(r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|t="(\w+)"\s*$')
 _RELATION = re.compile(
     r'c="(.*)" (\d+):(\d+) (\d+):(\d+)\|\|r="(\w+)"\|\|c="(.*)" (\d+):(\d+) (\d+):(\d+)\s*$'
 )
+_OTHER_TASK = re.compile(r"drug ?ner|\bner\b", re.I)
 _PAIRS = (("treatment", "problem"), ("test", "problem"), ("problem", "problem"))
-#: What each reader gives: the examples, and how many annotations could not be one.
-Found = tuple[list[Example], int]
+_ACROSS = "relations across sentences"
 Place = tuple[int, int, int, int]
 
 
-def i2b2(folder: Path) -> Found:
-    """`x.txt`, `x.con`, `x.rel` anywhere below the folder. Lines are sentences, words are separated
-    by blanks.
+def i2b2(files: Sequence[Path], notes: Notes) -> list[Example]:
+    """`x.txt`, `x.con`, `x.rel` of one split, in whatever folders. Lines are sentences, words are
+    separated by blanks.
 
     Candidates are the challenge's: a treatment or test with a problem of the same line, and two
     problems, the earlier one as the head (PIP is annotated between either).
     """
     by_stem: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.rglob("*")):
-        suffixes = [s for s in path.suffixes if s != ".gz"]
-        if path.is_file() and suffixes and suffixes[-1] in (".txt", ".con", ".rel"):
-            stem = path.name.removesuffix(".gz").removesuffix(suffixes[-1])
-            by_stem.setdefault(stem, {})[suffixes[-1]] = path
+    for path in files:
+        stem, _, end = path.name.removesuffix(".gz").rpartition(".")
+        before = by_stem.setdefault(stem, {}).setdefault(end, path)
+        if before != path:
+            raise UserError(f"{before} and {path} are the same record twice; keep one.")
     found: list[Example] = []
-    lost = 0
-    for stem, files in sorted(by_stem.items()):
-        if ".con" not in files and ".rel" not in files:
+    for stem, record in sorted(by_stem.items()):
+        if "con" not in record and "rel" not in record:
+            notes.add("skipped", "texts without annotation", place=str(record["txt"]))
             continue
-        for need in (".txt", ".con", ".rel"):
-            if need not in files:
-                raise UserError(f"{folder}: {stem} has no {need} file.")
-        examples, missing = _record(files)
-        found += examples
-        lost += missing
-    return found, lost
+        for need in ("txt", "con", "rel"):
+            if need not in record:
+                raise UserError(f"{next(iter(record.values()))} has no {stem}.{need}.")
+        found += _record(record, notes)
+    return found
 
 
-def _record(files: dict[str, Path]) -> Found:
-    text = [line for _, line in lines(files[".txt"])]
+def _record(files: dict[str, Path], notes: Notes) -> list[Example]:
+    text = [line for _, line in lines(files["txt"], notes)]
     concepts: dict[Place, str] = {}
-    for number, line in lines(files[".con"]):
+    for number, line in lines(files["con"], notes):
         if line.strip():
-            m = _matched(_CONCEPT, files[".con"], number, line)
+            m = _matched(_CONCEPT, files["con"], number, line)
             concepts[_place(m, 2)] = m[6]
     relations: dict[tuple[Place, Place], str] = {}
-    for number, line in lines(files[".rel"]):
+    for number, line in lines(files["rel"], notes):
         if line.strip():
-            m = _matched(_RELATION, files[".rel"], number, line)
+            m = _matched(_RELATION, files["rel"], number, line)
             relations[_place(m, 2), _place(m, 8)] = m[6]
     by_line: dict[int, list[Place]] = {}
     for place in sorted(concepts):
@@ -78,7 +79,7 @@ def _record(files: dict[str, Path]) -> Found:
     for number, places in by_line.items():
         if not 1 <= number <= len(text):
             raise UserError(
-                f"{files['.con']}: a concept on line {number} of a text of {len(text)} lines."
+                f"{files['con']}: a concept on line {number} of a text of {len(text)} lines."
             )
         spans = [(m.start(), m.end()) for m in re.finditer(r"\S+", text[number - 1])]
         for a, b in itertools.combinations(places, 2):
@@ -88,14 +89,17 @@ def _record(files: dict[str, Path]) -> Found:
                 continue
             if max(head[3], tail[3]) >= len(spans):
                 raise UserError(
-                    f"{files['.con']}: a concept beyond the last word of line {number} of the text."
+                    f"{files['con']}: a concept beyond the last word of line {number} of the text."
                 )
             key = next((k for k in ((head, tail), (tail, head)) if k in relations), None)
             used.add(key)
             ends = [(spans[p[1]][0], spans[p[3]][1]) for p in (head, tail)]
             label = relations[key] if key is not None else NONE
             found.append(Example(text[number - 1], ends[0], ends[1], *kinds, label))
-    return found, len(set(relations) - used)
+    for head_place, _ in sorted(set(relations) - used):
+        shown = text[head_place[0] - 1] if head_place[0] <= len(text) else ""
+        notes.add("skipped", _ACROSS, example=shown, place=str(files["rel"]))
+    return found
 
 
 def _matched(pattern: re.Pattern[str], path: Path, number: int, line: str) -> re.Match[str]:
@@ -109,12 +113,16 @@ def _place(m: re.Match[str], at: int) -> Place:
     return int(m[at]), int(m[at + 1]), int(m[at + 2]), int(m[at + 3])
 
 
-def ddi(folder: Path) -> Found:
+def ddi(files: Sequence[Path], notes: Notes) -> list[Example]:
     """The XML of SemEval 2013: pairs are listed, `ddi="false"` is None. Ends are inclusive; of a
-    mention in pieces the whole stretch is taken.
+    mention in pieces the whole stretch is taken. The test folder holds the texts of another task,
+    finding drug names, beside its own: they are passed over.
     """
+    own = [p for p in files if not any(_OTHER_TASK.search(part) for part in p.parts[:-1])]
+    for path in sorted(set(files) - set(own)) if own else ():
+        notes.add("skipped", "files of the task that finds drug names", place=str(path))
     found: list[Example] = []
-    for path in sorted(folder.rglob("*.xml")):
+    for path in own or files:
         try:
             tree = ElementTree.parse(path)
         except ElementTree.ParseError as e:
@@ -127,7 +135,7 @@ def ddi(folder: Path) -> Found:
             except (KeyError, ValueError) as e:
                 name = sentence.get("id", "without an id")
                 raise UserError(f"{path}: sentence {name} is not of this format ({e}).") from None
-    return found, 0
+    return found
 
 
 def _ddi_sentence(sentence: ElementTree.Element) -> Iterator[Example]:
@@ -148,23 +156,15 @@ def _ddi_sentence(sentence: ElementTree.Element) -> Iterator[Example]:
         yield example
 
 
-def biocreative(folder: Path, role: str) -> Found:
-    """`*role*_abstracts.tsv`, `_entities.tsv` and `_relations.tsv`. Offsets count from the start of
-    the title, with one character between title and abstract. Only evaluated relations (column Y)
-    are taken.
+def biocreative(files: Mapping[str, Path], notes: Notes) -> list[Example]:
+    """`PARTS` -> file. Offsets count from the start of the title, with one character between title
+    and abstract. Only evaluated relations (column Y) are taken.
     """
-    files: dict[str, Path] = {}
-    for part in ("abstracts", "entities", "relations"):
-        matching = [p for p in sorted(folder.rglob(f"*{part}*.tsv*")) if role in p.name.lower()]
-        if not matching:
-            raise UserError(f"{folder} has no {part} file of the {role} split.")
-        # the test files come twice; the second, "_gs", is the gold standard
-        files[part] = matching[-1]
     documents: dict[str, str] = {}
-    for _, (pmid, title, abstract) in _columns(files["abstracts"], 3):
+    for _, (pmid, title, abstract) in _columns(files["abstracts"], 3, notes):
         documents[pmid] = f"{title}\t{abstract}"
     entities: dict[tuple[str, str], tuple[tuple[int, int], str]] = {}
-    for number, (pmid, name, kind, start, end, _) in _columns(files["entities"], 6):
+    for number, (pmid, name, kind, start, end, _) in _columns(files["entities"], 6, notes):
         if not (start.isdigit() and end.isdigit()):
             raise UserError(f"{files['entities']}, line {number}: offsets that are no numbers.")
         entities[pmid, name] = (
@@ -172,8 +172,7 @@ def biocreative(folder: Path, role: str) -> Found:
             "chemical" if kind == "CHEMICAL" else "gene",
         )
     found: list[Example] = []
-    lost = 0
-    for number, (pmid, group, evaluated, _, one, two) in _columns(files["relations"], 6):
+    for number, (pmid, group, evaluated, _, one, two) in _columns(files["relations"], 6, notes):
         if evaluated.strip() != "Y":
             continue
         ends = [entities.get((pmid, a.partition(":")[2])) for a in (one, two)]
@@ -183,14 +182,17 @@ def biocreative(folder: Path, role: str) -> Found:
             )
         example = _in_sentence(documents[pmid], ends[0], ends[1], group)
         if example is None:
-            lost += 1
+            a, b = sorted((ends[0][0], ends[1][0]))
+            shown = documents[pmid][a[0] : b[1]]
+            place = f"{files['relations']}, line {number}"
+            notes.add("skipped", _ACROSS, example=shown, place=place)
         else:
             found.append(example)
-    return found, lost
+    return found
 
 
-def _columns(path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
-    for number, line in lines(path):
+def _columns(path: Path, count: int, notes: Notes) -> Iterator[tuple[int, list[str]]]:
+    for number, line in lines(path, notes):
         if not line.strip():
             continue
         fields = line.split("\t")
@@ -205,7 +207,7 @@ def _in_sentence(
     text: str, head: tuple[tuple[int, int], str], tail: tuple[tuple[int, int], str], relation: str
 ) -> Example | None:
     """The pair in the sentence that holds both, or None."""
-    cuts = [0, *(m.end() for m in SENTENCE_END.finditer(text)), len(text)]
+    cuts = [0, *sentence_ends(text), len(text)]
     low, high = min(head[0][0], tail[0][0]), max(head[0][1], tail[0][1])
     for a, b in itertools.pairwise(cuts):
         # A cut inside a mention is no sentence end: the window is the stretch that holds both

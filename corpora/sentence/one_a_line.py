@@ -1,5 +1,5 @@
-"""Formats of sentence-relation corpora that have one example a line. Each parser takes a line and
-gives its example.
+"""Formats of sentence-relation corpora that have one example a line. Each parser takes a line,
+or its JSON object, and gives the example.
 
 * **Our own JSON lines**, for anybody's data. One object a line: `{"text": "...", "head": {"start":
   4, "end": 11, "type": "drug"}, "tail": {"start": 20, "end": 28, "type": "disease"}, "relation":
@@ -15,10 +15,10 @@ gives its example.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
+from corpora.relations import names_of
 from corpora.sentence.table import Example
 
 __all__ = ["CPR", "FALSE", "NONE", "TRUE", "blinded", "chemprot", "own", "pgr"]
@@ -44,11 +44,7 @@ CPR = {
 }
 
 
-def own(line: str) -> Example:
-    return own_row(json.loads(line))
-
-
-def own_row(item: Any) -> Example:
+def own(item: Any) -> Example:
     if not isinstance(item, dict):
         raise ValueError("not a JSON object")
     spans = []
@@ -58,7 +54,9 @@ def own_row(item: Any) -> Example:
         if type(start) is not int or type(end) is not int:
             raise ValueError(f"start and end of the {which} must be whole numbers")
         spans.append(((start, end), str(entity.get("type") or "entity")))
-    relation = item["relation"]
+    relations = names_of(item["relation"])
+    if len(relations) > 1:
+        raise ValueError(f"{len(relations)} relations ({', '.join(relations)}) of one pair")
     (head, head_type), (tail, tail_type) = spans
     return Example(
         str(item["text"]),
@@ -66,7 +64,7 @@ def own_row(item: Any) -> Example:
         tail,
         head_type,
         tail_type,
-        NONE if relation is None else str(relation),
+        relations[0] if relations else NONE,
     )
 
 
@@ -89,12 +87,13 @@ def blinded(line: str) -> Example:
     )
 
 
-def chemprot(line: str) -> Example:
+def chemprot(item: Any) -> Example:
     """Markers are taken out of the text; `[[ ]]` is the first argument, whichever comes first."""
-    item = json.loads(line)
     label = str(item["label"])
     if label not in CPR:
-        raise ValueError(f'the label "{label}" is in none of the groups')
+        raise ValueError(
+            f'the label "{label}" is in none of ChemProt\'s groups; marked:FOLDER reads labels as they are'
+        )
     text, at, spans = str(item["text"]), 0, {}
     plain = ""
     opened: dict[str, int] = {}

@@ -16,28 +16,36 @@ one silo would not show them all. Nothing read here is ever copied out of the us
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from corpora.lines import corpus_folder, file_hash, find, lines
-from corpora.sentence import folders
+from corpora.formats import NEEDS, unknown_format
+from corpora.json_rows import first_json
+from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name
+from corpora.notes import Notes, Reading
+from corpora.records import is_saved
+from corpora.relations import named_none
 from corpora.sentence import one_a_line as by_line
-from corpora.sentence.table import Content, Example, SentenceCorpus, cached, divide
+from corpora.sentence.files import PGR_HEADER, Splits, read_files
+from corpora.sentence.given import GIVEN, read_given, recognise_given
+from corpora.sentence.table import Content, SentenceCorpus, cached, divide
+from corpora.splits import PUBLIC, data_files, training_file
+from corpora.standoff.bioc import is_bioc
 
 __all__ = ["FORMATS", "load", "recognise"]
 
-_VERSION = 1  #: part of the cache key: bump it when the same files would give other examples
-_LINE = {"jsonl": by_line.own, "blinded": by_line.blinded, "chemprot": by_line.chemprot}
-# others: None
+_VERSION = 2  #: part of the cache key: bump it when the same files would give other examples
+#: The relation that says there is none, where a format fixes it. Others: "None", or what is called so.
 _NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "biocreative": ""}
-FORMATS = (*_LINE, "biocreative", "pgr", "ddi", "i2b2", "hub")
-Splits = dict[str, list[Example]]
+FORMATS = (*NEEDS["sentence"], "hub")
 
 
-def load(spec: str, seed: int, public: float) -> SentenceCorpus:
-    """The corpus that `spec` names, from the cache or read now."""
+def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorpus:
+    """The corpus that `spec` names, from the cache or read now. `columns`: which column of a table
+    is which (`corpora.sentence.rows`).
+    """
     kind, positive, place = _parsed(spec)
     source: dict[str, Any] = {
         "reader": kind,
@@ -45,6 +53,7 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
         "positive": positive,
         "public": public,
         "seed": seed,
+        **({"columns": columns} if columns else {}),
     }
     if kind == "hub":
         return cached(
@@ -54,23 +63,26 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
                 kind,
                 positive=positive,
                 splits=_hub(place),
-                note="",
+                reading=Reading("hub", {}),
                 seed=seed,
                 public=public,
             ),
         )
     folder = corpus_folder(place)
-    kind = kind or recognise(folder)
+    kind = kind or recognise(folder, columns)
     if not kind:
-        raise UserError(
-            f"{folder}: no sentence-relation format that we know ({', '.join(FORMATS[:-1])})."
-        )
-    files = {
-        str(p.relative_to(folder)): file_hash(p) for p in sorted(folder.rglob("*")) if p.is_file()
-    }
+        raise unknown_format(folder, ("sentence",))
+    if columns and kind != "table":
+        raise UserError(f'Option "columns" is for tables, and {folder} is read as {kind}.')
+    files = {str(p.relative_to(folder)): file_hash(p) for p in data_files(folder)}
 
     def build() -> Content:
-        splits, note = _read(folder, kind)
+        notes = Notes()
+        if kind in GIVEN:
+            splits, assigned = read_given(folder, kind, columns, notes)
+        else:
+            splits, assigned = read_files(folder, kind, notes)
+        reading = Reading(kind, assigned.names(), (*assigned.notes, *notes.all(folder)))
         listed = folder / "relations.txt"
         names = (
             [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
@@ -80,7 +92,7 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
             kind,
             positive=positive,
             splits=splits,
-            note=note,
+            reading=reading,
             seed=seed,
             public=public,
             listed=names,
@@ -89,28 +101,36 @@ def load(spec: str, seed: int, public: float) -> SentenceCorpus:
     return cached({**source, "reader": kind, "name": folder.resolve().name, "files": files}, build)
 
 
-def recognise(folder: Path) -> str:
+def recognise(folder: Path, columns: str = "") -> str:
     """Which format a folder is in; empty if none that we know."""
-    names = [p.name.lower().removesuffix(".gz") for p in folder.rglob("*") if p.is_file()]
+    return _recognise(folder) or recognise_given(folder, columns)
+
+
+def _recognise(folder: Path) -> str:
+    files = data_files(folder)
+    names = [plain_name(p) for p in files]
     if any(n.endswith(".con") for n in names):
         return "i2b2"
-    if any(n.endswith(".xml") for n in names):
+    if any(n.endswith(".xml") and not is_bioc(p) for n, p in zip(names, files)):
         return "ddi"
     if any("relations" in n and n.endswith(".tsv") for n in names):
         return "biocreative"
-    train = find(folder, "train")
-    first = (
-        next((text for _, text in lines(train) if text.strip()), "") if train is not None else ""
-    )
-    if first.startswith("FILE_ID\tSENTENCE\t"):
+    if is_saved(folder):
+        return ""
+    train = training_file(folder)
+    first = first_line(train) if train is not None else ""
+    if first.startswith(PGR_HEADER):
         return "pgr"
-    if re.search(r"@[A-Z]+\$", first):
+    if re.search(r"@[A-Z]+\$", first) and not first.lstrip().startswith(("{", "[")):
         return "blinded"
-    if first.lstrip().startswith("{") and '"label"' in first:
+    if train is None or not first.lstrip().startswith(("{", "[")):
+        return ""
+    row = first_json(train)
+    if isinstance(row, dict) and "text" in row and row.get("label") in by_line.CPR:
         return "chemprot"
-    if first.lstrip().startswith("{") and '"head"' in first and '"tail"' in first:
-        return "jsonl"
-    return ""
+    if not isinstance(row, dict) or not {"head", "tail", "text", "relation"} <= set(row):
+        return ""
+    return "jsonl" if isinstance(row["head"], dict) else ""
 
 
 def _parsed(spec: str) -> tuple[str, bool, str]:
@@ -123,102 +143,6 @@ def _parsed(spec: str) -> tuple[str, bool, str]:
     if comma and option != "positive":
         raise UserError(f'After "{name}," only "positive" is understood, not "{option}".')
     return name, bool(comma), place
-
-
-def _examples(
-    path: Path, parse: Callable[[str], Example], skip_header: bool = False
-) -> Iterator[Example]:
-    """Every example of a file; blank lines are passed over; a line that `parse` refuses is
-    named.
-    """
-    for number, line in lines(path):
-        if not line.strip() or (number == 1 and skip_header):
-            continue
-        try:
-            example = parse(line)
-            if example.problem():
-                raise ValueError(example.problem())
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
-            what = f"missing {e}" if isinstance(e, KeyError) else str(e)
-            raise UserError(
-                f"{path}, line {number}: not an example of this format: {what}."
-            ) from None
-        yield example
-
-
-def _read(folder: Path, kind: str) -> tuple[Splits, str]:
-    """Train, test and dev (empty if there is none), and what a report must say."""
-    if kind in _LINE:
-        return _files(folder, _LINE[kind]), f"read as {kind}"
-    if kind == "pgr":
-        return _pgr(folder)
-    splits: Splits = {}
-    lost = 0
-    for role in ("train", "test", "dev"):
-        if kind == "biocreative":
-            name = {"train": "train", "test": "test", "dev": "devel"}[role]
-            present = any(name in p.name.lower() for p in folder.rglob("*.tsv*"))
-            splits[role], missing = folders.biocreative(folder, name) if present else ([], 0)
-        else:
-            inside = [p for p in sorted(folder.rglob("*")) if p.is_dir() and role in p.name.lower()]
-            tops = [p for p in inside if not any(q in p.parents for q in inside)]
-            found = [(folders.i2b2 if kind == "i2b2" else folders.ddi)(p) for p in tops]
-            splits[role] = [e for examples, _ in found for e in examples]
-            missing = sum(n for _, n in found)
-        lost += missing
-    note = f"read as {kind}"
-    return splits, note + (f"; {lost} relations across sentences left out" if lost else "")
-
-
-def _files(folder: Path, parse: Callable[[str], Example]) -> Splits:
-    splits: Splits = {"dev": []}
-    roles = (
-        ("train", ("train",)),
-        ("test", ("test",)),
-        ("dev", ("dev", "val")),
-        ("public", ("public",)),
-    )
-    for role, stems in roles:
-        path = find(folder, *stems)
-        if path is None and role in ("train", "test"):
-            raise UserError(
-                f"{folder} has no {role} file: a file with {role} in its name, plain or gzipped."
-            )
-        if path is not None:
-            first = next((text for _, text in lines(path)), "")
-            splits[role] = list(_examples(path, parse, first.lower().startswith("index\t")))
-    return splits
-
-
-def _pgr(folder: Path) -> tuple[Splits, str]:
-    """The distantly labelled file to train on; the expert-labelled one for test, its sentences not
-    trained on.
-    """
-    train_file, test_file = find(folder, "train"), find(folder, "test")
-    if train_file is None or test_file is None:
-        raise UserError(f"{folder} needs a train and a test file, plain or gzipped.")
-    train = list(_examples(train_file, by_line.pgr, skip_header=True))
-    test = list(_examples(test_file, by_line.blinded, skip_header=True))
-    shared = _standing_in(test, {e.text for e in train})
-    kept = [e for e in train if e.text not in shared]
-    note = f"read as pgr; {len(train) - len(kept)} training examples left out whose sentences stand in the test file"
-    return {"train": kept, "test": test, "dev": []}, note
-
-
-def _standing_in(test: list[Example], texts: set[str]) -> set[str]:
-    """Those of `texts` that are a test sentence once its two blinded entities are filled in
-    again.
-    """
-    joined, found = "\n".join(texts), set()
-    for e in test:
-        parts = re.split(r"@[A-Z]+\$", e.text)
-        longest = max(parts, key=len)
-        # most are not there at all; asking so is a hundred times faster than matching
-        if longest not in joined:
-            continue
-        whole = re.compile(".+?".join(map(re.escape, parts)))
-        found |= {t for t in texts if longest in t and whole.fullmatch(t)}
-    return found
 
 
 def _hub(name: str) -> Splits:
@@ -239,7 +163,7 @@ def _hub(name: str) -> Splits:
         if found is None and role != "dev":
             raise UserError(f'The hub dataset "{name}" has no {role} split.')
         try:
-            splits[role] = [by_line.own_row(dict(row)) for row in loaded[found]] if found else []
+            splits[role] = [by_line.own(dict(row)) for row in loaded[found]] if found else []
         except (KeyError, ValueError, TypeError) as e:
             raise UserError(
                 f'The hub dataset "{name}", split {found}: columns other than ours ({e}).'
@@ -253,19 +177,27 @@ def _content(
     *,
     positive: bool,
     splits: Splits,
-    note: str,
+    reading: Reading,
     seed: int,
     public: float,
     listed: Sequence[str] = (),
 ) -> Content:
+    notes = Notes()
+    notes.take(reading.notes)
+    known = {e.relation for some in splits.values() for e in some}
     none = _NOTHING.get(kind, by_line.NONE)
+    if none == by_line.NONE and none not in known and named_none(known):
+        none = named_none(known)
+        notes.add("said", f'the relation "{none}" is taken to say that there is none')
     if positive and none:
+        before = sum(map(len, splits.values()))
         splits = {role: [e for e in some if e.relation != none] for role, some in splits.items()}
-        note, none = f"{note}; examples without a relation left out", ""
+        gone = before - sum(map(len, splits.values()))
+        notes.add("skipped", "examples without a relation left out", count=gone)
+        known, none = known - {none}, ""
     for role in ("train", "test"):
         if not splits[role]:
             raise UserError(f'The corpus "{name}" has no {role} examples.')
-    known = {e.relation for some in splits.values() for e in some}
     if listed:
         odd = sorted(known - set(listed))
         if odd:
@@ -276,9 +208,19 @@ def _content(
     if none not in known:
         none = ""
     relations = tuple(listed) or ((none,) if none else ()) + tuple(sorted(known - {none}))
-    if not splits["dev"]:
-        note += "; a tenth of the training data held out for choosing the round"
-    given = splits.get("public", [])
+    given = splits.get(PUBLIC, [])
     cut = divide(splits["train"], splits["dev"], 0.0 if given else public, seed)
-    cut["public"] = given or cut["public"]
-    return Content(name, note.lstrip("; "), relations, none, {**cut, "test": splits["test"]})
+    cut[PUBLIC] = given or cut[PUBLIC]
+    files: Mapping[str, tuple[str, ...]] = reading.files
+    if not splits["dev"]:
+        files = {**files, "dev": ()}
+        text = f"of {len(splits['train'])} training examples became dev, for choosing the round"
+        notes.add("cut", text, count=len(cut["dev"]))
+    return Content(
+        name,
+        f"read as {kind}",
+        relations,
+        none,
+        {**cut, "test": splits["test"]},
+        Reading(kind, files, notes.all()),
+    )

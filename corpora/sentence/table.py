@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.notes import Reading
 
 __all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
 
 SPLITS = ("train", "public", "dev", "test")
-_FORMAT = 1  #: part of every cache key: bump it when the files below change
+_FEW = 20  #: sentences of which a share can still be cut
+_FORMAT = 2  #: part of every cache key: bump it when the files below change
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Content:
     relations: tuple[str, ...]
     none: str  #: the relation that says there is none; empty where every example has one
     splits: Mapping[str, Sequence[Example]]
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -128,16 +131,22 @@ def divide(
     the training data.
 
     Sampled at random as FedED's section 4.1 says, before any partition, from one recorded seed.
+    Pairs of one sentence stay on one side, unless there are so few sentences that a tenth of them
+    is none.
     """
-    order = np.random.default_rng([seed, 0x5E17]).permutation(len(train))
+    groups: dict[str, list[int]] = {}
+    for i, e in enumerate(train):
+        groups.setdefault(e.text, []).append(i)
+    whole = list(groups.values()) if len(groups) >= _FEW else [[i] for i in range(len(train))]
+    order = [whole[g] for g in np.random.default_rng([seed, 0x5E17]).permutation(len(whole))]
     in_dev = 0 if dev else round(dev_share * len(train))
     in_public = round(public * (len(train) - in_dev))
-    picked = [train[i] for i in order]
-    return {
-        "public": picked[in_dev : in_dev + in_public],
-        "train": picked[in_dev + in_public :],
-        "dev": list(dev) or picked[:in_dev],
-    }
+    cut: dict[str, list[Example]] = {"dev": [], "public": [], "train": []}
+    for group in order:
+        wanted = (("dev", in_dev), ("public", in_public))
+        home = next((s for s, n in wanted if len(cut[s]) < n), "train")
+        cut[home] += (train[i] for i in group)
+    return {"public": cut["public"], "train": cut["train"], "dev": list(dev) or cut["dev"]}
 
 
 def pack(examples: Sequence[Example], types: Sequence[str], relations: Sequence[str]) -> Rows:
@@ -183,6 +192,7 @@ def _write(folder: Path, content: Content) -> None:
     meta = {
         "name": content.name,
         "note": content.note,
+        "reading": content.reading.as_meta(),
         "hash": digest.hexdigest(),
         "relations": list(content.relations),
         "types": list(content.types),

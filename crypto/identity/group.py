@@ -1,6 +1,7 @@
 """The silos' common secret, sealed to each silo's own key: one box per silo.
 
-It keeps names of bags from the coordinator. It belongs to one version of the roster.
+It keeps buckets of bags from a coordinator that no silo helps; names of bags do not rest on it alone
+(crypto.oprf). It belongs to one version of the roster.
 """
 
 from __future__ import annotations

@@ -57,6 +57,10 @@ class Identity:
         """
         return X25519PrivateKey.from_private_bytes(derive(self._seed, Label.BOX))
 
+    def own(self, *parts: bytes) -> bytes:
+        """32 bytes that nobody else can make, the same whenever they are asked for."""
+        return derive(self._seed, Label.OWN, *parts)
+
     def save(self, path: str | Path, passphrase: str = "") -> None:
         """Write the key file, mode 0600. An existing file is never touched."""
         content = f"{_HEADER}\n{self._seed.hex()} {_checksum(self._seed)}\n".encode()

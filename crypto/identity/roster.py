@@ -8,9 +8,8 @@ and a revoked key never comes back.
 A version that anybody has signed never changes: every change makes the next version, which starts
 without signatures.
 
-The silos' common secret (which keeps names of bags from the coordinator) travels in it, sealed to
-each silo's own key: the first silo to sign makes it. It belongs to one version: a silo that was
-revoked does not know the next one.
+The silos' common secret travels in it, sealed to each silo's own key: the first silo to sign makes
+it. It belongs to one version: a silo that was revoked does not know the next one.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ differs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from crypto.compiled import extension
 from crypto.derive import Label, digest
 
-__all__ = ["PIECE_WORDS", "Mask", "add_masks", "keystream", "mask_key", "stream"]
+__all__ = ["PIECE_WORDS", "Mask", "add_masks", "keystream", "mask_key", "masked", "stream"]
 
 #: 256 KiB: scratch, zeros and accumulator together stay in a core's second-level cache.
 PIECE_WORDS = 32768
@@ -82,6 +82,17 @@ def keystream(seed: bytes, words: int) -> np.ndarray:
     out = np.zeros(words, _U64)
     add_masks(out, [Mask(seed, 1)])
     return out
+
+
+def masked(
+    frames: Iterable[np.ndarray], masks: Sequence[Mask], threads: int = 1
+) -> Iterator[np.ndarray]:
+    """Each frame of one vector with its stretch of every mask added, in place."""
+    first = 0
+    for frame in frames:
+        add_masks(frame, masks, first, threads)
+        first += len(frame)
+        yield frame
 
 
 def add_masks(

@@ -16,10 +16,11 @@ from enum import Enum
 import numpy as np
 
 from crypto.derive import Label
-from crypto.errors import Refusal, SumFailed
+from crypto.errors import Refusal, SumFailed, TooFewContribute
 from crypto.identity.keys import verify
 from crypto.numbers.encoding import FRAME_WORDS
 from crypto.numbers.prg import Mask, add_masks
+from crypto.sum.contribution import is_word, too_few
 from crypto.sum.coordinator_setup import CoordinatorSetup
 from crypto.sum.dealing import blob_bytes
 from crypto.sum.graph import topology
@@ -142,8 +143,15 @@ class OpenSum:
             raise Refusal(
                 "wrong-shape", f"a blob of {silo} does not have {blob_bytes(seeds)} bytes", silo
             )
-        parts = UploadRecord.signed_parts(record.h, silo, record.blobs, record.commitments)
-        if not verify(self._roster[silo], record.signature, Label.UPLOAD, *parts):
+        word, key = record.word, self._roster[silo]
+        if (word is not None) != bool(self.header.contributors):
+            raise Refusal(
+                "wrong-shape", f"{silo} said what the sum does not ask, or not what it asks", silo
+            )
+        parts = UploadRecord.signed_parts(record.h, silo, record.blobs, record.commitments, word)
+        if not verify(key, record.signature, Label.UPLOAD, *parts) or (
+            word and not is_word(key, word, record.h, silo)
+        ):
             raise Refusal(
                 "key-substitution", f"the upload of {silo} is not signed by its identity", silo
             )
@@ -202,6 +210,8 @@ class OpenSum:
         except Refusal as refusal:
             raise SumFailed(f"the sum cannot be opened: {refusal.detail}") from None
         self.survivors = survivors
+        if (contribute := len(self._words())) < (needed := self.header.contributors):
+            raise TooFewContribute(too_few(contribute, len(survivors), needed))
         if len(self.reachable) < self.needed:
             raise SumFailed(
                 f"only {len(self.reachable)} holders are left, and {self.needed} are needed"
@@ -210,8 +220,14 @@ class OpenSum:
         self.state = SumState.PROPOSED
         self._running.drop_buffers()  # no more uploads: only the running sum is kept
         return {
-            h: Proposal(self.header.h, survivors, dealt) for h, dealt in self._inboxes().items()
+            h: Proposal(self.header.h, survivors, dealt, self._words())
+            for h, dealt in self._inboxes().items()
         }
+
+    def _words(self) -> tuple[tuple[str, bytes], ...]:
+        """The first survivors' words that they contribute, as many as holders want to see."""
+        said = ((silo, self._records[silo].word) for silo in self.survivors)
+        return tuple((s, word) for s, word in said if word)[: self.header.contributors]
 
     def _inboxes(self) -> dict[str, tuple[tuple[str, bytes], ...]]:
         """For every reachable holder, what the survivors dealt it."""
@@ -264,6 +280,7 @@ class OpenSum:
                 self.survivors,
                 certificate,
                 () if holder in self._endorsements else blobs,
+                () if holder in self._endorsements else self._words(),
             )
             for holder, blobs in self._inboxes().items()
         }

@@ -10,7 +10,18 @@ from typing import Any, TypeVar
 
 from crypto.errors import Refusal
 
-__all__ = ["MOST_SILOS", "blob", "items", "names", "only", "real", "silo_name", "text", "whole"]
+__all__ = [
+    "MOST_SILOS",
+    "blob",
+    "entry",
+    "items",
+    "names",
+    "only",
+    "real",
+    "silo_name",
+    "text",
+    "whole",
+]
 
 MOST_SILOS = 4096
 _MOST_NAME = 64
@@ -18,9 +29,9 @@ _MOST_WHOLE = 2**63 - 1
 _T = TypeVar("_T")
 
 
-def only(kind: str, record: Any, *fields: str) -> Mapping[str, Any]:
-    """The record, if it is a mapping with exactly these fields."""
-    if not isinstance(record, Mapping) or set(record) != set(fields):
+def only(kind: str, record: Any, *fields: str, perhaps: str | None = None) -> Mapping[str, Any]:
+    """The record, if it is a mapping with exactly these fields, and `perhaps` this one."""
+    if not isinstance(record, Mapping) or set(record) - {perhaps} != set(fields):
         raise Refusal("wrong-shape", f"a {kind} does not have the declared fields")
     return record
 
@@ -82,3 +93,10 @@ def names(kind: str, value: Any) -> tuple[str, ...]:
     if tuple(sorted(set(read))) != read:
         raise Refusal("wrong-shape", f"{kind} is not sorted, or names a silo twice")
     return read
+
+
+def entry(kind: str, value: Any, length: int) -> Any:
+    """A list of exactly so many things."""
+    if not isinstance(value, list | tuple) or len(value) != length:
+        raise Refusal("wrong-shape", f"{kind} is not a list of {length}")
+    return value

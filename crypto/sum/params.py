@@ -39,7 +39,9 @@ __all__ = [
     "Policy",
     "assumption",
     "cohort_floor",
+    "least_contributors",
     "least_honest",
+    "most_corrupt",
     "parameters",
     "policy_for",
 ]
@@ -54,8 +56,8 @@ class Policy:
     corrupt: float = 1 / 3  #: corrupt silos are fewer than this share of the roster
     #: "roster": all corrupt silos of the roster may be in one sum, so a sum needs more silos than
     #: that. "cohort": whoever is in a sum, fewer than the share *of that sum* are corrupt. Cohorts
-    #: that all corrupt silos together would outnumber need it, and it is a weaker promise: a
-    #: coordinator names the cohort.
+    #: that all corrupt silos together would outnumber need it, and it is a weaker promise: a draw
+    #: from everybody's nonces decides who is in a cohort, and may fall on many corrupt ones.
     corrupt_among: str = "roster"
     ring_corrupt: float = 0.2  #: the same beyond `complete_up_to`, where degrees are probabilistic
     dropout: float = 0.1  #: share of silos that may drop in one sum, in a ring
@@ -96,7 +98,8 @@ def policy_for(fraction: float, silos: int) -> Policy:
 
     The corrupt are counted among the whole roster wherever a round has silos enough to outnumber
     them all (of ten silos, from five on): then it does not matter whom a coordinator names. Only
-    smaller rounds are left with the weaker promise, and have their size pinned (`cohort_floor`).
+    smaller rounds are left with the weaker promise. Their size is pinned (`cohort_floor`), and who
+    is in them is drawn (`graph.draw_cohort`).
     """
     strict = Policy()
     try:
@@ -105,6 +108,11 @@ def policy_for(fraction: float, silos: int) -> Policy:
         # where all take part and are too few, the strict count is what says so
         return strict if fraction >= 1.0 else Policy(corrupt_among="cohort")
     return strict
+
+
+def most_corrupt(silos: int, policy: Policy = Policy()) -> int:  # noqa: B008  (frozen)
+    """m: so many silos of a roster may side with the coordinator."""
+    return _below(silos, policy.corrupt)
 
 
 def cohort_floor(cohort: int, policy: Policy) -> int:
@@ -207,8 +215,8 @@ def assumption(n: int, policy: Policy, roster: int) -> str:
     if policy.corrupt_among == "roster":
         return f"the coordinator colludes with {share} of all silos of the study"
     return (
-        f"the coordinator, who chooses each round's participants, colludes with {share} of the participants of any "
-        "one round"
+        f"the coordinator colludes with {share} of the participants of any one round, who are drawn from nonces of "
+        "all silos"
     )
 
 
@@ -218,6 +226,14 @@ def least_honest(n: int, policy: Policy, roster: int) -> int:
     """
     counted = n if policy.corrupt_among == "cohort" else max(roster, n)
     return parameters(n, policy, roster).n_min - _below(counted, policy.corrupt)
+
+
+def least_contributors(n: int, policy: Policy, roster: int) -> int:
+    """How many survivors of a sum over n silos must have put something real into it: m + 2, so that
+    two of them are honest and hide behind each other.
+    """
+    counted = n if policy.corrupt_among == "cohort" else max(roster, n)
+    return _below(counted, policy.corrupt) + 2
 
 
 def _share(share: float, n: int) -> int:

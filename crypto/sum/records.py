@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from crypto.derive import Label, digest, name_list, number
-from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from crypto.numbers.shamir import SHARE_BYTES
 from crypto.sum import fields
+from crypto.sum.contribution import Words, read_word, read_words, words_record
 from crypto.sum.setup_records import (
     NONCE_BYTES,
     SIGNATURE_BYTES,
@@ -64,10 +64,14 @@ class SumHeader:
     alive: tuple[str, ...]
     encoding: Encoding
     weight_cap: float
+    #: How many survivors must have signed that they put something real into it (contribution.py);
+    #: 0, and then nowhere in h or on the wire: the method does not ask for it.
+    contributors: int = 0
 
     @cached_property
     def h(self) -> bytes:
         e = self.encoding
+        asked = (number(self.contributors),) if self.contributors else ()
         return digest(
             Label.CONTEXT,
             self.sid,
@@ -83,9 +87,11 @@ class SumHeader:
             e.rounding.encode(),
             number(int(e.rotate)),
             float(self.weight_cap).hex().encode(),
+            *asked,
         )
 
     def to_record(self) -> dict[str, Any]:
+        asked = {"contributors": self.contributors} if self.contributors else {}
         return {
             "sid": self.sid,
             "round": self.round,
@@ -95,6 +101,7 @@ class SumHeader:
             "alive": list(self.alive),
             "encoding": self.encoding.to_record(),
             "weight_cap": float(self.weight_cap),
+            **asked,
         }
 
     @classmethod
@@ -103,6 +110,7 @@ class SumHeader:
             "sum header",
             record,
             *("sid", "round", "exchange", "number", "broadcast", "alive", "encoding", "weight_cap"),
+            perhaps="contributors",
         )
         return cls(
             sid=fields.blob("a session id", r["sid"], 32),
@@ -113,6 +121,7 @@ class SumHeader:
             alive=fields.names("the alive set", r["alive"]),
             encoding=Encoding.from_record(r["encoding"]),
             weight_cap=fields.real("a weight cap", r["weight_cap"]),
+            contributors=fields.whole("a number of contributors", r.get("contributors", 0)),
         )
 
 
@@ -131,28 +140,39 @@ class UploadRecord:
     blobs: tuple[tuple[str, bytes], ...]  #: (holder, blob), sorted
     commitments: tuple[bytes, ...]
     signature: bytes
+    #: Where the header asks for contributors: the silo's signed word that it is one; empty: it is
+    #: none.
+    word: bytes | None = None
 
     @staticmethod
     def signed_parts(
-        h: bytes, silo: str, blobs: Sequence[tuple[str, bytes]], commitments: Sequence[bytes]
+        h: bytes,
+        silo: str,
+        blobs: Sequence[tuple[str, bytes]],
+        commitments: Sequence[bytes],
+        word: bytes | None = None,
     ) -> tuple[bytes, ...]:
         inside = digest(
             Label.UPLOAD, *(part for holder, blob in blobs for part in (holder.encode(), blob))
         )
-        return h, silo.encode(), inside, b"".join(commitments)
+        said = () if word is None else (word,)
+        return h, silo.encode(), inside, b"".join(commitments), *said
 
     def to_record(self) -> dict[str, Any]:
+        said = {} if self.word is None else {"word": self.word}
         return {
             "h": self.h,
             "silo": self.silo,
             "blobs": [list(pair) for pair in self.blobs],
             "commitments": list(self.commitments),
             "signature": self.signature,
+            **said,
         }
 
     @classmethod
     def from_record(cls, record: Any) -> UploadRecord:
-        r = fields.only("upload", record, "h", "silo", "blobs", "commitments", "signature")
+        names = ("h", "silo", "blobs", "commitments", "signature")
+        r = fields.only("upload", record, *names, perhaps="word")
         blobs = fields.items("an upload's blobs", r["blobs"], _named_blob)
         fields.names("an upload's blobs", [holder for holder, _ in blobs])
         return cls(
@@ -163,6 +183,7 @@ class UploadRecord:
                 "commitments", r["commitments"], lambda c: fields.blob("a commitment", c, 32)
             ),
             fields.blob("a signature", r["signature"], SIGNATURE_BYTES),
+            read_word(r["word"], empty=True) if "word" in r else None,
         )
 
 
@@ -179,19 +200,25 @@ class Proposal:
     h: bytes
     survivors: tuple[str, ...]
     blobs: tuple[tuple[str, bytes], ...]  #: (from, blob), sorted
+    words: Words = ()  #: of as many of the survivors as must contribute, where some must
 
     def to_record(self) -> dict[str, Any]:
         return {
             "h": self.h,
             "survivors": list(self.survivors),
             "blobs": [list(pair) for pair in self.blobs],
+            **words_record(self.words),
         }
 
     @classmethod
     def from_record(cls, record: Any) -> Proposal:
-        r = fields.only("proposal", record, "h", "survivors", "blobs")
-        survivors = fields.names("the survivors", r["survivors"])
-        return cls(fields.blob("a sum's hash", r["h"], 32), survivors, _inbox(r["blobs"]))
+        r = fields.only("proposal", record, "h", "survivors", "blobs", perhaps="words")
+        return cls(
+            fields.blob("a sum's hash", r["h"], 32),
+            fields.names("the survivors", r["survivors"]),
+            _inbox(r["blobs"]),
+            read_words(r.get("words", ())),
+        )
 
 
 @dataclass(frozen=True)
@@ -230,6 +257,7 @@ class UnmaskRequest:
     survivors: tuple[str, ...]
     endorsements: tuple[Endorsement, ...]
     blobs: tuple[tuple[str, bytes], ...]  #: (from, blob), sorted
+    words: Words = ()  #: as in a proposal, for a holder that did not sign
 
     def to_record(self) -> dict[str, Any]:
         return {
@@ -237,16 +265,19 @@ class UnmaskRequest:
             "survivors": list(self.survivors),
             "endorsements": [e.to_record() for e in self.endorsements],
             "blobs": [list(pair) for pair in self.blobs],
+            **words_record(self.words),
         }
 
     @classmethod
     def from_record(cls, record: Any) -> UnmaskRequest:
-        r = fields.only("unmask request", record, "h", "survivors", "endorsements", "blobs")
+        names = ("h", "survivors", "endorsements", "blobs")
+        r = fields.only("unmask request", record, *names, perhaps="words")
         return cls(
             fields.blob("a sum's hash", r["h"], 32),
             fields.names("the survivors", r["survivors"]),
             fields.items("endorsements", r["endorsements"], Endorsement.from_record),
             _inbox(r["blobs"]),
+            read_words(r.get("words", ())),
         )
 
 
@@ -288,25 +319,19 @@ def _inbox(entries: Any) -> tuple[tuple[str, bytes], ...]:
 
 
 def _named_blob(entry: Any) -> tuple[str, bytes]:
-    name, blob = _entry("a blob", entry, 2)
+    name, blob = fields.entry("a blob", entry, 2)
     return fields.silo_name(name), fields.blob("a blob", blob, most=_MOST_BLOB)
 
 
 def _self_share(entry: Any) -> tuple[str, bytes]:
-    owner, share = _entry("a self share", entry, 2)
+    owner, share = fields.entry("a self share", entry, 2)
     return fields.silo_name(owner), fields.blob("a share", share, SHARE_BYTES)
 
 
 def _pair_share(entry: Any) -> tuple[str, str, bytes]:
-    owner, other, share = _entry("a pair share", entry, 3)
+    owner, other, share = fields.entry("a pair share", entry, 3)
     return (
         fields.silo_name(owner),
         fields.silo_name(other),
         fields.blob("a share", share, SHARE_BYTES),
     )
-
-
-def _entry(kind: str, entry: Any, length: int) -> Any:
-    if not isinstance(entry, list | tuple) or len(entry) != length:
-        raise Refusal("wrong-shape", f"{kind} is not a list of {length}")
-    return entry

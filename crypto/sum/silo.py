@@ -16,8 +16,8 @@ import numpy as np
 from crypto.derive import Label, derive
 from crypto.errors import Refusal
 from crypto.identity.keys import Identity
-from crypto.numbers.encoding import FRAME_WORDS
-from crypto.numbers.prg import Mask, add_masks
+from crypto.numbers.prg import Mask, masked
+from crypto.sum.contribution import check_words, word_of
 from crypto.sum.dealing import deal, release_shares
 from crypto.sum.graph import Topology, beacon, topology
 from crypto.sum.records import (
@@ -124,8 +124,17 @@ class SiloSum:
         nonce.
         """
         after = self._may(Call.KEYS)
-        reveal, self._pairs = self._setup.agree(keys)
-        self.sid = self._setup.sid
+        reveal, pairs = self._setup.agree(keys)
+        # Counted before its nonce is shown: whoever has seen all nonces knows what they draw, and
+        # may end the setup there and try for another.
+        sessions = self._notes.sessions + 1
+        if sessions > self.limits.max_sessions:
+            raise Refusal(
+                "graph-steering",
+                f"more than {self.limits.max_sessions} sessions were set up for one run",
+            )
+        self._notes.note_sessions(sessions)
+        self._pairs, self.sid = pairs, self._setup.sid
         self.state = after
         return reveal
 
@@ -136,13 +145,6 @@ class SiloSum:
         after = self._may(Call.NONCES)
         assert self.sid is not None
         shown = self._setup.nonces(nonces)
-        sessions = self._notes.sessions + 1
-        if sessions > self.limits.max_sessions:
-            raise Refusal(
-                "graph-steering",
-                f"more than {self.limits.max_sessions} sessions were set up for one run",
-            )
-        self._notes.note_sessions(sessions)
         self.members = tuple(sorted(shown))
         self._beacon = beacon(self.sid, shown)
         self.state = after
@@ -156,10 +158,12 @@ class SiloSum:
         expected: Sequence[int],
         caps: Sequence[float] | None = None,
         weight_cap: float = 1.0,
+        *,
+        contributors: bool = False,
     ) -> None:
-        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; `expected`,
-        `caps` and `weight_cap` are the tensor sizes, clip caps and cap on weights that the method
-        declares. Abandons a sum that is still open.
+        """Step 1 of a sum. `broadcast` is this silo's own hash of what it received; the others are
+        what the method declares: tensor sizes, clip caps, the cap on weights, and whether the sum
+        must hide behind signed contributors. Abandons a sum that is still open.
         """
         after = self._may(Call.BEGIN)
         if header.sid != self.sid:
@@ -175,6 +179,8 @@ class SiloSum:
                 "model-inconsistency", "the header's broadcast is not the one that arrived here"
             )
         self.limits.check_header(header, expected, caps, weight_cap)
+        self.limits.check_headroom(header, len(self._roster))
+        self.limits.check_contributors(header, contributors, len(self._roster))
         try:
             made = topology(
                 self._beacon, self.members, header.alive, self.limits.policy, len(self._roster)
@@ -191,13 +197,16 @@ class SiloSum:
         self.state = after
 
     def upload(
-        self, tensors: Sequence[np.ndarray], rounding_seed: bytes | None = None
+        self,
+        tensors: Sequence[np.ndarray],
+        rounding_seed: bytes | None = None,
+        contributes: bool = False,
     ) -> tuple[UploadRecord, Iterator[np.ndarray]]:
         """Step 2: the record, and the masked frames (one reused buffer: send each before taking the
         next).
 
         `rounding_seed` decides stochastic rounding; fresh randomness unless a reproducible run
-        gives its own.
+        gives its own. `contributes` is signed where the sum asks for contributors.
         """
         after = self._may(Call.UPLOAD)
         header, made = self._current()
@@ -222,15 +231,16 @@ class SiloSum:
             secrets=wanted,
             random=self._random,
         )
-        parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments)
-        record = UploadRecord(
-            header.h, self.silo, blobs, commitments, self._identity.sign(Label.UPLOAD, *parts)
-        )
+        said = word_of(self._identity, header.h, self.silo) if contributes else b""
+        word = said if header.contributors else None
+        parts = UploadRecord.signed_parts(header.h, self.silo, blobs, commitments, word)
+        signature = self._identity.sign(Label.UPLOAD, *parts)
+        record = UploadRecord(header.h, self.silo, blobs, commitments, signature, word)
         signs = [1, *(1 if self.silo < v else -1 for v in neighbours)]
         masks = [Mask(seed, sign) for seed, sign in zip(seeds, signs)]
         self._uploaded = True
         self.state = after
-        return record, _masked(frames, masks, self.limits.threads)
+        return record, masked(frames, masks, self.limits.threads)
 
     def endorse(
         self, proposal: Proposal, keep: Callable[[KeptAnswer], None] = lambda kept: None
@@ -240,7 +250,7 @@ class SiloSum:
         """
         after = self._may(Call.ENDORSE)
         header, _ = self._current()
-        ready = self._answer(proposal.h, proposal.survivors, proposal.blobs)
+        ready = self._answer(proposal)
         keep(ready)
         self._ready = ready
         self.state = after
@@ -259,9 +269,9 @@ class SiloSum:
         header, made = self._current()
         if self._ready is not None and self._ready.survivors != request.survivors:
             raise Refusal("split-view", "another survivor set than the one this silo signed")
-        self._check_set(request.h, request.survivors, request.blobs)
+        self._check_set(request)
         check_certificate(request, made.holders, made.parameters.threshold, self._roster)
-        ready = self._ready or self._answer(request.h, request.survivors, request.blobs)
+        ready = self._ready or self._answer(request)
         # since this sum began: an answer from before a restart
         if self._notes.released(ready.payload):
             raise Refusal(
@@ -274,18 +284,18 @@ class SiloSum:
         self.state = after
         return ready.release
 
-    def _answer(
-        self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]
-    ) -> KeptAnswer:
-        """What this holder has to say when `survivors` are certified."""
-        self._check_set(h, survivors, blobs)
+    def _answer(self, asked: Proposal | UnmaskRequest) -> KeptAnswer:
+        """What this holder has to say when the survivors are certified."""
+        self._check_set(asked)
         header, made = self._current()
+        h, survivors = asked.h, asked.survivors
+        check_words(h, survivors, asked.words, header.contributors, self._roster)
         own, edges, bad = release_shares(
             h,
             self.silo,
             survivors=survivors,
             neighbours=made.neighbours,
-            blobs=dict(blobs),
+            blobs=dict(asked.blobs),
             secrets=self._pairs,
             own_shares=self._own_shares,
         )
@@ -296,15 +306,12 @@ class SiloSum:
             header.round, self.payload(header), survivors, holders, threshold, released
         )
 
-    def _check_set(
-        self, h: bytes, survivors: tuple[str, ...], blobs: Sequence[tuple[str, bytes]]
-    ) -> None:
+    def _check_set(self, asked: Proposal | UnmaskRequest) -> None:
         header, made = self._current()
-        if h != header.h:
+        if asked.h != header.h:
             raise Refusal("replay", "a message of another sum")
-        check_survivors(
-            made, self.silo, survivors, {sender for sender, _ in blobs}, self.limits.floor
-        )
+        dealers = {sender for sender, _ in asked.blobs}
+        check_survivors(made, self.silo, asked.survivors, dealers, self.limits.floor)
         if not self._uploaded:
             raise Refusal("split-view", "this silo is named a survivor and has not uploaded")
 
@@ -339,10 +346,3 @@ class SiloSum:
     def payload(self, header: SumHeader) -> str:
         """The journal's key of what a sum is over."""
         return self._notes.payload(header)
-
-
-def _masked(frames: Iterator[np.ndarray], masks: list[Mask], threads: int) -> Iterator[np.ndarray]:
-    """Each frame with its stretch of every mask added, in place."""
-    for index, frame in enumerate(frames):
-        add_masks(frame, masks, index * FRAME_WORDS, threads)
-        yield frame

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from crypto.errors import Refusal
 from crypto.sum.graph import draw_cohort
-from crypto.sum.params import Policy, cohort_floor
+from crypto.sum.params import Policy, cohort_floor, least_contributors
 from crypto.sum.records import SumHeader
 
 __all__ = ["Journal", "Limits", "MemoryJournal", "tomorrow"]
@@ -55,10 +55,13 @@ class Limits:
     #: least share of the roster in a session: nobody's friends are left out
     min_roster_share: float = 0.5
     min_alive_share: float = 0.0  #: least share of the session's members in a sum
-    #: how many silos a round asks, where that is less than would outnumber all who may be corrupt;
-    #: 0: the policy's least survivors are enough
+    #: how many silos a round asks, where that is less than would outnumber all who may be corrupt.
+    #: It then takes part only with those who were drawn from the session's nonces, and with nearly
+    #: all of them. 0: the policy's least survivors are enough, and it does not matter who they are
     cohort: int = 0
-    drawn_cohorts: bool = False  #: take part only in cohorts drawn from the session's beacon
+    #: Drawn from this instead of the nonces: a simulation's, so that a run has the same cohorts
+    #: whenever it is made. Empty everywhere else, because whoever knows it knows every cohort.
+    cohort_source: bytes = b""
     max_sessions: int = 1000  #: setups per run: each lets a coordinator draw the graph once more
     max_round_jump: int = 10_000
     horizon: Callable[[], int] = tomorrow  #: the highest number of a sum that can be an honest one
@@ -111,17 +114,37 @@ class Limits:
                 "hand-picked-cohort",
                 f"a sum over {len(alive)} silos, in a study that asks {self.cohort} in every round",
             )
-        if self.drawn_cohorts and not self._is_drawn(header, members, beacon):
+        # Some of them may be missing (above); nobody may stand in for them, or a coordinator that
+        # says so would choose.
+        source = self.cohort_source or beacon
+        if self.cohort and not set(alive) <= set(
+            draw_cohort(source, members, header.round, self.cohort)
+        ):
             raise Refusal(
-                "graph-steering", "the participants are not the ones drawn for this round"
+                "hand-picked-cohort", "the participants are not the ones drawn for this round"
             )
 
-    def _is_drawn(self, header: SumHeader, members: Sequence[str], beacon: bytes) -> bool:
-        """Whether the participants are the first of the round's drawn order, give or take the
-        allowed dropout.
+    def check_headroom(self, header: SumHeader, roster: int) -> None:
+        """Refuse room for more vectors than the roster has silos: steps grow with it, until small
+        silos round to nothing beside a large one. Not the session's members: a sum that is tried
+        again without some of them keeps the room it had.
         """
-        most = int(len(header.alive) / (1 - self.policy.dropout)) + 1
-        return set(header.alive) <= set(draw_cohort(beacon, members, header.round, most))
+        if header.encoding.parties > roster:
+            raise Refusal(
+                "range-widening",
+                f"headroom for {header.encoding.parties} vectors in a roster of {roster} silos",
+            )
+
+    def check_contributors(self, header: SumHeader, demanded: bool, roster: int) -> None:
+        """Refuse a sum that is to hide behind another number of contributors than this silo's own
+        count. `demanded`: by the method's declaration.
+        """
+        least = least_contributors(len(header.alive), self.policy, roster) if demanded else 0
+        if header.contributors != least:
+            raise Refusal(
+                "few-contributors",
+                f"a sum that asks for {header.contributors} contributors, where {least} must be",
+            )
 
     def check_header(
         self,

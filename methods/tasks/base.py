@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from typing_extensions import TypeVar
 
+from corpora.notes import Note, Reading, sentence_of
+
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
 Split = Literal["dev", "test"]
@@ -51,8 +53,10 @@ class Task(ABC, Generic[D]):
     metric: str
     corpus_name: str  #: as the user named it
     corpus_hash: str  #: hash of the content, so that two runs can be told to be on the same data
-    #: what a report must say of it ("synthetic, made from seed 0": not comparable with a paper)
-    corpus_note: str
+    #: what it is ("synthetic, made from seed 0": not comparable with a paper), and its encoder
+    corpus_about: str
+    #: From which files it is, and what its reader did to them.
+    reading: Reading = Reading()
     labels: tuple[str, ...]
     #: The network in words, with the encoder it starts from: for the report.
     network_words: str = ""
@@ -62,6 +66,25 @@ class Task(ABC, Generic[D]):
     #: `record_chunks` makes of a batch, so that their gradients are clipped in one pass
     #: (`methods.dp.clipping`); otherwise one by one.
     record_rows: bool = False
+
+    def notes(self) -> tuple[Note, ...]:
+        """All that was done to the data: by the reader, by setting some aside, by the network's
+        window. Held-out splits are prepared for it, if they were not.
+        """
+        return (*self.reading.notes, *self.own_notes())
+
+    def own_notes(self) -> tuple[Note, ...]:
+        """What this task adds to the reader's notes."""
+        return ()
+
+    @property
+    def corpus_note(self) -> str:
+        """What a report must say of the corpus, in one line."""
+        return "; ".join(filter(None, (self.corpus_about, sentence_of(self.notes()))))
+
+    def warning(self, split: Split) -> str:
+        """Why the metric on a split says little, or nothing."""
+        return ""
 
     @abstractmethod
     def new_model(self, seed: int) -> nn.Module:

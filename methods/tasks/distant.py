@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from corpora.distant.scores import curve
-from corpora.distant.table import Corpus
+from corpora.distant.table import SPLITS, Corpus
+from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
@@ -67,7 +68,8 @@ class DistantTask(Task[Rows]):
         vectors: tuple[tuple[str, ...], np.ndarray] | None = None,
     ) -> None:
         self.corpus, self.knobs, self.bag_rule = corpus, knobs, bag_rule
-        self.corpus_name, self.corpus_hash, self.corpus_note = corpus.name, corpus.hash, corpus.note
+        self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
+        self.corpus_about, self.reading = corpus.about, corpus.reading
         self.labels = corpus.relations
         self._vectors: np.ndarray | None = None
         if vectors is not None:
@@ -147,6 +149,16 @@ class DistantTask(Task[Rows]):
         pairs = np.unique(np.stack([np.asarray(rows.head), np.asarray(rows.tail)]), axis=1).shape[1]
         facts = len(np.unique(self.corpus.gold[split], axis=0))
         return {"sentences": len(rows), "entity pairs": pairs, "facts to find": facts}
+
+    def own_notes(self) -> tuple[Note, ...]:
+        text = f"sentences are longer than the {MAX_LENGTH} words that the network reads"
+        long = {s: int((self.corpus.split(s).lengths > MAX_LENGTH).sum()) for s in SPLITS}
+        return tuple(Note("cut", f"{s} {text}", n) for s, n in long.items() if n)
+
+    def warning(self, split: Split) -> str:
+        if len(self.corpus.gold[split]):
+            return ""
+        return f"the {split} split has no fact to find: its {self.metric} says nothing"
 
     def train_size(self) -> int:
         return len(self.corpus.train)

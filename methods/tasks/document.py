@@ -21,7 +21,8 @@ from torch import nn
 from config.errors import UserError, check_choice
 from corpora.document import entropy
 from corpora.document.scores import facts, known_facts, score
-from corpora.document.table import Document, DocumentCorpus
+from corpora.document.table import SPLITS, Document, DocumentCorpus
+from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
@@ -69,7 +70,8 @@ class DocumentTask(Task[Data]):
         knobs = replace(knobs, block=knobs.block or (16 if knobs.tune == LIGHT else 64))
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
-        self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
+        self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
+        self.reading = corpus.reading
         lightly = ", of which only biases, layer norms and the classifier are trained" * (
             knobs.tune == LIGHT
         )
@@ -120,6 +122,20 @@ class DocumentTask(Task[Data]):
         """All of a split."""
         ready = self._split(split)
         return Data(ready, np.arange(len(ready.pieces)))
+
+    def own_notes(self) -> tuple[Note, ...]:
+        found = []
+        for split in SPLITS:
+            pieces = self._split(split).pieces
+            long = f"{split} documents are longer than the {self.limit} pieces that are read"
+            gone = f"mentions of {split} documents lie beyond that and are lost"
+            found += [Note("cut", long, pieces.shortened), Note("cut", gone, pieces.lost)]
+        return tuple(n for n in found if n.count)
+
+    def warning(self, split: Split) -> str:
+        if self.corpus.counts(split).relations:
+            return ""
+        return f"the {split} split has no relation to find: its {self.metric} says nothing"
 
     # The contract of methods.tasks.base.Task
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
 from config.settings import Settings
-from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of
+from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
 from models.tuning import LIGHT, tuning
 
-__all__ = ["BUILT_IN", "load_task", "task_name"]
+__all__ = ["BUILT_IN", "is_built_in", "load_task", "task_name"]
 
 #: The first part of a built-in corpus's name -> the task it belongs to.
 BUILT_IN = {
@@ -26,13 +26,32 @@ BUILT_IN = {
 
 
 def _corpus(settings: Settings) -> str:
-    return settings.corpus or default_corpus(settings.method)
+    """What the corpus is, without a task's name before a folder (`ner:data/brat`)."""
+    return _said_task(settings.corpus or default_corpus(settings.method))[1]
+
+
+def _said_task(corpus: str) -> tuple[str, str]:
+    """(task, the rest) where a corpus begins with a task's name and a folder follows, for folders
+    that several tasks could read. Options of a built-in corpus are no folder.
+    """
+    task, _, rest = corpus.partition(":")
+    parts = rest.split(",") if task == "ner" else [rest]
+    folders = [p.rpartition(":")[2] for p in parts]
+    if task in BUILT_IN.values() and rest and all(f and Path(f).is_dir() for f in folders):
+        return task, rest
+    return "", corpus
+
+
+def is_built_in(corpus: str) -> bool:
+    """Whether a corpus is generated, and not read from a folder."""
+    return corpus.partition(":")[0] in BUILT_IN and not _said_task(corpus)[0]
 
 
 def task_name(settings: Settings) -> str:
     """Which task these settings are about, without reading any data."""
     corpus, possible = _corpus(settings), tasks_of(settings.method)
-    built_in = BUILT_IN.get(corpus.partition(":")[0])
+    said, _ = _said_task(settings.corpus or default_corpus(settings.method))
+    built_in = said or BUILT_IN.get(corpus.partition(":")[0])
     if built_in is not None:
         if built_in not in possible:
             raise UserError(
@@ -40,57 +59,37 @@ def task_name(settings: Settings) -> str:
                 f'"{corpus}" is for {built_in}.'
             )
         return built_in
-    if "document" in possible and _is_document(corpus, possible):
-        return "document"
-    if "sentence" in possible and _is_sentence(corpus, possible):
-        return "sentence"
-    if "ner" in possible and _is_ner(corpus, possible):
-        return "ner"
-    if not Path(corpus).exists():
+    if not _names_folders(corpus):
         raise UserError(
             f'The corpus "{corpus}" is neither built in nor a file or folder here.{nearest(corpus, BUILT_IN)}'
         )
-    return possible[0]
+    from corpora.recognise import choose
+
+    return choose(corpus, possible, str(settings.options.get("columns", "")))
 
 
-def _is_document(corpus: str, possible: tuple[str, ...]) -> bool:
-    """Whether a folder, or `format:folder`, is a corpus of document relations."""
-    from corpora.document import read as documents
-
-    if corpus.partition(":")[0] in documents.FORMATS and not Path(corpus).exists():
-        return True
-    return Path(corpus).is_dir() and (
-        possible == ("document",) or documents.recognise(Path(corpus)) != ""
-    )
+def _names_folders(corpus: str) -> bool:
+    """Whether it is a folder, several of them, or `format:place`."""
+    return ":" in corpus or any(Path(p).exists() for p in corpus.split(",") if p)
 
 
-def _is_sentence(corpus: str, possible: tuple[str, ...]) -> bool:
-    """Whether a folder, or `format:folder`, is a sentence-relation corpus. PGR is one only where it
-    is called so, or where the method is for sentences alone: as bags of sentences it belongs to
-    distant supervision.
-    """
-    from corpora.sentence import read as sentences
-
-    if (
-        corpus.partition(":")[0].partition(",")[0] in sentences.FORMATS
-        and not Path(corpus).exists()
-    ):
-        return True
-    if not Path(corpus).is_dir() or possible[0] == "sentence":
-        return possible[0] == "sentence" and Path(corpus).is_dir()
-    return sentences.recognise(Path(corpus)) not in ("", "pgr")
+#: Checkpoints and vectors that a user may name, and what they are for.
+_STARTS = {
+    "encoder": "a BERT-type encoder",
+    "seq2seq": "a BART-type model",
+    "vectors": "word vectors",
+}
 
 
-def _is_ner(corpus: str, possible: tuple[str, ...]) -> bool:
-    """Whether a folder, a list of them, or `format:folder` is a NER corpus."""
-    from corpora.ner import read as ner
-
-    parts = [p for p in corpus.split(",") if p]
-    if any(p.partition(":")[0] in ner.FORMATS and not Path(p).exists() for p in parts):
-        return True
-    if not parts or not all(Path(p).is_dir() for p in parts):
-        return False
-    return possible == ("ner",) or len(parts) > 1 or bool(ner.recognised(corpus))
+def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None:
+    """A file that is named and not used is a mistake: the run would not be what its user thinks."""
+    for key, what in _STARTS.items():
+        if getattr(settings, key) and key not in used:
+            takes = " and ".join(k.upper() for k in used)
+            raise UserError(
+                f"{key.upper()} names {what}, and {settings.method_name} on this corpus ({task}) does not "
+                f"start from one: leave it out. It takes {takes}."
+            )
 
 
 def load_task(settings: Settings) -> Task:
@@ -111,10 +110,11 @@ def _distant(settings: Settings) -> Task:
     from corpora.distant import generate as distant_synthetic
     from methods.tasks.distant import DistantTask, Knobs
 
+    _refuse_unused(settings, "distant", ("vectors",))
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if corpus.partition(":")[0] in BUILT_IN:
+    if is_built_in(corpus):
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
         from corpora.distant import read as readers
@@ -134,18 +134,21 @@ def _sentence(settings: Settings) -> Task:
     from models.backbone import load_checkpoint
     from models.marking import MARKERS
 
+    _refuse_unused(settings, "sentence", ("encoder",))
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("sentence", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
     if not 0.0 <= knobs.public < 1.0:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
+    if not uses_public(settings.method, settings.options) and "public" not in settings.options:
+        knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
     style = style_of(knobs, network_of(settings.method, "feded"))
-    if corpus.partition(":")[0] in BUILT_IN:
+    if is_built_in(corpus):
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
         from corpora.sentence import read as sentences
 
-        loaded = sentences.load(corpus, settings.seed, knobs.public)
+        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
     return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
 
 
@@ -155,10 +158,11 @@ def _document(settings: Settings) -> Task:
     from models.backbone import load_checkpoint
     from models.document_pieces import STAR
 
+    _refuse_unused(settings, "document", ("encoder",))
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("document", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if corpus.partition(":")[0] in BUILT_IN:
+    if is_built_in(corpus):
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
         from corpora.document import read as documents
@@ -178,17 +182,18 @@ def _ner(settings: Settings) -> Task:
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("ner", settings.options)})
     name = knobs.network or network_of(settings.method, "pointer")
     check_choice("network", name, ("pointer", "tagger"))
+    _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
     private = settings.dp == "record"
     if name == "tagger":
         knobs = replace(knobs, tune=tuning(knobs.tune, private))
     elif not knobs.tune:
         knobs = replace(knobs, tune=LIGHT if private else PROMPTS)
-    if corpus.partition(":")[0] in BUILT_IN:
+    if is_built_in(corpus):
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
         from corpora.ner import read as ner
 
-        loaded = ner.load(corpus, knobs.mapping, knobs.types)
+        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity)
     if name == "tagger":
         tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs)
         return NerTask(loaded, knobs, tagger, settings.seed)

@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 from corpora.ner.scores import score
-from corpora.ner.table import NerCorpus, Rows
+from corpora.ner.table import SPLITS, NerCorpus, Rows
 from corpora.ner.tags import tag_sets
+from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
@@ -54,6 +55,8 @@ class Knobs:
     weight_decay: float = 0.01
     mapping: str = ""  #: a label-mapping file for corpora that disagree on names
     types: str = ""  #: the union, separated by commas, where one silo's data would not show it all
+    columns: str = ""  #: the columns of CoNLL files, by name; empty: the word first, the tag last
+    entity: str = ""  #: the type where tags have none; empty: entity
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,9 @@ class NerTask(Task[Data]):
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
         self._pieces: dict[str, Pieces] = {}
-        cut = self._pieces_now("train").shortened  # before silos are forked, so that they share it
-        long = (
-            f"{cut} training sentences longer than the window of {knobs.max_length} pieces were cut"
-            if cut
-            else ""
-        )
-        self.corpus_note = "; ".join(filter(None, (corpus.note, long, checkpoint.note)))
+        self._pieces_now("train")  # before silos are forked, so that they share it
+        self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
+        self.reading = corpus.reading
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
         self.network_words = (
             f"{kind}, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
@@ -114,6 +113,16 @@ class NerTask(Task[Data]):
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
         self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
+
+    def own_notes(self) -> tuple[Note, ...]:
+        text = f"sentences are longer than the window of {self.knobs.max_length} pieces"
+        cut = {s: self._pieces_now(s).shortened for s in SPLITS}
+        return tuple(Note("cut", f"{s} {text}", n) for s, n in cut.items() if n)
+
+    def warning(self, split: Split) -> str:
+        if len(self.corpus.splits[split].entities):
+            return ""
+        return f"the {split} split has no entity to find: its {self.metric} says nothing"
 
     def _pieces_now(self, split: str) -> Pieces:
         if split not in self._pieces:

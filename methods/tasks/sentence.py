@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, check_choice, nearest
+from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
@@ -53,7 +54,9 @@ class Knobs:
     #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
     tune: str = FULL
     weight_decay: float = 0.01
-    public: float = 0.2  #: the share of the training data that becomes D_v
+    #: the share of the training data that becomes D_v: of methods that use one, and where it is given
+    public: float = 0.2
+    columns: str = ""  #: which column of a table is which, as text:note,relation:label
     metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
 
 
@@ -113,7 +116,8 @@ class SentenceTask(Task[Data]):
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
-        self.corpus_note = "; ".join(filter(None, (corpus.note, checkpoint.note)))
+        self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
+        self.reading = corpus.reading
         self.labels, self.none = corpus.relations, corpus.none
         self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
         self.network_words = (
@@ -143,6 +147,31 @@ class SentenceTask(Task[Data]):
     def public(self) -> Data:
         """D_v: labelled, and readable by everybody."""
         return self.data("public")
+
+    def own_notes(self) -> tuple[Note, ...]:
+        found = []
+        public, train = len(self.corpus.splits["public"]), len(self.corpus.splits["train"])
+        if public and self.reading.files.get("public"):
+            text = "examples of a file of their own are the public set, which everybody reads"
+            found.append(Note("set aside", text, public))
+        elif public:
+            text = (
+                f"of {public + train} training examples are the public set, which everybody reads: "
+                f"drawn from the data of all silos before it is divided; {train} are trained on"
+            )
+            found.append(Note("set aside", text, public))
+        text = f"sentences are longer than the window of {self.knobs.max_length} pieces"
+        for split in ("train", "dev", "test"):
+            cut = self._packed_now(split).shortened
+            found += [Note("cut", f"{split} {text}", cut)] if cut else []
+        return tuple(found)
+
+    def warning(self, split: Split) -> str:
+        there = np.unique(self.corpus.splits[split].relation)
+        if len(there) != 1:
+            return ""
+        only = self.labels[int(there[0])]
+        return f'all of the {split} split is of the class "{only}": its {self.metric} says nothing'
 
     # The contract of methods.tasks.base.Task
 

@@ -78,9 +78,9 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("bag", "bags?", "All sentences with the same two entities and the same relation."),
     (
-        "keyed hash",
-        "keyed hash",
-        "A code that only those with a secret key can make. The coordinator has no such key.",
+        "blinded",
+        "blinded",
+        "Multiplied by a secret number, so that nobody else can tell what it was.",
     ),
     ("fact", "facts?", "Two entities and the relation between them."),
     ("NA", "NA", "The class of pairs that have no relation."),

@@ -13,6 +13,7 @@ __all__ = ["not_protected", "protection", "protection_rows", "sentences", "trust
 _CHANNEL = {
     "masked": "masks: only the sum can be read",
     "sealed": "encryption on the way; the coordinator reads it",
+    "signed": "nothing: it is signed, and seen by the coordinator and the silos of the sum",
     "clear": "nothing on the way: the coordinator reads it",
 }
 

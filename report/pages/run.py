@@ -13,7 +13,16 @@ from report.pages import silos as run_silos
 from report.pages.charts import Chart, Series, draw, trend
 from report.pages.elements import Html, data, details, node, page, section, table
 from report.pages.glossary import glossary
-from report.pages.words import facts, lead, plain, up_per_silo_round, warnings, why_infinite
+from report.pages.words import (
+    facts,
+    heading,
+    lead,
+    plain,
+    up_per_silo_round,
+    warnings,
+    which,
+    why_infinite,
+)
 from report.units import duration, exact, human_bytes
 
 __all__ = ["run_page"]
@@ -32,14 +41,15 @@ def run_page(run: RunFiles) -> str:
     ]
     top = [_head(run), _answer(run)]
     words = node("div", glossary(Html("".join([*top, *parts]))), id="words")
-    return page(
-        f"{s['method']} on {s['corpus']}, seed {s['seed']}", *top, words, _contents(run), *parts
-    )
+    return page(f"{heading(run)}, seed {s['seed']}", *top, words, _contents(run), *parts)
 
 
 def _head(run: RunFiles) -> Html:
     s = run.summary
-    parts = [node("h1", f"{s['method']} on {s['corpus']}"), node("p", lead(run), class_="lead")]
+    parts = [node("h1", heading(run)), node("p", lead(run), class_="lead")]
+    if told := which(run):
+        pairs = [x for name, value in told for x in (node("dt", name), node("dd", value))]
+        parts.append(node("dl", *pairs, class_="facts", id="study"))
     if s.get("citation"):
         parts.append(node("p", s["citation"], class_="dim"))
     parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
@@ -239,6 +249,18 @@ def _again(run: RunFiles) -> Html:
         ("model sha256", s["model_sha256"]),
         ("corpus sha256", s["corpus_sha256"]),
     ]
+    if run.study is not None:
+        return section(
+            "again",
+            "Versions and hashes",
+            node(
+                "p",
+                "A study is run once: two sums over the same rounds could reveal a silo. For another run, the "
+                "consortium agrees on a study with another seed.",
+            ),
+            table(("", ""), rows, "Versions, seed and hashes", numbers=False, id_="versions"),
+            details("config.toml", node("pre", run.config_text)),
+        )
     return section(
         "again",
         "Run it again",

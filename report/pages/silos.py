@@ -7,9 +7,11 @@ from collections import defaultdict
 from typing import Any
 
 from config.names import with_names
+from report.absences import absences, standstills
 from report.events import Lost, Out
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, details, node, section, table
+from report.units import clock, duration
 
 __all__ = ["division", "held_classes", "silos"]
 
@@ -18,7 +20,7 @@ _OPEN = 20  #: tables of more silos than this are folded
 
 
 def silos(run: RunFiles) -> Html:
-    parts = [_missed(run), _each(run)]
+    parts = [_missed(run), *_away(run), _each(run)]
     if run.partition is not None:
         parts += [node("h3", "Who held which examples"), _partition(run.partition)]
     return section("silos", "The silos", *parts)
@@ -57,6 +59,44 @@ def _missed(run: RunFiles) -> Html:
         table(("silo", "round", "why"), rows, "Who dropped out", numbers=False, id_="dropped"),
         id="missed",
     )
+
+
+def _away(run: RunFiles) -> list[Html]:
+    """Every loss and return, and when the run stood still for want of silos."""
+    parts = []
+    if lost := absences(run.events):
+        rows = [
+            (
+                run.members.get(a.silo, a.silo),
+                str(a.round + 1),
+                clock(a.lost),
+                clock(a.back) if a.back is not None else "did not come back",
+                duration(a.back - a.lost) if a.back is not None else NONE,
+            )
+            for a in lost
+        ]
+        head = ("silo", "round", "lost", "back", "away for")
+        parts += [
+            node("h3", "Losses and returns"),
+            table(head, rows, "Losses and returns", numbers=False, id_="absences"),
+        ]
+    if stood := standstills(run.events):
+        rows = [
+            (
+                str(w.round + 1),
+                ", ".join(run.members.get(silo, silo) for silo in w.silos),
+                clock(w.began),
+                clock(w.ended) if w.ended is not None else NONE,
+                duration(w.ended - w.began) if w.ended is not None else NONE,
+            )
+            for w in stood
+        ]
+        head = ("round", "waited for", "from", "to", "for")
+        parts += [
+            node("h3", "When the run waited for silos"),
+            table(head, rows, "When the run waited for silos", numbers=False, id_="standstills"),
+        ]
+    return parts
 
 
 def _each(run: RunFiles) -> Html:

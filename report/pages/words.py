@@ -10,9 +10,19 @@ from typing import Any
 
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, data, node
-from report.units import exact, human_bytes
+from report.units import clock, exact, human_bytes
 
-__all__ = ["facts", "lead", "plain", "rounds_with", "up_per_silo_round", "warnings", "why_infinite"]
+__all__ = [
+    "facts",
+    "heading",
+    "lead",
+    "plain",
+    "rounds_with",
+    "up_per_silo_round",
+    "warnings",
+    "which",
+    "why_infinite",
+]
 
 
 _TASKS = {
@@ -25,6 +35,30 @@ _RUNNERS = {
     "processes": "as separate processes that spoke over encrypted sockets",
     "inprocess": "in one process",
 }
+
+
+def heading(run: RunFiles) -> str:
+    """A study has the title that the consortium gave it; a simulation is called by what it ran."""
+    s = run.summary
+    return str(run.study["title"]) if run.study else f"{s['method']} on {s['corpus']}"
+
+
+def which(run: RunFiles) -> list[tuple[str, str]]:
+    """Which study of which consortium it is, by whom, when: (what, value). Nothing of a simulation."""
+    if (of := run.study) is None:
+        return []
+    times = [event.time for event in run.events if event.time]
+    return [
+        ("study", of["title"]),
+        ("consortium", of["consortium"]),
+        ("coordinator", of["coordinator"]),
+        ("silos", ", ".join(of["silos"])),
+        ("roster", f"version {of['roster_version']} ({of['roster_fingerprint']})"),
+        ("began", clock(min(times)) if times else NONE),
+        ("ended", clock(max(times)) if times else NONE),
+        ("study hash", of["study_hash"]),
+        ("program", f"sottovoce {of['program']}"),
+    ]
 
 
 def lead(run: RunFiles) -> str:
@@ -56,6 +90,8 @@ def warnings(s: Mapping[str, Any]) -> list[str]:
             "NOTHING WAS MASKED. This run was made with SECAGG=off: the coordinator could read every silo's update. "
             "Such a run is a study, not a federation to put real data into."
         )
+    if s.get("warning"):
+        found.append(f"{s['warning'][0].upper()}{s['warning'][1:]}.")
     if s["runner"] == "inprocess":
         found.append(
             "Everything ran in one process: nothing crossed a network; bytes are those of the arrays as coded."
@@ -150,6 +186,7 @@ _METRICS = {
 _CHANNELS = {
     "masked": "Masked, so that only the sum over the silos can be read (its conditions are further down)",
     "sealed": "Sealed, so that the coordinator can read it and nobody else",
+    "signed": "Signed, and seen by the coordinator and the silos of the sum",
     "clear": "Not masked, so that the coordinator can read each silo's",
 }
 
@@ -202,6 +239,8 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
         sizes = run.partition["sizes"]
         cut = f" examples, divided among {len(sizes)} silos ({run.partition['spec']})"
         found.append(("Training data", node("span", data(sum(sizes), f"{sum(sizes):,}"), cut)))
+    if s.get("corpus_files"):
+        found.append(("Files", node("span", f"{s['corpus_files']}.")))
     note = s["corpus_note"] or s["corpus"]
     compare = (
         "" if "synthetic" in note else " Compare with a paper only if it is that paper's corpus."

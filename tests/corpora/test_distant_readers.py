@@ -15,8 +15,9 @@ from config.errors import UserError
 from corpora.distant import read as readers
 from corpora.distant.table import Corpus
 from corpora.distant.vectors import read_vectors
+from tests.corpora.real import DATA
 
-PGR = Path(__file__).parents[3] / "shared" / "data" / "pgr"
+PGR = DATA / "pgr"
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +186,7 @@ def test_mirgene_lines(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match="no training file"):
+    with pytest.raises(UserError, match="no train file.*Files seen: none"):
         readers.load(str(empty))
     (empty / "train.txt").write_text("{}\n")
     with pytest.raises(UserError, match="no test file"):
@@ -229,3 +230,62 @@ def test_pgr_as_published() -> None:
     pairs = [set(zip(s.head.tolist(), s.tail.tolist())) for s in splits]
     assert sum(map(len, pairs)) == len(set.union(*pairs)) == 4610
     assert corpus.relations == ("NA", "related") and np.all(corpus.gold["test"][:, 2] == 1)
+
+
+@pytest.mark.parametrize("none", ["no_relation", "Other", "unknown", "NA"])
+def test_other_words_for_none_are_no_facts(tmp_path: Path, none: str) -> None:
+    train = [_opennre_line(f"Ada{i}", "Oslo", "born" if i % 2 else none) for i in range(60)]
+    (tmp_path / "semeval_train.txt").write_text("\n".join(train))
+    (tmp_path / "semeval_val.txt").write_text("\n".join(train[:4]))
+    (tmp_path / "semeval_test.txt").write_text("\n".join(train[:6]))
+    (tmp_path / "semeval_rel2id.json").write_text(json.dumps({none: 0, "born": 1}))
+    corpus = readers.load(str(tmp_path))
+    assert corpus.relations == ("NA", "born") and len(corpus.gold["test"]) == 3
+    assert (len(corpus.train), len(corpus.dev), len(corpus.test)) == (60, 4, 6)
+    assert corpus.reading.files["train"] == ("semeval_train.txt",)
+
+
+def test_a_list_of_relations_is_a_row_each_and_indented_json_is_read(tmp_path: Path) -> None:
+    rows = [json.loads(_opennre_line(f"Ada{i}", "Oslo", "born")) for i in range(60)]
+    rows[0]["relation"] = ["born", "lives"]
+    rows[1]["relation"] = []
+    (tmp_path / "train.json").write_text(json.dumps(rows, indent=1))
+    (tmp_path / "dev.json").write_text(json.dumps(rows[:2]))
+    (tmp_path / "test.json").write_text(json.dumps(rows[:2]))
+    corpus = readers.load(str(tmp_path))
+    assert corpus.relations == ("NA", "born", "lives")
+    assert len(corpus.train) == 61
+    rows[0]["relation"] = {"name": "born"}
+    (tmp_path / "train.json").write_text(json.dumps(rows, indent=1))
+    with pytest.raises(UserError, match=r"train\.json, line 2: .*neither a name nor a list"):
+        readers.load(str(tmp_path))
+
+
+def test_pgr_of_2018_is_tested_on_its_own_test_file(tmp_path: Path) -> None:
+    header = "FILE_ID\tSENTENCE\t" + "\t".join("abcdefghi")
+
+    def rows(numbers: range) -> str:
+        made = []
+        for i in numbers:
+            text = f"variants of ABC{i:02} in ataxia {i:02}"
+            made.append(f"1\t{text}\tABC\tat\t{i}\tHP\t12\t17\t21\t27\t{bool(i % 2)}")
+        return "\n".join([header, *made])
+
+    (tmp_path / "train.tsv").write_text(rows(range(64)))
+    (tmp_path / "test.tsv").write_text(rows(range(60, 70)))
+    corpus = readers.load(str(tmp_path))
+    assert len(corpus.test) == 10 and len(corpus.train) + len(corpus.dev) == 60
+    assert corpus.reading.files["test"] == ("test.tsv",)
+    (tmp_path / "test.tsv").write_text("index\tsentence\tlabel\n0\t@GENE$ and @DISEASE$\t1\n")
+    blind = readers.load(str(tmp_path))
+    assert blind.reading.files["test"] == () and "test files without ids" in blind.note
+
+
+def test_entities_that_are_no_word_of_their_sentence_are_counted(tmp_path: Path) -> None:
+    rows = [f"m{i}\tt{i}\tada{i}\toslo\tNA\tada{i} left oslo ." for i in range(60)]
+    rows[3] = "m3\tt3\tada3\toslo\tborn\tshe left oslo ."
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(rows if name == "train" else rows[:4]))
+    (tmp_path / "relation2id.txt").write_text("2\nNA 0\nborn 1\n")
+    corpus = readers.load(str(tmp_path))
+    assert "repaired: 3 entities are no word of their sentence" in corpus.note

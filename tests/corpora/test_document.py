@@ -272,18 +272,29 @@ def test_ign_f1_by_hand() -> None:
     assert s.ign_f1 == pytest.approx(2 * precision * 0.5 / (precision + 0.5))
 
 
+def test_names_are_compared_as_they_are_written() -> None:
+    """As DocRED's own program does."""
+    two = (Entity("a", "P", ((0, 3),)), Entity("r", "L", ((4, 8),)))
+    upper, lower = (
+        Document("1", text, ((0, 8),), two, (Pair(0, 1, ("saw",)),))
+        for text in ("Lee Rome", "lee rome")
+    )
+    assert not known_facts([upper], ("saw",), facts([lower])).any()
+    assert known_facts([upper], ("saw",), facts([upper])).all()
+
+
 def test_a_fact_is_known_under_any_of_its_names() -> None:
     text = "Ann Lee saw Rome ; Lee left"
     two = (Entity("a", "P", ((0, 7), (19, 22))), Entity("r", "L", ((12, 16),)))
     d = Document("1", text, ((0, len(text)),), two, (Pair(0, 1, ("saw",)), Pair(1, 0, ())))
     two = (Entity("x", "P", ((0, 3),)), Entity("y", "L", ((4, 8),)))
-    other = Document("2", "lee rome", ((0, 8),), two, (Pair(0, 1, ("saw",)),))
-    assert facts([other]) == {("lee", "rome", "saw")}
+    other = Document("2", "Lee Rome", ((0, 8),), two, (Pair(0, 1, ("saw",)),))
+    assert facts([other]) == {("Lee", "Rome", "saw")}
     assert known_facts([d], ("saw", "left"), facts([other])).tolist() == [
         [True, False],
         [False, False],
     ]
-    assert known_facts([d], ("saw", "left"), {("lee", "rome", "left")}).tolist() == [
+    assert known_facts([d], ("saw", "left"), {("Lee", "Rome", "left")}).tolist() == [
         [False, False],
         [False, False],
     ]

@@ -15,8 +15,8 @@ from corpora.document.table import UNLINKED, DocumentCorpus
 from corpora.splitting import sentence_spans
 from methods.tasks.load import task_name
 from tests.corpora.documents import folder_of, only, said
+from tests.corpora.real import DATA as SHARED
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 TITLE, ABSTRACT = "Ünda and coughs.", "Ünda eased dry coughs. Later, wet coughs and fever came."
 
 
@@ -190,7 +190,7 @@ def test_which_folders_are_documents(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='The method "lazymil" is for distant'):
         task_name(Settings(method="lazymil", corpus="document"))
     (folder / "train.txt").write_text("something else")
-    with pytest.raises(UserError, match="no document-relation format"):
+    with pytest.raises(UserError, match="is in no format that we know"):
         documents.load(str(folder))
     with pytest.raises(UserError, match="is not a folder"):
         documents.load(str(tmp_path / "nowhere"))
@@ -200,10 +200,27 @@ def test_which_folders_are_documents(tmp_path: Path) -> None:
 
 
 def test_sentences_end_where_no_mention_does() -> None:
-    text = "In E. Coli it grew. Then it died. 5 mg."
+    text = "Dose 5. Coli it grew. Then it died. 5 mg."
     found = [text[a:b] for a, b in sentence_spans(text, [(3, 10)])]
-    assert found == ["In E. Coli it grew. ", "Then it died. ", "5 mg."]
-    assert [text[a:b] for a, b in sentence_spans(text)][0] == "In E. "
+    assert found == ["Dose 5. Coli it grew. ", "Then it died. ", "5 mg."]
+    assert [text[a:b] for a, b in sentence_spans(text)][0] == "Dose 5. "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Smith saw her. | Mrs. Roe did not. | Prof. J. B. Lund left.",
+        "It began on Jan. 3. | By Sept. 12 it was over. | It ended in Dec. | Then it rained.",
+        "See Fig. 2 and No. 4. | Was it he? | No. | The cat did, cf. Table 1.",
+        "He took vitamin K. | The rash left. | In E. Coli it grew, e.g. Strain 4.",
+        "The U.S. Army came. | She lives in the U.S. | The end.",
+        "Roe et al. [3] say so. | It fell to 5. | Then it rose.",
+    ],
+)
+def test_titles_months_and_abbreviations_end_no_sentence(text: str) -> None:
+    wanted = text.split(" | ")
+    joined = " ".join(wanted)
+    assert [joined[a:b].rstrip() for a, b in sentence_spans(joined)] == wanted
 
 
 @pytest.mark.corpus
@@ -242,3 +259,39 @@ def test_cdr_filtered_with_the_tree_of_2017_has_the_published_negatives() -> Non
     """Published: 4202/4075/4138 (Christopoulou et al. 2019)."""
     corpus = documents.load(str(SHARED / "cdr"), mesh=os.environ["SOTTOVOCE_MESH_2017"])
     assert [corpus.counts(s).negative for s in ("train", "dev", "test")] == [4202, 4075, 4138]
+
+
+def test_a_number_that_comes_twice_is_two_documents(tmp_path: Path) -> None:
+    other = (
+        "1|t|Rash and xol.\n1|a|None.\n1\t0\t4\tRash\tDisease\tD9\n1\t9\t12\txol\tChemical\tC9\n"
+    )
+    train = "\n".join([pubtator(*USUAL), other + "1\tCID\tC9\tD9\n", pubtator(*USUAL, name="2")])
+    folder = folder_of(tmp_path, train, pubtator(*USUAL))
+    corpus = documents.load(str(folder))
+    found = {d.id: d for s in ("train", "dev") for d in corpus.documents(s)}
+    assert sorted(found) == ["1", "1 (2)", "2"]
+    assert said(found["1 (2)"]) == {("C9", "D9"): ("CID",)}
+    assert found["1"].text.startswith("Ünda and coughs.")
+    (note,) = (n for n in corpus.reading.notes if "number of an earlier one" in n.what)
+    assert (note.kind, note.count, note.place) == ("repaired", 1, "train.txt, line 11")
+
+
+@pytest.mark.parametrize("relation", ["CID / C1 / D0001|D0003", "CID / D0001|D0003 / C1"])
+def test_a_relation_of_two_concepts_is_one_of_each(tmp_path: Path, relation: str) -> None:
+    found = said(only(pubtator_corpus(tmp_path, *USUAL[:-1], relation)))
+    assert {frozenset(pair): relations for pair, relations in found.items()} == {
+        frozenset({"C1", "D0001"}): ("CID",),
+        frozenset({"C1", "D0002"}): (),
+        frozenset({"C1", "D0003"}): ("CID",),
+    }
+
+
+def test_files_in_latin_1_or_with_a_mark_are_read(tmp_path: Path) -> None:
+    folder = folder_of(
+        tmp_path, pubtator(*USUAL) + "\n" + pubtator(*USUAL, name="2"), pubtator(*USUAL)
+    )
+    (folder / "train.txt").write_bytes((folder / "train.txt").read_text("utf-8").encode("latin-1"))
+    (folder / "test.txt.gz").unlink()
+    (folder / "test.txt").write_bytes(pubtator(*USUAL).encode("utf-8-sig"))
+    corpus = documents.load(str(folder))
+    assert only(corpus).text.startswith("Ünda") and "read as Windows-1252" in corpus.note

@@ -88,7 +88,8 @@ def test_docred_mentions_outside_their_sentence_are_refused(tmp_path: Path) -> N
     row["vertexSet"][1][0]["pos"] = [3, 9]
     (folder / "test.json").write_text(json.dumps([docred_row(LABELS), row]))
     with pytest.raises(
-        UserError, match="test.json, document 1: .*entity 1 at words 3-9 of a sentence of 5"
+        UserError,
+        match=r"test.json, document 1 \(line 1\): .*entity 1 at words 3-9 of a sentence of 5",
     ):
         documents.load(str(folder))
 

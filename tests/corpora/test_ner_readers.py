@@ -4,7 +4,6 @@ name and line, and, where they are at hand, the real corpora.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,18 @@ from hypothesis import strategies as st
 
 from config.errors import UserError
 from corpora.ner import read as ner
-from corpora.ner.formats import Losses, ade, brat, conll, conll2012, entities_of_tags
+from corpora.ner.conll import conll, entities_of_tags
+from corpora.ner.formats import ade, conll2012
+from corpora.notes import Notes
+from tests.corpora.ner_files import line2012, write
+from tests.corpora.real import DATA
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOLD = [(0, 2, "Drug"), (2, 3, "Drug"), (4, 5, "Disease")]
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text, "utf-8")
-    return path
 
 
 @pytest.mark.parametrize(
@@ -70,7 +63,7 @@ def test_every_scheme_gives_back_what_was_tagged(runs: list[tuple[int, str]]) ->
 
 def test_conll_columns(tmp_path: Path) -> None:
     text = "-DOCSTART-\tO\n\nTaking\tVB\tO\nthio\tNN\tB-Drug\nridazine\tNN\tI-Drug\n\n\nFine\tO\n"
-    found = [f.sentence for f in conll(_write(tmp_path / "train.tsv.gz", text), "x")]
+    found = [f.sentence for f in conll(write(tmp_path / "train.tsv.gz", text), "x", Notes())]
     assert [s.words for s in found] == [("Taking", "thio", "ridazine"), ("Fine",)]
     assert found[0].entities == ((1, 3, "Drug"),) and found[1].entities == ()
 
@@ -83,81 +76,43 @@ def test_conll_columns(tmp_path: Path) -> None:
     ],
 )
 def test_conll_files_that_are_wrong(tmp_path: Path, text: str, why: str) -> None:
-    path = _write(tmp_path / "train.txt", text)
+    path = write(tmp_path / "train.txt", text)
     with pytest.raises(UserError, match=why):
-        list(conll(path, "x"))
-
-
-def _line2012(word: str, name: str, document: str = "nw/wsj/24/wsj_2400") -> str:
-    return f"{document} 0 1 {word} NN * - - - - {name} -"
+        list(conll(path, "x", Notes()))
 
 
 def test_conll2012_has_the_genre_as_its_domain(tmp_path: Path) -> None:
-    lines = ["#begin document (nw/wsj/24/wsj_2400); part 000", _line2012("Pierre", "(PERSON*"),
-             _line2012("Vinken", "*)"), _line2012("came", "*"), _line2012("today", "(DATE)"), "",
-             _line2012("New", "(ORG(GPE*", "bc/cnn/1"), _line2012("York", "*)", "bc/cnn/1"),
-             _line2012("Times", "*)", "bc/cnn/1"), "", "#end document"]  # fmt: skip
-    losses = Losses()
+    lines = ["#begin document (nw/wsj/24/wsj_2400); part 000", line2012("Pierre", "(PERSON*"),
+             line2012("Vinken", "*)"), line2012("came", "*"), line2012("today", "(DATE)"), "",
+             line2012("New", "(ORG(GPE*", "bc/cnn/1"), line2012("York", "*)", "bc/cnn/1"),
+             line2012("Times", "*)", "bc/cnn/1"), "", "#end document"]  # fmt: skip
+    notes = Notes()
     found = [
-        f.sentence
-        for f in conll2012(_write(tmp_path / "a.v4_gold_conll", "\n".join(lines)), losses)
+        f.sentence for f in conll2012(write(tmp_path / "a.v4_gold_conll", "\n".join(lines)), notes)
     ]
     assert [(s.domain, s.entities) for s in found] == [
         ("nw", ((0, 2, "PERSON"), (3, 4, "DATE"))),
         ("bc", ((0, 3, "ORG"),)),
     ]
-    assert losses.count == 1  # the place inside the newspaper's name
+    assert notes.count("skipped") == 1  # the place inside the newspaper's name
 
 
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
         (["nw/x 0 1 word"], "line 1: 4 columns"),
-        ([_line2012("a", "*)")], "line 1: a name is closed"),
-        ([_line2012("a", "(ORG*")], 'at its end: the name "ORG" is not closed'),
+        ([line2012("a", "*)")], "line 1: a name is closed"),
+        ([line2012("a", "(ORG*")], 'at its end: the name "ORG" is not closed'),
         (
-            [_line2012("a", "(ORG*"), "", _line2012("b", "*)")],
+            [line2012("a", "(ORG*"), "", line2012("b", "*)")],
             'line 2: the name "ORG" is not closed',
         ),
     ],
 )
 def test_conll2012_files_that_are_wrong(tmp_path: Path, lines: list[str], why: str) -> None:
-    path = _write(tmp_path / "a_gold_conll", "\n".join(lines))
+    path = write(tmp_path / "a_gold_conll", "\n".join(lines))
     with pytest.raises(UserError, match=why):
-        list(conll2012(path, Losses()))
-
-
-TEXT = "Took Lipitor. My legs hurt badly\nand my memory went."
-
-
-def test_brat_spans_become_words_of_their_sentence(tmp_path: Path) -> None:
-    _write(tmp_path / "a.ann", "T1\tDrug 5 12\tLipitor\nT2\tADR 17 26\tlegs hurt\nT3\tADR 17 21;27 32\tlegs badly\n"
-           "#1\tAnnotatorNotes T1\tx\nT4\tADR 27 36\tacross\n")  # fmt: skip
-    losses = Losses()
-    found = [f.sentence for f in brat(_write(tmp_path / "a.txt", TEXT), "cadec", losses)]
-    assert [s.words for s in found] == [
-        ("Took", "Lipitor", "."),
-        ("My", "legs", "hurt", "badly"),
-        ("and", "my", "memory", "went", "."),
-    ]
-    assert [s.entities for s in found] == [((1, 2, "Drug"),), ((1, 3, "ADR"),), ()]
-    assert losses.count == 2 and losses.why == {"discontinuous spans", "spans across sentences"}
-
-
-@pytest.mark.parametrize(
-    ("ann", "why"),
-    [
-        ("T1 Drug 5 12", "line 1: not an entity"),
-        ("T1\tDrug 5 999\tx", "line 1: the span 5-999"),
-        (None, "a.ann"),
-    ],
-)
-def test_brat_files_that_are_wrong(tmp_path: Path, ann: str | None, why: str) -> None:
-    path = _write(tmp_path / "a.txt", TEXT)
-    if ann is not None:
-        _write(tmp_path / "a.ann", ann)
-    with pytest.raises(UserError, match=why):
-        list(brat(path, "cadec", Losses()))
+        list(conll2012(path, Notes()))
 
 
 def test_ade_strings_are_found_where_the_offsets_say(tmp_path: Path) -> None:
@@ -166,24 +121,24 @@ def test_ade_strings_are_found_where_the_offsets_say(tmp_path: Path) -> None:
     rows = ["1|A rash, then lithium and lithium-induced rash.|rash|140|144|lithium|124|131",
             "1|A rash, then lithium and lithium-induced rash.|rash|140|144|valproate|124|131",
             "2|No place.|ache|5|9|aspirin|1|8"]  # fmt: skip
-    losses = Losses()
+    notes = Notes()
     found = [
-        f.sentence for f in ade(_write(tmp_path / "DRUG-AE.rel", "\n".join(rows)), "ade", losses)
+        f.sentence for f in ade(write(tmp_path / "DRUG-AE.rel", "\n".join(rows)), "ade", notes)
     ]
     words = found[0].words
     assert [(" ".join(words[a:b]), a, kind) for a, b, kind in found[0].entities][-2:] == [
         ("lithium", 6, "Drug"),
         ("rash", 9, "ADE"),
     ]
-    assert losses.count == 3  # valproate, ache, aspirin
+    assert notes.count("skipped") == 3  # valproate, ache, aspirin
     with pytest.raises(UserError, match="line 1: eight fields"):
-        list(ade(_write(tmp_path / "b.rel", "1|x|y"), "ade", Losses()))
+        list(ade(write(tmp_path / "b.rel", "1|x|y"), "ade", Notes()))
 
 
 def _corpora(folder: Path) -> str:
     for name, kind in (("one", "Chemical"), ("two", "Simple_chemical")):
         for split in ("train", "devel", "test"):
-            _write(folder / name / f"{split}.tsv", f"{name}{split}\tB-{kind}\nx\tO\n\ny\tI-Gene\n")
+            write(folder / name / f"{split}.tsv", f"{name}{split}\tB-{kind}\nx\tO\n\ny\tI-Gene\n")
     return str(folder)
 
 
@@ -198,7 +153,7 @@ def test_a_folder_of_corpora_is_one_domain_each_and_a_mapping_makes_them_agree(
         "Simple_chemical",
     )
     assert apart.covered.tolist() == [[True, True, False], [False, True, True]]
-    mapping = _write(
+    mapping = write(
         tmp_path / "labels.map", "# as BC5CDR says\nSimple_chemical = Chemical\nGene =\n"
     )
     agreed = ner.load(spec, str(mapping))
@@ -221,7 +176,7 @@ def test_a_folder_of_corpora_is_one_domain_each_and_a_mapping_makes_them_agree(
 )
 def test_mappings_that_are_wrong(tmp_path: Path, mapping: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
-        ner.load(_corpora(tmp_path / "ner"), str(_write(tmp_path / "m", mapping)))
+        ner.load(_corpora(tmp_path / "ner"), str(write(tmp_path / "m", mapping)))
 
 
 def test_folders_that_are_wrong(tmp_path: Path) -> None:
@@ -235,7 +190,7 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='Two corpora are called "one"'):
         ner.load(f"{spec}/one,{spec}/one")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no NER format that we know"):
+    with pytest.raises(UserError, match="is in no format that we know"):
         ner.load(str(tmp_path / "empty"))
 
 
@@ -243,9 +198,9 @@ def test_documents_stay_on_one_side_of_a_split_that_is_made_here(tmp_path: Path)
     rows = [
         f"{d}|Drug{d} gave ache{s}.|ache{s}|10|15|Drug{d}|0|5" for d in range(60) for s in range(3)
     ]
-    _write(tmp_path / "ade" / "DRUG-AE.rel.gz", "\n".join(rows))
+    write(tmp_path / "ade" / "DRUG-AE.rel.gz", "\n".join(rows))
     corpus = ner.load(str(tmp_path / "ade"))
-    assert "dev and test cut" in corpus.note
+    assert "documents became dev" in corpus.note and "documents became test" in corpus.note
     homes = [{s.words(i)[0] for i in range(len(s))} for s in corpus.splits.values()]
     assert sum(map(len, homes)) == len(set().union(*homes)) == 60
 

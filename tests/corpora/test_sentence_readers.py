@@ -17,8 +17,7 @@ from config.load import load
 from corpora.sentence import read as sentences
 from corpora.sentence.table import Example, SentenceCorpus
 from study.prepare import prepare
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+from tests.corpora.real import DATA as SHARED
 
 
 @pytest.fixture(autouse=True)
@@ -136,8 +135,9 @@ def test_chemprot_json_lines(tmp_path: Path) -> None:
     assert {said(e) for e in all_of(corpus)} == {("xol", "CPR:4", "Abc"), ("a b c", "CPR:9", "b")}
     assert next(corpus.examples("test")).text == "Abc is blocked by xol."
     assert corpus.none == -1
-    (tmp_path / "train.txt").write_text(json.dumps({**one, "label": "FRIEND"}))
-    with pytest.raises(UserError, match="FRIEND"):
+    rows = [one, {**one, "label": "FRIEND"}]
+    (tmp_path / "train.txt").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=r"train\.txt, line 2: .*FRIEND.* marked:FOLDER"):
         sentences.load(str(tmp_path), 0, 0.2)
 
 
@@ -302,7 +302,7 @@ def test_what_is_no_corpus(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="chemprot"):
         sentences.load(f"chemprt:{tmp_path}", 0, 0.2)
     (tmp_path / "train.txt").write_text("hello")
-    with pytest.raises(UserError, match="no sentence-relation format"):
+    with pytest.raises(UserError, match="is in no format that we know"):
         sentences.load(str(tmp_path), 0, 0.2)
 
 

@@ -145,12 +145,26 @@ def _session() -> dict[str, Any]:
     }
 
 
+def _contribution() -> dict[str, Any]:
+    """The same sum where two must contribute, and the first silo does: what is new in it."""
+    world = World(3, seed="vectors").enrol()
+    header = world.header(Encoding(21, 3, (4,), (1.0,)), contributors=2)
+    world.begin(header)
+    record, _ = world.silos["silo-000"].upload(
+        vectors(world.names, (4,))["silo-000"], b"rounding", contributes=True
+    )
+    assert record.word is not None
+    said = {"word": record.word.hex(), "signature": record.signature.hex()}
+    return {"contributors": 2, "h": header.h.hex(), "uploads": {"silo-000": said}}
+
+
 def make() -> dict[str, Any]:
     return {
         "primitives": _primitives(),
         "encodings": _encodings(),
         "graph": _graph(),
         "session": _session(),
+        "contribution": _contribution(),
     }
 
 

@@ -179,17 +179,44 @@ def test_graph_steering_by_many_setups() -> None:
     refused("graph-steering", again.enrol)
 
 
-def test_graph_steering_by_a_chosen_cohort() -> None:
+def test_graph_steering_by_a_setup_that_is_ended_when_the_nonces_are_seen() -> None:
+    """Whoever has all nonces knows what they draw: a setup counts from then on, also one that is
+    never finished.
+    """
+    world, keys = until_keys()
+    for silo in world.silos.values():
+        silo.receive_keys(keys)
+    again = World(4, limits=Limits(max_sessions=1), seed="1")
+    again.journals["silo-000"].entries.update(world.journals["silo-000"].entries)
+    refused("graph-steering", again.enrol)
+
+
+def test_hand_picked_cohort_of_the_right_size() -> None:
     policy = Policy(corrupt_among="cohort")
-    strict = World(9, policy=policy, limits=Limits(policy=policy, drawn_cohorts=True)).enrol()
+    strict = World(12, policy=policy, limits=Limits(policy=policy, cohort=6)).enrol()
     from crypto.sum.graph import draw_cohort
 
-    drawn = draw_cohort(strict.setup.beacon, strict.names, 0, 4)
-    other = tuple(sorted(set(strict.names) - set(drawn)))[:4]
-    silo = strict.silos[other[0]]
-    refused("graph-steering", lambda: silo.begin(strict.header(encoding(9), other), b"", SIZES))
-    header = strict.header(encoding(9), drawn)
-    strict.silos[drawn[0]].begin(header, header.broadcast, SIZES)
+    drawn = draw_cohort(strict.setup.beacon, strict.names, 0, 6)
+    other = tuple(sorted(set(strict.names) - set(drawn)))
+    # one of those drawn "is gone", and another stands in for it
+    for alive in (other, tuple(sorted((*drawn[:5], other[0])))):
+        silo, header = strict.silos[alive[0]], strict.header(encoding(12), alive)
+        refused("hand-picked-cohort", lambda s=silo, h=header: s.begin(h, b"", SIZES))  # type: ignore[misc]
+    for alive in (drawn, drawn[:5]):
+        header = strict.header(encoding(12), alive)
+        strict.silos[drawn[0]].begin(header, header.broadcast, SIZES)
+    refused(
+        "hand-picked-cohort",
+        lambda: strict.silos[drawn[0]].begin(strict.header(encoding(12), drawn[:4]), b"", SIZES),
+    )
+    # of the next round, others are drawn
+    later = replace(strict.header(encoding(12), drawn), round=1)
+    refused("hand-picked-cohort", lambda: strict.silos[drawn[0]].begin(later, b"", SIZES))
+
+
+def test_graph_steering_by_a_few_of_the_members() -> None:
+    policy = Policy(corrupt_among="cohort")
+    other = World(9).names[:4]
     loose = World(9, policy=policy).enrol()
     header = loose.header(encoding(9), other)
     loose.silos[other[0]].begin(header, header.broadcast, SIZES)

@@ -91,6 +91,7 @@ def header_attacks(world: World) -> list[tuple[str, SumHeader]]:
         ("range-widening", world.header(replace(e, ranges=(1e6,)))),
         ("range-widening", world.header(replace(e, lane_bits=16))),
         ("range-widening", world.header(replace(e, parties=3))),
+        ("range-widening", world.header(replace(e, parties=5))),  # more than the roster has
         ("weight-hog", world.header(e, weight_cap=1e12)),
         ("weight-hog", world.header(e, weight_cap=0.5)),
         ("weight-hog", world.header(e, weight_cap=float("nan"))),
@@ -112,9 +113,17 @@ def test_headers_that_ask_too_much(index: int, monkeypatch: Patch) -> None:
     assert silo.state is SiloState.READY
 
     monkeypatch.setattr(Limits, "check_header", lambda *_: None)
+    monkeypatch.setattr(Limits, "check_headroom", lambda *_: None)
     monkeypatch.setattr(Limits, "check_alive", lambda *_: None)
     silo.begin(header, header.broadcast, sizes)
     assert silo.state is SiloState.OPEN
+
+
+def test_a_sum_that_is_tried_again_with_fewer_keeps_the_room_it_had() -> None:
+    """All of the roster were asked, eight are left: the rest is coded as it was."""
+    world = World(10).enrol()
+    world.begin(world.header(encoding(10), world.names[:8]))
+    assert world.silos["silo-000"].state is SiloState.OPEN
 
 
 def test_range_caps_of_the_method_come_before_the_silos_default() -> None:

@@ -41,7 +41,7 @@ def test_exact_or_clean_failure(data: st.DataObject) -> None:
     sizes = tuple(data.draw(st.lists(st.integers(0, 30), min_size=1, max_size=3))) + (1,)
     encoding = Encoding(
         lane,
-        n + data.draw(st.integers(0, 5)),
+        n,
         sizes,
         (0.5,) * len(sizes),
         data.draw(st.sampled_from(("nearest", "stochastic"))),

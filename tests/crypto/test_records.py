@@ -139,6 +139,7 @@ def test_every_field_of_a_header_is_in_h() -> None:
     changes: dict[str, Any] = {
         "sid": bytes(32), "round": 1, "exchange": "other", "number": 99, "broadcast": bytes(32),
         "alive": header.alive[:-1], "weight_cap": 2.0, "encoding": replace(e, rotate=True),
+        "contributors": 3,
     }  # fmt: skip
     assert set(changes) == {field.name for field in fields(header)}
     inner: dict[str, Any] = {

@@ -18,7 +18,7 @@ KNOWN = json.loads(PATH.read_text())
 MADE = json.loads(json.dumps(make()))
 
 
-@pytest.mark.parametrize("part", ["primitives", "encodings", "graph", "session"])
+@pytest.mark.parametrize("part", ["primitives", "encodings", "graph", "session", "contribution"])
 def test_everything_is_as_committed(part: str) -> None:
     assert MADE[part] == KNOWN[part]
 

@@ -94,14 +94,25 @@ class World:
 
     def begin(self, header: SumHeader) -> OpenSum:
         for name in header.alive:
-            self.silos[name].begin(header, header.broadcast, header.encoding.sizes)
+            self.silos[name].begin(
+                header,
+                header.broadcast,
+                header.encoding.sizes,
+                contributors=bool(header.contributors),
+            )
         return OpenSum(header, self.setup)
 
     def upload(
-        self, open_sum: OpenSum, name: str, tensors: Sequence[np.ndarray], frames: int | None = None
+        self,
+        open_sum: OpenSum,
+        name: str,
+        tensors: Sequence[np.ndarray],
+        frames: int | None = None,
+        contributes: bool = True,
     ) -> None:
         """A silo's upload; with `frames`, it dies after so many."""
-        record, stream = self.silos[name].upload(tensors, rounding_seed=name.encode())
+        silo = self.silos[name]
+        record, stream = silo.upload(tensors, name.encode(), contributes)
         open_sum.begin_upload(record)
         for index, words in enumerate(stream):
             if index == frames:

@@ -7,7 +7,7 @@ A section's example files are the fenced blocks that follow a line with a file n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from corpora.distant import read as distant
 from corpora.distant.vectors import read_vectors
 from corpora.document import generate as document_made
 from corpora.document import read as documents
+from corpora.formats import MARKED, NEEDS
 from corpora.ner import generate as ner_made
 from corpora.ner import read as ner
 from corpora.sentence import generate as sentence_made
@@ -27,6 +28,7 @@ from extract.read_texts import read_texts
 from methods.tasks.load import task_name
 from study.prepare import prepare
 from tests.conftest import ROOT
+from tests.docs.expected import ALL, DISTANT, DOCUMENTS, MARKED_TEXTS, NER, SENTENCES
 
 PAGE = (ROOT / "docs/data.md").read_text("utf-8")
 _FILE = re.compile(r"^`([\w./-]+)`\n\n```\n(.*?)\n```$", re.M | re.S)
@@ -49,159 +51,49 @@ def _written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(text + "\n", "utf-8")
 
 
-@dataclass(frozen=True)
-class Expected:
-    task: str
-    sizes: tuple[int, int, int]  #: train, dev, test
-    labels: tuple[str, ...]
-    said: object  #: what the test split says, in the words of `_said`
-    note: str  #: a part of what a report would say
-
-
-SENTENCES = {
-    "Our own JSON lines": Expected(
-        "sentence",
-        (4, 1, 1),
-        ("None", "causes", "eases"),
-        [("pelutin", "causes", "Nausea")],
-        "read as jsonl",
-    ),
-    "Blinded TSV": Expected(
-        "sentence",
-        (2, 1, 1),
-        ("false", "true"),
-        [("@GENE$", "true", "@DISEASE$")],
-        "read as blinded",
-    ),
-    "ChemProt as JSON lines": Expected(
-        "sentence",
-        (2, 1, 1),
-        ("CPR:3", "CPR:4", "CPR:9"),
-        [("Pelutin", "CPR:3", "DEF2")],
-        "read as chemprot",
-    ),
-    "ChemProt as BioCreative has it": Expected(
-        "sentence",
-        (2, 1, 1),
-        ("CPR:3", "CPR:4"),
-        [("Pelutin", "CPR:3", "ABC1")],
-        "1 relations across sentences left out",
-    ),
-    "PGR": Expected(
-        "sentence",
-        (4, 1, 2),
-        ("false", "true"),
-        [("@GENE$", "true", "@DISEASE$"), ("@GENE$", "false", "@DISEASE$")],
-        "1 training examples left out whose sentences stand in the test file",
-    ),
-    "DDI": Expected(
-        "sentence",
-        (2, 1, 1),
-        ("None", "advise", "effect", "mechanism"),
-        [("ardimor", "effect", "pelutin")],
-        "read as ddi",
-    ),
-    "i2b2 2010": Expected(
-        "sentence",
-        (2, 1, 1),
-        ("TeRP", "TrAP", "TrIP", "TrWP"),
-        [("pelutin", "TrAP", "nausea")],
-        "examples without a relation left out",
-    ),
-}
-DISTANT = {
-    "OpenNRE": Expected(
-        "distant",
-        (3, 1, 2),
-        ("NA", "/person/born_in", "/person/lives_in", "targets"),
-        [("Q4", "/person/born_in", "Q8"), ("mir-4|gene-7", "targets", "mir-4|gene-7")],
-        "the publisher's splits",
-    ),
-    "NYT10": Expected(
-        "distant",
-        (2, 1, 1),
-        ("NA", "/person/born_in"),
-        [("m.4", "NA", "m.8")],
-        "the publisher's splits",
-    ),
-    "MIRGENE": Expected(
-        "distant",
-        (3, 1, 1),
-        ("NA", "UPREGULATION", "TARGET"),
-        [("p4", "NA", "p4")],
-        "the publisher's splits",
-    ),
-    "PGR as bags": Expected(
-        "distant",
-        (5, 1, 1),
-        ("NA", "related"),
-        [("101", "related", "HP:0000002")],
-        "labels are distant",
-    ),
-}
-DOCUMENTS = {
-    "PubTator": Expected(
-        "document",
-        (1, 1, 1),
-        ("CID",),
-        {("C000003", "D009325"): ("CID",), ("C000003", "D005076"): ()},
-        "hypernym-filtered with mesh.txt: 1 negative pairs left out",
-    ),
-    "DocRED": Expected(
-        "document",
-        (1, 1, 1),
-        ("place of birth", "residence"),
-        {("0", "1"): ("residence",), ("1", "0"): ()},
-        "read as docred",
-    ),
-    "Pairs by line": Expected(
-        "document",
-        (1, 1, 1),
-        ("CID",),
-        {("C3", "D1"): ("CID",)},
-        "filtered by whoever made the files",
-    ),
-}
-NER = {
-    "CoNLL columns": Expected(
-        "ner",
-        (2, 1, 1),
-        ("Drug", "Symptom"),
-        [("Nausea", "Symptom"), ("pelutin", "Drug")],
-        "notes read as conll",
-    ),
-    "CoNLL-2012": Expected(
-        "ner", (1, 1, 1), ("GPE", "PERSON"), [("Jan Vos", "PERSON")], "ontonotes read as conll2012"
-    ),
-    "BRAT": Expected(
-        "ner",
-        (2, 1, 1),
-        ("Drug", "Symptom"),
-        [("Nausea", "Symptom"), ("pelutin", "Drug")],
-        "brat read as brat",
-    ),
-    "ADE version 2": Expected(
-        "ner",
-        (2, 1, 1),
-        ("ADE", "Drug"),
-        [("Pelutin", "Drug"), ("hair loss", "ADE")],
-        "dev and test cut from its documents by hash",
-    ),
-}
-ALL = SENTENCES | DISTANT | DOCUMENTS | NER
-
-
 def test_no_format_is_without_an_example() -> None:
     """The sections with a "Run it" are those tested here, and every reader's format has one."""
-    assert {name for name, body in _sections().items() if _RUN.search(body)} == set(ALL)
+    runs = {name for name, body in _sections().items() if _RUN.search(body)}
+    assert runs == set(ALL) | set(MARKED_TEXTS)
+    marked = {re.findall(r"Format name:\s+`(\w+)`", _sections()[n])[0] for n in MARKED_TEXTS}
+    assert marked == set(MARKED_TEXTS.values()) == set(MARKED) - {"docbin"}
     for of, formats in (
         (SENTENCES, sentences.FORMATS),
         (DOCUMENTS, documents.FORMATS),
         (NER, ner.FORMATS),
     ):
-        told = {re.findall(r"Format name: `(\w+)`", _sections()[name])[0] for name in of}
-        assert told == set(formats) - {"hub"}
-    assert len(DISTANT) == len(distant._READERS)
+        told = {re.findall(r"Format\s+name:\s+`(\w+)`", _sections()[name])[0] for name in of}
+        assert told | set(MARKED) == set(formats) - {"hub"}
+    assert len(DISTANT) == len(NEEDS["distant"])
+
+
+@pytest.mark.parametrize(("section", "kind"), MARKED_TEXTS.items())
+def test_marked_texts(section: str, kind: str) -> None:
+    """All three tasks read the same entities and relations from every one of these formats."""
+    _, corpus = _named(section)
+    read = ner.load(corpus)
+    assert read.reading.format == kind
+    rows = read.splits["test"]
+    last = len(rows) - 1  # ChemDisGene's title is a sentence before it
+    said = [(" ".join(rows.words(last)[a:b]), read.types[t]) for a, b, t in rows.spans(last)]
+    assert said == [("Nausea", "Symptom"), ("pelutin", "Drug")]
+    examples = sentences.load(corpus, 0, 0.0)
+    assert examples.relations == ("causes", "eases")
+    for split, size in (("train", 2), ("dev", 1), ("test", 1)):
+        assert len(examples.splits[split]) == size
+    (e,) = examples.examples("test")
+    assert (e.text[slice(*e.head)], e.relation, e.text[slice(*e.tail)]) == (
+        "pelutin",
+        "causes",
+        "Nausea",
+    )
+    whole = documents.load(corpus)
+    (d,) = whole.documents("test")
+    (pair,) = d.pairs
+    words = [d.text[slice(*d.entities[i].mentions[0])] for i in (pair.head, pair.tail)]
+    assert (words, pair.relations) == (["pelutin", "Nausea"], ("causes",))
+    (first,) = whole.documents("train")
+    assert (len(first.pairs), sum(bool(p.relations) for p in first.pairs)) == (4, 2)
 
 
 def _named(section: str) -> tuple[str, str]:
@@ -227,7 +119,8 @@ def test_sentences(section: str) -> None:
 
 def test_the_first_example_can_be_run() -> None:
     words = {"method": "fedcmc", "corpus": "data/mine", "silos": "3"}
-    assert prepare(load(None, words)).partition.sizes == (2, 1, 1)
+    # all five: fedcmc reads no public set
+    assert prepare(load(None, words)).partition.sizes == (2, 2, 1)
 
 
 @pytest.mark.parametrize("section", DISTANT)

@@ -4,6 +4,7 @@ afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from report.files import read_lines
 from study.prepare import Study
 from tests.faults.steps import Fault
 from tests.faults.world import Result, play, tiny
+from tests.methods.small_sentence import tiny_study
 
 __all__ = ["PLAYS", "Play"]
 
+_DRAWN = {"silos": 10, "fraction": 0.3}
 _NEVER = 200.0  #: longer than a federation of this size may take: whoever waits for this hangs
 
 
@@ -22,15 +25,24 @@ _NEVER = 200.0  #: longer than a federation of this size may take: whoever waits
 class Play:
     faults: tuple[Fault, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    made: Callable[..., Study] = tiny
     moves: bool = False
+    simulated: bool = True  #: False: small cohorts are drawn from nonces, new in every session
     #: of the first round, where the play says how many; who was killed in it may miss the next
     survivors: int = 0
     #: fields of an event that must have happened
     event: dict[str, str] = field(default_factory=dict)
 
     def run(self, folder: Path) -> Result:
-        study: Study = tiny(**self.settings)
-        result = play(folder, study, list(self.faults), keep=True, moves=self.moves)
+        study = self.made(**self.settings)
+        result = play(
+            folder,
+            study,
+            list(self.faults),
+            keep=True,
+            moves=self.moves,
+            simulated=self.simulated,
+        )
         events = read_lines(folder / "run" / "events.jsonl")
         if result.ok and result.restarts > (
             kills := sum(f.action.startswith("kill") for f in self.faults)
@@ -42,6 +54,12 @@ class Play:
         if result.ok and self.event and not any(self.event.items() <= e.items() for e in events):
             result.ok, result.why = False, f"no event {self.event}"
         return result
+
+
+def _two_sums(**settings: Any) -> Study:
+    """FedCMC, whose round has two sums, the second standing on the first."""
+    silos = [list(range(12 * i, 12 * i + 12)) for i in range(5)]
+    return tiny_study("fedcmc", silos, rounds=2, batch=16, deadline=10.0, **settings)
 
 
 def _full(actor: str, name: str, *times: int) -> tuple[Fault, ...]:
@@ -106,11 +124,30 @@ PLAYS = {
         survivors=3,
         event={"event": "sum-failed"},
     ),
-    # All are needed, one loses what the round's first exchange left: begun again at once, without
+    # All are needed, one loses what the round's scoring left: begun again at once, without
     # waiting in vain.
     "all-needed": Play(
-        (Fault("silo-001", 0, "kill", name="hear:go", occurrence=1),),
+        (Fault("silo-001", 0, "kill", name="hear:go", occurrence=3),),
         {"silos": 3, "deadline": _NEVER},
+        event={"event": "round-again"},
+    ),
+    # Killed with the first of two sums on its disk: opened again, the second stands on it as before.
+    "two-sums": Play((Fault("coordinator", 0, "kill", name="sum:after"),), made=_two_sums),
+    # Three of ten are drawn for every round. A new coordinator, with new keys, draws the same three
+    # in a simulation, and goes on between two exchanges.
+    "drawn": Play((Fault("coordinator", 0, "kill", name="midway:after"),), _DRAWN, survivors=3),
+    # From nonces it draws others: the round begins again.
+    "drawn-anew": Play(
+        (Fault("coordinator", 0, "kill", name="midway:after"),),
+        _DRAWN,
+        survivors=3,
+        simulated=False,
+    ),
+    # One of those drawn is killed: nobody stands in for it, and all are drawn anew.
+    "drawn-lost": Play(
+        tuple(Fault(f"silo-{i:03d}", 0, "kill", name="hear:go", occurrence=1) for i in (1, 8, 9)),
+        _DRAWN,
+        survivors=3,
         event={"event": "round-again"},
     ),
 }

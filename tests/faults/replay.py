@@ -24,11 +24,15 @@ class _Recorded(InProcessCarrier):
     def __init__(self, study: Study, runlog: RunLog, rounds: list[dict[str, Any]]) -> None:
         super().__init__(study, runlog)
         self._rounds = {line["round"]: line for line in rounds}
-        self._now = 0
+        self._asked: list[list[str]] = []
 
     def begin_round(self, round: int) -> tuple[int, ...]:
-        self._now = round
+        self._asked = list(self._rounds[round]["asked_by_exchange"])
         return tuple(_numbers(self._rounds[round]["participants"]))
+
+    def present(self) -> tuple[int, ...]:
+        """Asked for before each exchange with everyone, and those are a round's first ones."""
+        return tuple(_numbers(self._asked.pop(0))) if self._asked else ()
 
     def perform(self, call: Call) -> Folded:
         by_exchange = self._rounds[call.round]["survivors_by_exchange"]

@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     if o.matrix != "none":
         crashes = LEAN if o.matrix == "lean" else matrix(work / "undisturbed", study)
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
-        if o.method == "lazymil":  # the plays speak of its two exchanges
+        if o.method == "lazymil":  # the plays speak of its exchanges
             plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
     plays |= {f"seed {s}": schedule(s) for s in range(o.first, o.first + o.seeds)}
     for label, (faults, pause) in plays.items():

@@ -52,8 +52,11 @@ def run(
     views = [SiloView(k, task, task.subset(parts[k]), s, SECRET) for k in range(s.silos)]
     state = method.init(s.seed)
     for round in range(s.rounds):
-        cohort = cohort_of(s, round)
+        chosen = cohort_of(s, round)
         for exchange in method.exchanges:
+            cohort = tuple(range(s.silos)) if exchange.everyone else chosen
+            if exchange.skip(state, round, cohort):
+                continue
             said = exchange.broadcast(state, round, cohort)
             total: dict[str, np.ndarray] = {}
             sealed: dict[int, Arrays] = {}

@@ -8,6 +8,7 @@ import numpy as np
 
 from corpora.distant.rows import Row, Rows
 from corpora.distant.table import SPLITS, Content, Corpus, Sentences, pack
+from corpora.notes import Reading
 from methods.tasks.distant import DistantTask, Knobs
 
 
@@ -71,7 +72,7 @@ def twelve() -> DistantTask:
     for row in HELD_OUT:
         rows.add("dev", _row(*row))
         rows.add("test", _row(*row))
-    return DistantTask(corpus_of(rows.content("twelve", "made by hand", 0)), Knobs(dropout=0.0))
+    return DistantTask(corpus_of(rows.content("twelve", Reading(), 0)), Knobs(dropout=0.0))
 
 
 def packed(count: int, rng: np.random.Generator, words: int = 30) -> Sentences:

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from config.errors import UserError
 from methods import fedcmc
-from methods.base import Arrays, Contradiction, Heard, SiloView, derived_seed
+from methods.base import Arrays, Contradiction, Folded, Heard, SiloView, derived_seed
 from study.prepare import Study
 from tests.methods.sentence_reference import SILOS, SIZES, assert_same, initial, trained
 from tests.methods.small import kept_in, run
@@ -70,54 +72,114 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
     assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
-def _second(study: Any, silo: int, own: np.ndarray, said: Arrays) -> np.ndarray:
+_CONTEXT = b"what was broadcast in round 0"
+
+
+def _view(study: Study, silo: int, **more: Any) -> SiloView[Any, Any]:
+    nothing = study.task.subset(np.arange(0))
+    return SiloView(silo, study.task, nothing, study.settings, b"", **more)
+
+
+def _statement(study: Study, silo: int, own: np.ndarray, context: bytes = _CONTEXT) -> Arrays:
+    signed = _view(study, silo).sign(fedcmc._PURPOSE, fedcmc._statement(context, own))
+    return {"similarities": own, "signature": np.frombuffer(signed, np.uint8)}
+
+
+def _told(study: Study, sealed: Mapping[int, Arrays], survivors: tuple[int, ...]) -> Arrays:
+    """What all are told when these sent this and are in the round's sum."""
+    first, second = study.method.exchanges
+    state = study.method.init(0)
+    total = {k: np.ones([n or 0 for n in spec.shape]) for k, spec in first.masked.items()}
+    after = first.fold(state, Folded(0, survivors, total, sealed))
+    said = second.broadcast(after, 0, survivors)
+    assert said.private == {}
+    return said.common
+
+
+def _second(
+    study: Study, silo: int, own: np.ndarray, said: Arrays, certified: tuple[int, ...] | None
+) -> list[float]:
     """What a silo with these similarities sends when it is told so: a row of ones where it won."""
     _, second = study.method.exchanges
     rows = np.ones((len(own), 16), np.float32)
-    nothing = study.task.subset(np.arange(0))
-    carry = {"classifier": rows, "similarities": own}
-    view = SiloView(silo, study.task, nothing, study.settings, b"", carry=carry)
-    return second.answer(view, Heard(0, (0, 1, 2), said)).masked["rows"][:, 0]
+    carry = {"classifier": rows, "similarities": own, "context": _CONTEXT}
+    known = {} if certified is None else {0: certified}
+    view = _view(study, silo, carry=carry, certified=known)
+    return second.answer(view, Heard(0, (0, 1, 2), said)).masked["rows"][:, 0].tolist()
 
 
-def test_fedcmc_tells_all_silos_the_same_and_a_lie_is_contradicted() -> None:
-    study = tiny_study("fedcmc", SILOS)
-    _, second = study.method.exchanges
-    classes = len(study.task.labels)
-    state = study.method.init(0)
-    own = [np.full(classes, d, np.float32) for d in (0.5, 0.2, 0.3)]
+def _three(study: Study) -> list[np.ndarray]:
+    own = [np.full(len(study.task.labels), d, np.float32) for d in (0.5, 0.2, 0.3)]
     own[2][0] = 0.1
-    winner, d = fedcmc.winners(dict(enumerate(own)), classes, "major", np.random.default_rng(0))
-    state = replace(state, memory={**state.memory, "winner": winner, "similarity": d})
-    said = second.broadcast(state, 0, (0, 1, 2))
-    assert said.private == {} and "leaves out of the sum" in second.disclosures[0].unless
-    sent = [_second(study, k, own[k], said.common) for k in range(3)]
-    assert [x.tolist() for x in sent] == [
-        [0.0] * classes,
-        [0.0] + [1.0] * (classes - 1),
-        [1.0] + [0.0] * (classes - 1),
+    return own
+
+
+def test_fedcmc_shows_all_silos_the_same_and_each_finds_the_winners_itself() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    own, others = _three(study), len(study.task.labels) - 1
+    said = _told(study, {k: _statement(study, k, d) for k, d in enumerate(own)}, (0, 1, 2))
+    sent = [_second(study, k, own[k], said, (0, 1, 2)) for k in range(3)]
+    assert sent == [[0.0] * (others + 1), [0.0] + [1.0] * others, [1.0] + [0.0] * others]
+    # who was lost before the sum was closed is not among those shown, and cannot win
+    sealed = {k: _statement(study, k, d) for k, d in enumerate(own)}
+    two = _told(study, sealed, (0, 1))
+    assert two["silos"].tolist() == [0, 1]
+    assert _second(study, 1, own[1], two, (0, 1)) == [1.0] * (others + 1)
+    # a silo without examples is shown to have none, and is never a winner
+    nobody = np.full(others + 1, np.nan, np.float32)
+    with_empty = {0: _statement(study, 0, nobody), 1: sealed[1], 2: sealed[2]}
+    told = _told(study, with_empty, (0, 1, 2))
+    assert not any(_second(study, 0, nobody, told, (0, 1, 2)))
+
+
+def test_fedcmc_sends_no_row_on_a_list_that_is_not_everybodys_own() -> None:
+    study = tiny_study("fedcmc", SILOS)
+    own = _three(study)
+    sealed = {k: _statement(study, k, d) for k, d in enumerate(own)}
+    said = _told(study, sealed, (0, 1, 2))
+
+    def refused(says: str, told: Arrays, certified: tuple[int, ...] | None = (0, 1, 2)) -> None:
+        with pytest.raises(Contradiction, match=says):
+            _second(study, 0, own[0], told, certified)
+
+    refused("not shown whose updates", said, None)
+    # those who beat silo 0 are left out, as if they were not in the sum
+    refused("everybody in the round's sum", _told(study, sealed, (0,)))
+    refused("shown twice", {k: np.concatenate([v, v]) for k, v in said.items()})
+    higher = np.ones_like(own[1])
+    for claim in (
+        {**sealed[1], "similarities": higher},  # not what it signed
+        _statement(study, 1, higher, b"another round"),
+        {**sealed[2]},  # another silo's
+    ):
+        refused("silo 1 are not signed by it", _told(study, {**sealed, 1: claim}, (0, 1, 2)))
+    # its own, signed by itself, and not what it sent in this round
+    refused("its own", _told(study, {**sealed, 0: _statement(study, 0, higher)}, (0, 1, 2)))
+
+
+def test_fedcmcs_ablations_are_held_to_the_same_and_a_draw_says_what_it_leaves() -> None:
+    """A draw is from the run's seed, so that every silo makes it itself."""
+    studies = [
+        tiny_study("fedcmc", SILOS, options={"vectors": v}) for v in ("major", "minor", "random")
     ]
-    # silo 0 is told that it won everything, with its own similarity: those who beat it refuse
-    lie: Arrays = {"winner": np.zeros(classes, np.int64), "similarity": own[0]}
-    for k in (1, 2):
-        with pytest.raises(Contradiction, match="class 0: its own similarity beats the lowest"):
-            _second(study, k, own[k], lie)
-    # told so with the true lowest, it knows that it did not win, and sends nothing
-    assert not _second(study, 0, own[0], {**lie, "similarity": d}).any()
-    # a silo without examples knows nothing, and is never a winner
-    assert not _second(study, 0, np.full(classes, np.nan, np.float32), lie).any()
-
-
-def test_fedcmcs_ablations_are_held_to_the_same_or_say_that_they_are_not() -> None:
-    (_, highest), (_, drawn) = (
-        tiny_study("fedcmc", SILOS, options={"vectors": v}).method.exchanges
-        for v in ("minor", "random")
+    unless = [study.method.exchanges[1].disclosures[0].unless for study in studies]
+    assert unless[:2] == ["", ""] and "leaves silos out" in unless[2]
+    for study in studies[1:]:
+        own = _three(study)
+        said = _told(study, {k: _statement(study, k, d) for k, d in enumerate(own)}, (0, 1, 2))
+        sent = np.array([_second(study, k, own[k], said, (0, 1, 2)) for k in range(3)])
+        assert (sent.sum(axis=0) == 1.0).all()
+    # the highest, of one class and of another
+    highest = _told(
+        studies[1], {k: _statement(studies[1], k, d) for k, d in enumerate(own)}, (0, 1, 2)
     )
-    assert "leaves out" in highest.disclosures[0].unless and "drawn" in drawn.disclosures[0].unless
-    low, high = np.array([0.1, 0.9], np.float32), np.array([0.5, 0.5], np.float32)
-    assert fedcmc.contradiction(low, high, "major").startswith("class 0")
-    assert fedcmc.contradiction(low, high, "minor").startswith("class 1")
-    assert fedcmc.contradiction(low, high, "random") == ""
+    assert set(_second(studies[1], 0, own[0], highest, (0, 1, 2))) == {1.0}
+
+
+def test_more_silos_than_sign_for_a_sum_are_refused() -> None:
+    with pytest.raises(UserError, match=r"fedcmc runs with at most 256 silos, not 257"):
+        tiny_study("fedcmc", [[0]] * 257)
+    tiny_study("fedcmc", [[0]] * 257, secagg=False)
 
 
 def test_fedatt_tells_nobody_anything_alone() -> None:

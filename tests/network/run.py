@@ -57,6 +57,8 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
             host=hub,
             bound=bound,
             grace=30.0,
+            patience=600.0,
+            simulated=True,
         )
 
     def bound(at: int) -> None:

@@ -21,7 +21,8 @@ from cli import main as cli
 from config.errors import UserError
 from config.load import dump, load
 from coordinator.prometheus import CoordinatorMetrics
-from report.events import Refused, to_line
+from report.event_file import to_line
+from report.events import Refused
 from report.export import export_csv, export_mlflow, export_parquet, export_tensorboard
 from report.files import RunFiles, read_lines, read_run
 from study.prepare import write_partition

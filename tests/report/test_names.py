@@ -18,7 +18,8 @@ from rich.console import Console
 from config.errors import UserError
 from config.logs import JsonLines
 from config.names import with_names
-from report.events import Event, Failed, Lost, Out, Refused, to_line
+from report.event_file import to_line
+from report.events import Event, Failed, Lost, Out, Refused
 from report.files import RunFiles, silo_names
 from report.live import LiveRun
 from report.pages.silos import silos

@@ -126,3 +126,21 @@ def test_names_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert synced[-1] == str(tmp_path)
     sync_folder(tmp_path / "any")
     assert synced[-1] == str(tmp_path)
+
+
+def test_half_a_line_on_a_full_disk_hides_nothing_that_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = FileJournal(tmp_path / "journal.jsonl")
+    journal.put("a", "1")
+    real = os.write
+    monkeypatch.setattr("silo.appended.os.write", lambda file, line: real(file, line[:5]))
+    with pytest.raises(OSError, match="No space left"):
+        journal.put("a", "2")
+    monkeypatch.undo()
+    assert journal.get("a") == "1"
+    journal.put("b", "3")
+    journal.close()
+    again = FileJournal(tmp_path / "journal.jsonl")
+    assert (again.get("a"), again.get("b")) == ("1", "3")
+    again.close()

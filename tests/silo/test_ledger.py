@@ -223,7 +223,8 @@ def test_numbers_that_no_training_makes_are_refused_before_a_record_is_looked_at
         assert refused.value.attack == "range-widening"
     assert len(ledger.events) == before
     # without a budget nothing hangs on it
-    _gate(Ledger(tmp_path / "off", Budget())).answer(0, heard, b"1")
+    common = Heard(1, (0, 1, 2), {"w": np.array([value], np.float32)})
+    _gate(Ledger(tmp_path / "off", Budget())).answer(0, common, b"1")
 
 
 def _silo_that_dies(path: Path, at: int, after: bool, sent: int) -> None:

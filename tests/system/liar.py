@@ -14,7 +14,6 @@ import pytest
 
 from crypto.numbers.encoding import Encoding
 from crypto.numbers.prg import Mask, add_masks
-from crypto.numbers.shamir import rebuild
 from crypto.sum.coordinator import CoordinatorSetup
 from crypto.sum.graph import Topology, topology
 from crypto.sum.opening import Opening
@@ -36,7 +35,7 @@ from wire import messages as m
 from wire.bundle import broadcast_digest, pack, pieces
 from wire.router import Received
 
-__all__ = ["Held", "Liar", "Turned", "bare", "refused", "same", "seed_of"]
+__all__ = ["Held", "Liar", "Turned", "refused", "same"]
 
 
 class Turned(Exception):
@@ -180,10 +179,16 @@ class Liar:
         return SumHeader(**(values | changes))
 
     def tell(
-        self, silo: str, asked: SumHeader | None, model: np.ndarray = ONES, **changes: Any
+        self,
+        silo: str,
+        asked: SumHeader | None,
+        model: np.ndarray = ONES,
+        alone: Mapping[str, np.ndarray] | None = None,
+        **changes: Any,
     ) -> m.Broadcast:
+        """`alone`: arrays that this silo is told and nobody else."""
         self._number += 1
-        bundle = pack({"model": model})
+        bundle, private = pack({"model": model}), pack(alone or {})
         encoding = (asked or self.header()).encoding
         values: dict[str, Any] = {
             "number": self._number,
@@ -191,7 +196,7 @@ class Liar:
             "exchange": TRAIN,
             "cohort": [int(n.rpartition("-")[2]) for n in (asked.alive if asked else self.names)],
             "common": bundle.layout,
-            "private": [],
+            "private": private.layout,
             "header": asked.to_record() if asked is not None else {},
             "encoding": encoding.to_record(),
         }
@@ -200,6 +205,8 @@ class Liar:
         if told.common == bundle.layout:
             for index, piece in enumerate(pieces(bundle.buffer)):
                 self.say(silo, m.Chunk(told.number, "common", index), piece)
+            for index, piece in enumerate(pieces(private.buffer)):
+                self.say(silo, m.Chunk(told.number, "private", index), piece)
         return told
 
     def ask(
@@ -234,6 +241,7 @@ class Liar:
         self,
         header: SumHeader | None = None,
         models: dict[str, np.ndarray] | None = None,
+        alone: Mapping[str, Mapping[str, np.ndarray]] | None = None,
         **changes: Any,
     ) -> Held:
         """Everybody alive has uploaded; nothing is open. Puppets upload zeros."""
@@ -241,7 +249,9 @@ class Liar:
         held = self.held(header)
         asked = [name for name in header.alive if name not in self.puppets]
         told = {
-            name: self.tell(name, header, (models or {}).get(name, ONES), **changes)
+            name: self.tell(
+                name, header, (models or {}).get(name, ONES), (alone or {}).get(name), **changes
+            )
             for name in asked
         }
         for name in header.alive:
@@ -253,7 +263,15 @@ class Liar:
         return held
 
     def proposal(self, held: Held, holder: str, survivors: Sequence[str]) -> Proposal:
-        return Proposal(held.header.h, tuple(survivors), self._dealt(held, holder, survivors))
+        words = self.words(held, survivors)
+        return Proposal(
+            held.header.h, tuple(survivors), self._dealt(held, holder, survivors), words
+        )
+
+    def words(self, held: Held, survivors: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
+        """Of the survivors that signed that they contribute."""
+        said = ((name, held.records[name].word) for name in survivors if name in held.records)
+        return tuple((name, word) for name, word in said if word)
 
     def _dealt(
         self, held: Held, holder: str, survivors: Sequence[str]
@@ -319,22 +337,6 @@ class Liar:
         held = self.gather()
         assert np.array_equal(self.sum(held), self.stage.plain(held.header.encoding, self.names))
         assert not self.stage.crashes
-
-
-def seed_of(opening: Opening, dealer: str, other: str | None = None) -> bytes:
-    """b of a survivor, or r of its edge to one that is said to have dropped, from the shares
-    released.
-    """
-    shares = dict(list(opening._shares[dealer, other].items())[: opening._threshold])
-    (seed,) = rebuild({point: [share] for point, share in shares.items()})
-    assert seed is not None
-    return seed
-
-
-def bare(liar: Liar, held: Held, victim: str, own: bytes, edges: Mapping[str, bytes]) -> np.ndarray:
-    """What one silo uploaded, once its own seed and the seeds of its edges are known."""
-    masks = [(own, 1), *((seed, 1 if victim < other else -1) for other, seed in edges.items())]
-    return liar.unmasked(held, [victim], masks)
 
 
 def same(one: np.ndarray, other: np.ndarray | int) -> bool:

@@ -36,6 +36,7 @@ from methods.base import (
     State,
 )
 from methods.base import silo_name as name_of
+from methods.common.bag_names import NAME_BYTES, Naming, names_of
 from silo.home import Home
 from wire import messages as m
 from wire.counter import ByteCounter
@@ -46,11 +47,16 @@ from wire.router import Router
 
 __all__ = [
     "AGREED_CAP",
+    "BAGS",
+    "BLIND",
     "BOTH",
     "CARRIED",
+    "EVALUATE",
     "METHOD",
+    "NAMES",
     "ONES",
     "PATIENCE",
+    "QUERIES",
     "REPORT",
     "RUN",
     "SIZE",
@@ -62,7 +68,7 @@ __all__ = [
 ]
 
 SIZE = 6
-TRAIN, REPORT, BOTH, CARRIED, WEIGHED = 0, 1, 2, 3, 4
+TRAIN, REPORT, BOTH, CARRIED, WEIGHED, BLIND, EVALUATE, NAMES = range(8)
 ONES = np.ones(SIZE, np.float32)
 RUN = b"r" * 32
 _OVER = "the play is over"
@@ -137,6 +143,27 @@ _WEIGHED = Exchange(
     weight_cap=AGREED_CAP,
 )
 
+#: What every silo calls its bags, to be named by an oblivious function.
+BAGS = (b"aspra treats febra", b"dolox causes gripa", b"cefix treats dolor")
+QUERIES = 8
+NAMING = Naming(silos=4, queries=QUERIES, first=0, inputs=lambda silo: BAGS)
+
+
+def _names(silo: SiloView[Any, Any], heard: Heard) -> Answer:
+    names, memory = names_of(NAMING, silo, heard)
+    return Answer(sealed={"names": names}, memory=memory)
+
+
+_NAMES = Exchange(
+    name="names",
+    disclosures=(Disclosure("names", "sealed", "names", "which are equal", "none"),),
+    broadcast=lambda state, round, cohort: Broadcast({}),
+    answer=_names,
+    fold=lambda state, folded: state,
+    sealed={"names": ArraySpec((None, NAME_BYTES), "uint8")},
+    everyone=True,
+)
+
 METHOD = Method(
     "toy",
     "nobody",
@@ -146,6 +173,8 @@ METHOD = Method(
         _exchange("both", True, True),
         _exchange("carried", True, False, carried=True),
         _WEIGHED,
+        *NAMING.exchanges(),
+        _NAMES,
     ),
     lambda seed: State({"model": ONES}),
 )
@@ -217,8 +246,8 @@ class Stage:
         self.crashes: list[BaseException] = []
         self._over, self._threads = threading.Event(), dict[str, threading.Thread]()
 
-        def line(address: str, keys: CurveKeys, coordinator: bytes) -> Dealer:
-            return _Line(self._over, curve[keys.public], self.lies, address, keys, coordinator)
+        def line(address: str, keys: CurveKeys, *rest: Any) -> Dealer:
+            return _Line(self._over, curve[keys.public], self.lies, address, keys, *rest)
 
         patch.setattr(silo.process, "Dealer", line)
         patch.setattr(silo.process, "policy_for", lambda fraction, silos: self.policy)

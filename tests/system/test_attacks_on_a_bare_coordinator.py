@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding as Raw
 from cryptography.hazmat.primitives.serialization import PublicFormat
 
-import coordinator.intake
 import crypto.sum.coordinator
 from coordinator.exchange import RoundSpent
 from coordinator.gather import Gather
@@ -23,6 +22,7 @@ from crypto.sum.coordinator import ALLOWED, OpenSum, SumState
 from crypto.sum.opening import Opening
 from crypto.sum.records import KeyOffer, ShareRelease
 from crypto.sum.running import RunningSum
+from methods.base import Exchange
 from study.agreement import study_hash
 from tests.system.attacks import gains, without
 from tests.system.play import ALL, HONEST, LIAR, Play, on, record
@@ -149,7 +149,7 @@ def test_shares_before_their_time(perform: Perform, monkeypatch: Patch) -> None:
 @gains("oversize")
 def test_a_petabyte_announced(perform: Perform, monkeypatch: Patch) -> None:
     """Where nobody asks how large an array may be, thirty bytes of a silo's end the coordinator."""
-    monkeypatch.setattr(coordinator.intake, "_SEALED_LIMIT", 1 << 62)
+    monkeypatch.setattr(Exchange, "sealed_bytes", 1 << 62)
     without_the_door(monkeypatch)
     play = perform().enrol()
     play.lie(

@@ -137,6 +137,7 @@ def test_second_sum_by_a_second_upload(perform: Perform) -> None:
         ("wrong-shape", REPORT, lambda x, p: [(replace(x, arrays=[["count", "<f4", [2]]]), p)]),
         ("wrong-shape", REPORT, lambda x, p: [(replace(x, arrays=[["count", "object", [1]]]), p)]),
         ("oversize", REPORT, lambda x, p: [(replace(x, arrays=[["count", "<f4", [1 << 29]]]), p)]),
+        ("oversize", REPORT, lambda x, p: [(replace(x, arrays=[["count", "<f4", [1000]]]), p)]),
         ("wrong-shape", BOTH, lambda x, p: []),
         ("wrong-shape", BOTH, lambda x, p: [(x, p), (m.SumStart(x.number, {}), None)]),
     ],

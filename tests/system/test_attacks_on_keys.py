@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives.serialization import PublicFormat
 import silo.process
 from crypto.derive import Label, digest
 from crypto.identity.keys import Identity
-from crypto.sum.graph import Topology, beacon, draw_cohort, topology
+from crypto.sum.graph import Topology, beacon, topology
 from crypto.sum.params import Policy
 from crypto.sum.records import KeyList, KeyOffer, NonceList, NonceReveal, SumHeader, agreement
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_limits import Limits
 from tests.system.attacks import gains, refuses
-from tests.system.liar import Liar, bare, refused, same, seed_of
+from tests.system.liar import Liar, refused, same
+from tests.system.opened import bare, seed_of
 from tests.system.puppets import Puppet
 from tests.system.stage import RUN
 
@@ -278,8 +279,22 @@ def test_graph_steering_by_many_setups(make: Make, monkeypatch: Patch, caplog: L
     liar = make()
     liar.enrol().enrol()
     with refused("graph-steering", caplog):
-        liar.enrol().settle()
-        liar.step(liar.names[0], "nonces", liar.setup.nonce_list())
+        liar.enrol()
+
+
+@refuses("graph-steering")
+def test_graph_steering_by_setups_that_are_not_finished(
+    make: Make, monkeypatch: Patch, caplog: Log
+) -> None:
+    """A coordinator that has all nonces, and so knows what they draw, and ends the setup there."""
+    monkeypatch.setattr(silo.process, "Limits", lambda **named: Limits(max_sessions=2, **named))
+    liar = make()
+    for _ in range(2):
+        keys = liar.offers().key_list()
+        for name in liar.names:
+            liar.step(name, "keys", keys)
+    with refused("graph-steering", caplog):
+        liar.enrol()
 
 
 @gains("graph-steering")
@@ -293,52 +308,3 @@ def test_graph_steering_by_as_many_setups_as_one_likes(make: Make) -> None:
         if set(CORRUPT) < set(_around(liar.enrol().setup.beacon, liar, victim)):
             break
     assert same(_read(liar, victim), liar.stage.data[victim])
-
-
-@refuses("graph-steering")
-@gains("graph-steering")
-def test_graph_steering_by_a_chosen_cohort(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """Where a round's silos are drawn and not chosen: three friends and a victim are not the ones
-    that were drawn.
-
-    Under a policy that counts the corrupt in each cohort, nothing but the draw stands in the way.
-    """
-    policy, drawn = Policy(corrupt_among="cohort"), [True]
-    monkeypatch.setattr(
-        silo.process,
-        "Limits",
-        lambda **named: Limits(**{**named, "cohort": 0, "drawn_cohorts": drawn[0]}),
-    )
-    liar = make(8, policy=policy).enrol()
-    order = [draw_cohort(liar.setup.beacon, liar.names, 0, size) for size in (5, 8)]
-    # three who were not drawn, one who was
-    victim, *friends = sorted(set(order[1]) - set(order[0])) + [order[0][0]]
-    alive = tuple(sorted((victim, *friends)))
-    with refused("graph-steering", caplog):
-        liar.ask(victim, liar.header(alive=alive))
-    drawn[0] = False
-    total = liar.enrol().sum(liar.gather(liar.header(alive=alive)))
-    assert same(total - sum(liar.stage.data[friend] for friend in friends), liar.stage.data[victim])
-
-
-@refuses("hand-picked-cohort")
-@gains("hand-picked-cohort")
-def test_hand_picked_cohort(make: Make, monkeypatch: Patch, caplog: Log) -> None:
-    """Nine silos of thirty in every round: two friends and a victim are no round of nine.
-
-    Under a policy that counts the corrupt in each cohort, two of three would be too many; but the
-    coordinator says what the cohort is. So the study's own number of silos is held to.
-    """
-    pinned = [9]
-    monkeypatch.setattr(
-        silo.process, "Limits", lambda **named: Limits(**{**named, "cohort": pinned[0]})
-    )
-    liar = make(9, policy=Policy(corrupt_among="cohort")).enrol()
-    victim, *friends = liar.names[:3]
-    for alive in (liar.names[:3], liar.names[:7]):
-        with refused("hand-picked-cohort", caplog):
-            liar.ask(victim, liar.header(alive=alive))
-    liar.gather(liar.header(alive=liar.names[:8]))  # one in ten may be missing
-    pinned[0] = 0
-    total = liar.enrol().sum(liar.gather(liar.header(alive=liar.names[:3])))
-    assert same(total - sum(liar.stage.data[friend] for friend in friends), liar.stage.data[victim])

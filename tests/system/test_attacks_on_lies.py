@@ -1,11 +1,10 @@
-"""A coordinator that lies in what decides a silo's part, or sends what nobody foresaw, over real
-sockets: refused by name, and seen to succeed undefended.
+"""A coordinator, or a silo, that sends what nobody foresaw, over real sockets: refused by name, and
+seen to succeed undefended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,12 +16,10 @@ from coordinator.exchange import RoundFailed
 from coordinator.gather import Gather
 from crypto.numbers.encoding import Encoding
 from crypto.sum.silo_limits import Limits
-from methods import fedcmc
-from methods.base import Answer, Heard, SiloView
 from tests.system.attacks import gains, refuses, without
-from tests.system.liar import Liar, refused, same
+from tests.system.liar import Liar, refused
 from tests.system.play import HONEST, LIAR, Play, on
-from tests.system.stage import METHOD, SIZE, TRAIN
+from tests.system.stage import SIZE
 from tests.system.test_attacks_on_a_bare_coordinator import (
     without_the_door as coordinator_without_its_door,
 )
@@ -35,60 +32,6 @@ Patch = pytest.MonkeyPatch
 Log = pytest.LogCaptureFixture
 Crashes = list[type[BaseException]]
 E = Encoding(32, 4, (SIZE,), (8.0,))
-
-# FedCMC's second exchange, two classes of three numbers each: what all are told is the lowest
-# similarity of each class and whose it is.
-_SIMILARITIES = {0: (0.5, 0.5), 1: (0.2, 0.6), 2: (0.6, 0.3), 3: (0.4, 0.4)}
-
-
-@contextmanager
-def _fedcmc() -> Iterator[None]:
-    """The toy's first exchange with FedCMC's own silo half, on the silo's secret vector."""
-    method = fedcmc._Framework(None, 0, fedcmc.Options())  # type: ignore[arg-type]
-
-    def answer(silo: SiloView[Any, Any], heard: Heard) -> Answer:
-        said = heard.common["model"]
-        claims = {"similarity": said[:2].copy(), "winner": said[2:4].astype(np.int64)}
-        carry = {
-            "similarities": np.array(_SIMILARITIES[silo.index], np.float32),
-            "classifier": silo.data.vector.reshape(2, 3),
-        }
-        rows = method.send_rows(replace(silo, carry=carry), replace(heard, common=claims))
-        return Answer({"update": rows.masked["rows"].ravel()})
-
-    exchange, good = METHOD.exchanges[TRAIN], METHOD.exchanges[TRAIN].answer
-    object.__setattr__(exchange, "answer", answer)
-    try:
-        yield
-    finally:
-        object.__setattr__(exchange, "answer", good)
-
-
-#: "silo 0 won both classes, and 0.5 was the lowest": of both that is a lie
-_LIE = np.array([0.5, 0.5, 0, 0, 0, 0], np.float32)
-
-
-@refuses("silent-others")
-def test_silent_others(make: Make, caplog: Log) -> None:
-    """Who knows better takes no part: too few are left for a sum, and nothing is opened."""
-    liar = make().enrol()
-    with _fedcmc():
-        for name in ("silo-001", "silo-002", "silo-003"):
-            told = liar.tell(name, liar.header(_LIE), _LIE)
-            with refused("silent-others", caplog):
-                liar.say(name, m.Go(told.number))
-                liar.hear(name, m.Ready)
-
-
-@gains("silent-others")
-def test_silent_others_without_their_word(make: Make, monkeypatch: Patch) -> None:
-    """Where nobody contradicts, the sum is the rows of the one who was told that it won."""
-    monkeypatch.setattr(fedcmc, "contradiction", lambda own, claimed, vectors: "")
-    liar = make().enrol()
-    with _fedcmc():
-        held = liar.gather(liar.header(_LIE), dict.fromkeys(liar.names, _LIE))
-    assert same(liar.sum(held), liar.stage.data["silo-000"])
-
 
 # Messages that nobody foresaw
 

@@ -122,7 +122,9 @@ def test_model_inconsistency_with_only_the_sums_own_broadcast_in_h(
     liar = make().enrol()
     victim = liar.names[0]
     own = broadcast_digest
-    monkeypatch.setattr("silo.told.broadcast_digest", lambda said: own({3: said[3]}))
+    monkeypatch.setattr(
+        "silo.told.broadcast_digest", lambda said: own({max(said): said[max(said)]})
+    )
     split = {name: ONES if name == victim else ZEROS for name in liar.names}
     monkeypatch.setattr(
         "tests.system.test_attacks_on_models.broadcast_digest", lambda said: own({3: said[3]})

@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import silo.told
 from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_notes import RunNotes
+from silo.told import ToldRound
 from tests.system.attacks import gains, refuses, without
-from tests.system.liar import Liar, bare, refused, same, seed_of
+from tests.system.liar import Liar, Turned, refused, same
+from tests.system.opened import bare, seed_of
 from tests.system.stage import ONES, REPORT, TRAIN
 from wire import messages as m
 from wire.bundle import broadcast_digest, pack
@@ -244,3 +247,30 @@ def test_late_share_without_an_end_of_the_round(make: Make, monkeypatch: Patch) 
         liar.say(name, m.RoundOver(0))
         liar.tell(name, None, exchange=REPORT)
     assert same(liar.sum(held), sum(liar.stage.data.values()))
+
+
+# Memory
+
+
+@refuses("oversize")
+def test_refused_broadcasts_are_not_kept(make: Make, monkeypatch: Patch) -> None:
+    """Two dozen broadcasts as large as the study allows, each for a sum that is refused: the silo has
+    one of them when the round goes on, and not all.
+    """
+    rounds: list[ToldRound] = []
+    begin = ToldRound.__init__
+
+    def watched(self: ToldRound) -> None:
+        begin(self)
+        rounds.append(self)
+
+    monkeypatch.setattr(ToldRound, "__init__", watched)
+    liar = make().enrol()
+    for number in range(24):
+        model = np.full(250_000, number, np.float32)
+        with pytest.raises(Turned):
+            liar.ask("silo-000", liar.header(weight_cap=7.0), model)
+        with pytest.raises(Turned):
+            liar.ask("silo-000", liar.header(), model, exchange=50 + number)
+    kept = [bundle.buffer.nbytes for r in rounds for _, bundle in r._held.values()]
+    assert len(kept) == 1 and sum(kept) < 1_100_000

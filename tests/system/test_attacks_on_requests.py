@@ -18,7 +18,6 @@ from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_limits import Limits
 from methods.base import Answer, ArraySpec
-from silo.session import Session
 from tests.conftest import wait_for
 from tests.system import stage
 from tests.system.attacks import gains, refuses, without
@@ -50,10 +49,12 @@ HUGE = [["model", "<f4", [1 << 20, 1 << 12]]]
         ("range-widening", {"encoding": replace(E, ranges=(1e6,))}, {}),
         ("range-widening", {"encoding": replace(E, lane_bits=16)}, {}),
         ("range-widening", {"encoding": replace(E, parties=2)}, {}),
+        ("range-widening", {"encoding": replace(E, parties=5)}, {}),
         ("weight-hog", {"weight_cap": 1e6}, {}),
         ("weight-hog", {"weight_cap": 0.5}, {}),
         ("oversize", {}, {"common": HUGE}),
         ("oversize", {}, {"private": HUGE}),
+        ("oversize", {}, {"common": [["model", "<f4", [1 << 19]]]}),  # the study's has 6 numbers
         ("oversize", {"round": 10**6}, {}),
     ],
 )
@@ -140,10 +141,10 @@ def test_undeclared_upload_without_the_gate(make: Make, monkeypatch: Patch) -> N
 def without_the_door(monkeypatch: Patch) -> None:
     """An exception out of a message ends the silo, as it did before it was made a refusal."""
 
-    def ends(self: Session, kind: str, error: Exception) -> Iterator[Any]:
+    def ends(number: int, kind: str, error: Exception) -> m.Refused:
         raise error
 
-    monkeypatch.setattr(Session, "_unforeseen", ends)
+    monkeypatch.setattr("silo.session.unforeseen", ends)
 
 
 def ended(liar: Liar, crashes: Crashes, error: type[BaseException]) -> None:
@@ -203,6 +204,18 @@ def _outlier(liar: Liar, reach: float) -> float:
         liar.stage.data[name][0] = 0.001
     held = liar.gather(header, dict.fromkeys(liar.names, model))
     return float(liar.sum(held)[0])
+
+
+@gains("range-widening")
+def test_range_widening_by_room_for_nobody(make: Make, monkeypatch: Patch) -> None:
+    """With room for thousands of vectors, small silos round to nothing beside a large one."""
+    monkeypatch.setattr(Limits, "check_headroom", lambda *_: None)
+    liar = make().enrol()
+    for name in liar.names[1:]:
+        liar.stage.data[name] *= np.float32(1e-6)
+    held = liar.gather(liar.header(encoding=replace(E, parties=4096)))
+    alone = liar.stage.plain(held.header.encoding, ["silo-000"])
+    assert np.array_equal(liar.sum(held), alone)
 
 
 @gains("range-widening")
@@ -273,9 +286,9 @@ def test_weight_hog_by_another_cap(make: Make, monkeypatch: Patch, caplog: Log) 
     caps: list[float] = []
     begin = SiloSum.begin
 
-    def obedient(self: SiloSum, header: SumHeader, *rest: Any) -> None:
+    def obedient(self: SiloSum, header: SumHeader, *rest: Any, **terms: Any) -> None:
         caps.append(header.weight_cap)
-        begin(self, header, *rest)
+        begin(self, header, *rest, **terms)
 
     monkeypatch.setattr(SiloSum, "begin", obedient)
     monkeypatch.setattr(
@@ -313,7 +326,7 @@ def test_oversize_without_a_limit_on_broadcasts(
     make: Make, monkeypatch: Patch, crashes: Crashes
 ) -> None:
     """One small message that announces a petabyte ends the silo before a byte of it has come."""
-    monkeypatch.setattr("silo.process._BROADCAST_LIMIT", 1 << 62)
+    monkeypatch.setattr("silo.process.broadcast_bytes", lambda *_: 1 << 62)
     without_the_door(monkeypatch)
     liar = make().enrol()
     liar.tell("silo-000", liar.header(), common=[["model", "|u1", [1 << 50]]])

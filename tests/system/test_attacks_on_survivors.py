@@ -20,7 +20,8 @@ from crypto.sum.silo_states import TRANSITIONS, Call, SiloState
 from silo.journal import FileJournal
 from tests.conftest import wait_for
 from tests.system.attacks import gains, refuses, without
-from tests.system.liar import Held, Liar, bare, refused, same, seed_of
+from tests.system.liar import Held, Liar, refused, same
+from tests.system.opened import bare, seed_of
 from wire import messages as m
 
 Log = pytest.LogCaptureFixture

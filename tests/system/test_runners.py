@@ -90,6 +90,42 @@ def test_narrow_lanes_give_the_same_model_in_both_runners(tmp_path: Path, bits: 
     assert _hash(tmp_path / "p", *words) == _plain_hash(tmp_path / "i", *words)
 
 
+@pytest.mark.slow  # real processes
+def test_rounds_to_which_too_few_contribute_are_given_up_in_both_runners(tmp_path: Path) -> None:
+    """A floor that nobody reaches: the warm start is summed, the rest stays closed, the operator
+    reads why, and the run ends in good order.
+    """
+    words = ("METHOD=lazymil", "SILOS=4", "EPOCHS=1")
+    assert _hash(tmp_path / "p", *words, "SET=warmup=0.5", "SET=floor=1") == _plain_hash(
+        tmp_path / "i", *words, "options.warmup=0.5", "options.floor=1"
+    )
+    for run in (tmp_path / "p" / "latest", tmp_path / "i"):
+        rounds, given_up = lines(run / "rounds.jsonl"), _given_up(run)
+        assert [bool(r["survivors"]) for r in rounds] == [True, False]
+        (why,) = given_up
+        assert "of 4 silos had enough to contribute, and at least 3 must" in why
+        assert rounds[0]["model_sha256"] == rounds[1]["model_sha256"]
+
+
+def _given_up(run: Path) -> list[str]:
+    return [e["why"] for e in lines(run / "events.jsonl") if e["event"] == "round-spent"]
+
+
+@pytest.mark.parametrize("secagg", ["on", "off"])
+def test_drawn_cohorts_are_the_same_in_both_runners(tmp_path: Path, secagg: str) -> None:
+    """Three of seven silos in a round are fewer than would outnumber all corrupt ones, so that every
+    silo draws them, and refuses others.
+    """
+    words = ("METHOD=fedavg", "SILOS=7", "FRACTION=0.43", "ROUNDS=3", f"SECAGG={secagg}")
+    assert _hash(tmp_path / "p", *words) == _plain_hash(tmp_path / "i", *words)
+    asked = [
+        [line["participants"] for line in lines(run / "rounds.jsonl")]
+        for run in (tmp_path / "p" / "latest", tmp_path / "i")
+    ]
+    assert asked[0] == asked[1] and {len(who) for who in asked[0]} == {3}
+    assert len({tuple(who) for who in asked[0]}) > 1
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -20,7 +20,8 @@ from wire.keys import CurveKeys
 
 def test_idle_strangers_leave_room_for_silos_and_for_files() -> None:
     """In a process of its own that may have few descriptors unless it asks for more: the strangers
-    take more than it began with, and a silo gets in and a file is written all the same.
+    take more than it began with, and a silo gets in and a file is written all the same. Where it
+    neither asks nor shuts any of them down, no.
     """
     program = """
 import resource, socket, sys, time
@@ -34,6 +35,9 @@ from wire.keys import CurveKeys
 from wire.dealer import Dealer
 from wire import messages as m
 if sys.argv[1] == "asks": raise_file_limit()
+else:
+    import wire.backlog
+    wire.backlog.most_silent = lambda: 4096
 hub, silo = CurveKeys.generate(), CurveKeys.generate()
 router = Router(hub, {silo.public: "silo-000"}, ByteCounter())
 port = router.bind("127.0.0.1", 0)

@@ -34,6 +34,10 @@
     let said = ends[s.status] || (s.status === "starting" ? "The silos are being started." :
       rows.length >= s.rounds ? "All rounds are done; the model is being scored on the test split." :
       `Round ${s.now.round} of ${s.rounds} goes on${s.now.exchange ? " (" + s.now.exchange + ")" : ""}.`);
+    if (s.waiting) {
+      said = `Waiting for ${s.waiting.for.join(", ")}: ${s.waiting.here} silos are here and ${s.waiting.needed} are needed` +
+        (s.waiting.until ? `, until ${s.waiting.until}.` : ", until the coordinator's operator ends it.");
+    }
     if (s.why) said += " " + s.why;
     if (s.test) said += ` Test ${s.metric} ${s.test.value.toFixed(4)}.`;
     if (!s.masked) said += " NOTHING IS MASKED.";

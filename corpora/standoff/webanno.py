@@ -1,0 +1,226 @@
+r"""WebAnno TSV 3, the format that WebAnno and INCEpTION export.
+
+    #FORMAT=WebAnno TSV 3.3
+    #T_SP=webanno.custom.Entity|value          a layer of marks and its features: a column each
+    #T_RL=webanno.custom.Relation|role|BT_webanno.custom.Entity      relations between such marks
+
+    #Text=Xolidan eased the dry cough.
+    1-1 <tab> 0-7 <tab> Xolidan <tab> Drug <tab> _ <tab> _
+    1-4 <tab> 18-21 <tab> dry <tab> Symptom[1] <tab> eases <tab> 1-1[0_1]
+
+A mark over several words has a number in brackets; `|` stacks marks on one word; `_` is none, `*` a
+mark whose feature is empty. A relation stands on the line of its target and names the word of its
+source. A relation layer's first feature is its name, a layer's first feature its type. Offsets count
+UTF-16 units. Chains (T_CH) and slots are counted, not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from config.errors import UserError
+from corpora.lines import first_line, lines, plain_name
+from corpora.notes import Notes
+from corpora.standoff.offsets import from_utf16
+from corpora.standoff.table import Link, Marked, Mention, Span
+
+__all__ = ["is_webanno", "webanno"]
+
+_ESCAPED = re.compile(r"\\(->|.)")
+_NUMBERED = re.compile(r"(.*?)\[(\d+)\]$", re.S)
+_SOURCE = re.compile(r"(\d+-\d+(?:\.\d+)?)(?:\[(\d+)_(\d+)\])?$")
+
+
+@dataclass(frozen=True)
+class _Layer:
+    kind: str  #: SP, RL or CH
+    name: str
+    columns: tuple[int, ...]  #: where its features stand on a line
+    base: int = -1  #: the column of a relation's source
+
+
+@dataclass
+class _Read:
+    layers: list[_Layer] = field(default_factory=list)
+    width: int = 3
+    text: str = ""
+    sentences: list[Span] = field(default_factory=list)
+    words: list[Span] = field(default_factory=list)
+    #: (layer, number, or the word's name and the place in the stack) -> type and spans
+    marks: dict[tuple[str, str], tuple[str, list[Span]]] = field(default_factory=dict)
+    at_word: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
+    #: name, layer of the ends, source word, number of source and target, target word, place
+    relations: list[tuple[str, str, str, str, str, str, str]] = field(default_factory=list)
+
+
+def is_webanno(path: Path) -> bool:
+    if not plain_name(path).endswith((".tsv", ".txt")):
+        return False
+    try:
+        first = first_line(path)
+    except UserError:
+        return False
+    return first.lstrip("\ufeff").startswith("#FORMAT=WebAnno TSV 3")
+
+
+def webanno(path: Path, notes: Notes) -> Iterator[Marked]:
+    """One document: a file."""
+    found = _Read()
+    sentence: list[str] = []
+    begun = (0, 0)  # where the sentence begins, in UTF-16 units and in characters
+    units: dict[str, Span] = {}
+    fresh = False
+    for number, line in lines(path, notes):
+        place = f"{path}, line {number}"
+        if line.startswith("#T_"):
+            _layer(found, line, place, notes)
+        elif line.startswith("#Text="):
+            sentence = [*sentence, line[6:]] if fresh else [line[6:]]
+            fresh = True
+        elif line.startswith("#") or not line.strip():
+            continue
+        else:
+            fields = line.rstrip("\t").split("\t") if line.endswith("\t") else line.split("\t")
+            if len(fields) != found.width or not re.fullmatch(r"\d+-\d+", fields[1]):
+                raise UserError(
+                    f"{place}: {len(fields)} columns, and the layers of the head need {found.width}."
+                )
+            start, end = (int(x) for x in fields[1].split("-"))
+            if fresh:
+                begun = (start, _begin(found, sentence))
+                fresh = False
+            span = _word(found, fields, (start, end), begun, place)
+            units[fields[0]] = span
+            _marks(found, fields, span, place, notes)
+    yield _marked(path, found, units, notes)
+
+
+def _layer(found: _Read, line: str, place: str, notes: Notes) -> None:
+    kind, _, rest = line[3:].partition("=")
+    name, *features = rest.split("|")
+    columns = tuple(range(found.width, found.width + len(features)))
+    base = next((c for c, f in zip(columns, features) if f.startswith("BT_")), -1)
+    if kind == "RL" and base < 0:
+        raise UserError(f"{place}: a layer of relations names its ends with BT_.")
+    if kind == "CH" or any(f.startswith("ROLE_") for f in features):
+        notes.add("skipped", "layers of chains or slots", example=line, place=place)
+        kind = "CH"
+    ends = features[base - found.width][3:] if base >= 0 else ""
+    found.layers.append(_Layer(kind, ends if kind == "RL" else name, columns, base))
+    # a layer without features still has one column
+    found.width += max(len(features), 1)
+    if not features:
+        found.layers[-1] = _Layer(kind, name, (found.width - 1,), base)
+
+
+def _begin(found: _Read, sentence: list[str]) -> int:
+    text = _plain("\n".join(sentence))
+    begin = len(found.text) + bool(found.text)
+    found.text = f"{found.text}\n{text}" if found.text else text
+    found.sentences.append((begin, len(found.text)))
+    return begin
+
+
+def _word(
+    found: _Read, fields: list[str], at: tuple[int, int], begun: tuple[int, int], place: str
+) -> Span:
+    if not found.sentences:
+        raise UserError(f"{place}: a word before any #Text= line.")
+    begin, end = found.sentences[-1]
+    character = from_utf16(found.text[begin:end])
+    span = (begin + character(at[0] - begun[0]), begin + character(at[1] - begun[0]))
+    word = _plain(fields[2])
+    if found.text[slice(*span)] != word:
+        raise UserError(f'{place}: the word "{word}" is not where its offsets say in #Text=.')
+    if "." not in fields[0]:
+        found.words.append(span)
+    return span
+
+
+def _plain(text: str) -> str:
+    names = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+    return _ESCAPED.sub(lambda m: names.get(m[1], m[1]), text)
+
+
+def _stack(field_: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", field_)
+
+
+def _marks(found: _Read, fields: list[str], span: Span, place: str, notes: Notes) -> None:
+    for layer in found.layers:
+        first = fields[layer.columns[0]]
+        if layer.kind == "CH" or first == "_":
+            continue
+        if layer.kind == "RL":
+            _relation(found, layer, fields, place, notes)
+            continue
+        for i, value in enumerate(_stack(first)):
+            numbered = _NUMBERED.match(value)
+            key = (layer.name, f"[{numbered[2]}]" if numbered else f"{fields[0]}/{i}")
+            kind = _plain(numbered[1] if numbered else value)
+            kind = layer.name.rpartition(".")[2] if kind in ("*", "") else kind
+            found.marks.setdefault(key, (kind, []))[1].append(span)
+            found.at_word.setdefault((layer.name, fields[0]), []).append(key)
+
+
+def _relation(found: _Read, layer: _Layer, fields: list[str], place: str, notes: Notes) -> None:
+    names, sources = _stack(fields[layer.columns[0]]), _stack(fields[layer.base])
+    for name, source in zip(names, sources):
+        match = _SOURCE.match(source)
+        if match is None:
+            notes.add(
+                "skipped", "relations whose source cannot be read", example=source, place=place
+            )
+            continue
+        numbered = _NUMBERED.match(name)
+        plain = _plain(numbered[1] if numbered else name)
+        said = "related" if plain in ("*", "") else plain
+        ends = (match[1], match[2] or "0", match[3] or "0", fields[0])
+        found.relations.append((said, layer.name, *ends, place))
+
+
+def _end(found: _Read, layer: str, number: str, word: str) -> tuple[str, str] | None:
+    """The mark that one end of a relation means: by its number, or the only one on its word."""
+    if number != "0":
+        return (layer, f"[{number}]") if (layer, f"[{number}]") in found.marks else None
+    here = found.at_word.get((layer, word), [])
+    return here[0] if len(here) == 1 else None
+
+
+def _marked(path: Path, found: _Read, units: dict[str, Span], notes: Notes) -> Marked:
+    ids = {key: f"m{i}" for i, key in enumerate(found.marks)}
+    links = []
+    for name, layer, source, from_, to, target, place in found.relations:
+        head, tail = _end(found, layer, from_, source), _end(found, layer, to, target)
+        if head is None or tail is None:
+            said = "relations between words that are not marked, or not by one mark"
+            notes.add("skipped", said, example=f"{name} {source} {target}", place=place)
+        else:
+            links.append(Link(name, ids[head], ids[tail]))
+    mentions = tuple(
+        Mention(ids[key], kind, _joined(found.text, spans))
+        for key, (kind, spans) in found.marks.items()
+    )
+    return Marked(
+        path.name,
+        found.text,
+        mentions,
+        tuple(links),
+        sentences=tuple(found.sentences),
+        words=tuple(found.words),
+        place=str(path),
+    )
+
+
+def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
+    """Neighbouring words are one run."""
+    whole: list[Span] = []
+    for a, b in sorted(set(spans)):
+        if whole and (a <= whole[-1][1] or not text[whole[-1][1] : a].strip()):
+            whole[-1] = (whole[-1][0], max(b, whole[-1][1]))
+        else:
+            whole.append((a, b))
+    return tuple(whole)

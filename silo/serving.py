@@ -1,0 +1,238 @@
+"""A silo that serves for weeks: it asks its coordinator for new studies, shows each to its operator,
+and takes part in what was accepted, each in a process of its own (silo.program).
+
+Nothing leaves by serving but the silo's answers to proposals. An acceptance names the study's hash
+as *this* silo computed it and is signed; the process that takes part computes it again and takes
+part in nothing else. Hours, limits and the privacy ledger are that process's, as always.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from config.errors import UserError
+from config.logs import log_to
+from config.site import Site, read_site
+from crypto.derive import Label
+from crypto.identity.card import RosterRefused
+from silo.home import Home
+from silo.process import AGAIN
+from silo.studies import Studies
+from study.children import Child
+from wire.passphrase import passphrase_for
+from wire.questions import Unreached, ask
+
+__all__ = ["Server", "serve_studies"]
+
+log = logging.getLogger("silo")
+_PAUSE = 2.0  #: seconds between two questions
+_MOST_TEXT = 1 << 20
+#: What the process of a study needs of the silo's own file, beside the study and the address.
+_OWN = ("corpus", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
+
+
+class Server:
+    """Without a loop of its own: `step` asks once and acts on the answer."""
+
+    def __init__(self, site: Site, home: Home) -> None:
+        self._site, self._home, self.studies = site, home, Studies(site.home)
+        self._looks: dict[str, Child] = {}
+        self._study, self._child = "", Child([], Path())
+        self._papers = Child([], Path())
+
+    def step(self) -> None:
+        try:
+            for shown in self._ask(["news"]):
+                self._see(shown)
+        except Unreached as e:
+            log.warning("the coordinator's board: %s", e)
+        except RosterRefused as e:
+            log.error("the coordinator's board: %s", e)
+        self._follow()
+
+    def _ask(self, question: list) -> list[dict[str, Any]]:
+        ring, roster = self._home.keys, self._home.roster
+        said = ask(self._site.addresses, ring.curve, roster.coordinator.curve.encode(), question)
+        if not isinstance(said, list) or not all(isinstance(s, dict) for s in said):
+            raise RosterRefused("wrong-shape", "an answer of the board that is none")
+        return said
+
+    # A proposal
+
+    def _see(self, shown: dict[str, Any]) -> None:
+        from hashlib import sha256
+
+        id_, text = shown.get("id"), shown.get("text")
+        if not isinstance(id_, str) or not isinstance(text, str) or len(text) > _MOST_TEXT:
+            raise RosterRefused("wrong-shape", "a proposal that is none")
+        if id_ != sha256(text.encode()).hexdigest()[:12]:
+            raise RosterRefused("wrong-shape", "a proposal under the name of another study")
+        if id_ not in self.studies:
+            self._look(id_, text)
+            return
+        known = self.studies[id_]
+        if not known.word and not known.refused and shown["state"] != "ended":
+            if not (why := self._site.accept.refuses(known.facts)):
+                self.studies.decide(id_, "accept", "policy")
+                log.info("study %s is accepted by this silo's policy", id_)
+            elif known.state != "proposed":
+                log.info("study %s (%s) waits for its operator: %s", id_, known.title, why)
+        self._answer(id_, shown)
+        state = str(shown["state"]) + (f": {shown['outcome']}" if shown.get("outcome") else "")
+        if id_ != self._study:
+            self.studies.tell(id_, state)
+        if shown["state"] == "running" and self.studies[id_].word == "accept" and not self._study:
+            self._take_part(id_, int(shown["port"]))
+        elif id_ == self._study and shown["state"] != "running":
+            self._end(state)
+
+    def _look(self, id_: str, text: str) -> None:
+        """In a process of its own, since the corpus is read for it."""
+        if id_ not in self._looks:
+            folder = self.studies.folder(id_)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / "study.toml").write_text(text, "utf-8")
+            file = self._own_file(id_, self._site.coordinator)
+            words = ["silo", "--config", str(file), "--look", str(folder / "look.new")]
+            self._looks[id_] = Child(words, folder / "log")
+            self._looks[id_].start()
+            log.info("a new study is proposed: %s", id_)
+            return
+        status = self._looks[id_].ended()
+        if status is None:
+            return
+        answer = self.studies.folder(id_) / "look.new"
+        look = {"refused": f"the program ended with status {status}; see log"}
+        if status == 0:
+            look = json.loads(answer.read_text("utf-8"))
+        self.studies.looked_at(id_, look)
+        answer.unlink(missing_ok=True)
+        del self._looks[id_]
+        if look.get("refused"):
+            log.warning("study %s: this silo cannot take part: %s", id_, look["refused"])
+
+    def _own_file(self, id_: str, coordinator: str) -> Path:
+        """The silo's file for the process of one study: its own words, with this study."""
+        site, folder = self._site, self.studies.folder(id_)
+        table: dict[str, Any] = {k: getattr(site, k) for k in _OWN if getattr(site, k)}
+        table |= {
+            "study": str((folder / "study.toml").resolve()),
+            "home": str(site.home.resolve()),
+            "coordinator": coordinator,
+        }
+        if site.corpus:
+            table["corpus"] = str(Path(site.corpus).resolve())
+        lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
+        limits = {f.name: getattr(site.limits, f.name) for f in fields(site.limits)}
+        lines += ["", "[limits]", *(f"{k} = {_toml(v)}" for k, v in limits.items())]
+        path = folder / "silo.toml"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def _answer(self, id_: str, shown: dict[str, Any]) -> None:
+        """What was decided here, if the coordinator does not know it yet."""
+        decision = self.studies.decision(id_)
+        word = decision.get("word", "decline" if self.studies[id_].refused else "")
+        if not word or word == shown.get("answered") or shown["state"] == "ended":
+            return
+        if word == "decline":
+            why = "a rule of this silo's own" if not decision else decision.get("why", "")
+            self._ask(["decline", id_, why])
+            return
+        hash_ = str(decision["hash"])
+        if hash_ != shown.get("hash"):
+            self.studies.tell(id_, "the coordinator's study has another hash than this silo's")
+            log.error("study %s: the coordinator has another hash than this silo", id_)
+            return
+        if not self._home.agreed_to(hash_):
+            self._home.agree(hash_, self.studies[id_].title, str(decision["how"]))
+        signature = self._home.keys.identity.sign(Label.CONSENT, id_.encode(), hash_.encode())
+        self._ask(["accept", id_, hash_, signature.hex()])
+
+    # Taking part
+
+    def _take_part(self, id_: str, port: int) -> None:
+        places = (f"{place.rpartition(':')[0]}:{port}" for place in self._site.addresses)
+        file = self._own_file(id_, ",".join(places))
+        words = ["silo", "--config", str(file), "--accept", self.studies[id_].hash]
+        self._study, self._child = id_, Child(words, self.studies.folder(id_) / "log")
+        self._child.start()
+        self.studies.tell(id_, "running")
+        log.info("study %s: taking part", id_)
+
+    def _follow(self) -> None:
+        if not self._study:
+            return
+        status = self._child.ended()
+        if status is None:
+            self._child.start()
+        elif status == 0:
+            self._end("finished")
+        elif status == 2:
+            self._end(f"refused: {self._child.last_words()}")
+        else:
+            if status != AGAIN:
+                log.warning("study %s: its process ended with status %d", self._study, status)
+            self._child.pause()
+
+    def _end(self, state: str) -> None:
+        self._child.end()
+        # A program of its own makes the silo's documents: this one loads nothing of reports.
+        words = ["cli.main", "documents", self._study, "--home", str(self._site.home)]
+        self._papers = Child(words, self.studies.folder(self._study) / "log")
+        self._papers.start()
+        self.studies.tell(self._study, state)
+        log.info("study %s: %s", self._study, state)
+        self._study = ""
+
+    def close(self) -> None:
+        for child in (self._child, self._papers, *self._looks.values()):
+            child.end()
+
+
+def serve_studies(config: Path, console: Console) -> int:
+    """Until SIGTERM or Ctrl-C."""
+    log_to(sys.stderr)
+    site = read_site(config)
+    if site.study is not None:
+        raise UserError(
+            f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
+        )
+    home = Home(site.home, passphrase_for(site.home))
+    log_to(sys.stderr, home.names)
+    stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: stop.append(n))
+    server = Server(site, home)
+    console.print(
+        f"{home.called} of {home.roster.consortium} waits for studies of {site.coordinator}",
+        highlight=False,
+    )
+    try:
+        while not stop:
+            server.step()
+            until = time.monotonic() + _PAUSE
+            while not stop and time.monotonic() < until:
+                time.sleep(0.1)
+        return 0
+    finally:
+        server.close()
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return json.dumps(list(value))
+    return json.dumps(value)

@@ -1,0 +1,117 @@
+"""The studies that a silo was asked to join, as its own folder keeps them: what each would disclose,
+what its operator decided, how it went.
+
+A study stands in `studies/<id>/` under the silo's folder. `study.toml` is the coordinator's, word for
+word, and `look.json` what this silo makes of it (its hash, the page to read, or why it cannot take
+part). `decision.json` is the operator's, or the policy's; nobody else writes it. `state.json` is the
+serving program's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from config.errors import UserError
+
+__all__ = ["Known", "Studies"]
+
+
+@dataclass(frozen=True)
+class Known:
+    id: str
+    title: str
+    hash: str  #: as this silo computes it; empty where it cannot take part
+    page: str  #: what would leave, for whoever decides
+    refused: str  #: why it cannot take part
+    word: str  #: accept, decline, or empty
+    how: str  #: by whom: the operator, or the policy
+    state: str  #: what the coordinator and this silo's own program say of it
+    facts: Mapping[str, Any]  #: method, rounds, dp, epsilon, delta: what a policy looks at
+
+
+class Studies:
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "studies"
+
+    def folder(self, id_: str) -> Path:
+        return self._folder / Path(id_).name
+
+    def all(self) -> list[Known]:
+        if not self._folder.is_dir():
+            return []
+        whole = sorted(self._folder.glob("*/look.json"), key=lambda p: p.stat().st_mtime)
+        return [self[p.parent.name] for p in whole]
+
+    def __contains__(self, id_: str) -> bool:
+        return (self.folder(id_) / "look.json").is_file()
+
+    def __getitem__(self, id_: str) -> Known:
+        folder = self.folder(id_)
+        if not (folder / "look.json").is_file():
+            known = ", ".join(k.id for k in self.all()) or "none"
+            raise UserError(f'This silo knows no study "{id_}"; it knows: {known}.')
+        look, decision, state = (
+            _read(folder / name) for name in ("look.json", "decision.json", "state.json")
+        )
+        return Known(
+            id_,
+            title=look.get("title", ""),
+            hash=look.get("hash", ""),
+            page=look.get("page", ""),
+            refused=look.get("refused", ""),
+            word=decision.get("word", ""),
+            how=decision.get("how", ""),
+            state=state.get("state", ""),
+            facts=look.get("facts", {}),
+        )
+
+    def looked_at(self, id_: str, look: Mapping[str, Any]) -> None:
+        self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(self.folder(id_) / "look.json", look)
+
+    def decide(self, id_: str, word: str, how: str, why: str = "") -> None:
+        """`word`: accept or decline. An acceptance is of the hash that was looked at."""
+        known = self[id_]
+        if word == "accept" and known.refused:
+            raise UserError(f"This silo cannot take part in {id_}: {known.refused}")
+        decision = {"word": word, "how": how, "why": why, "hash": known.hash, "time": time.time()}
+        _write(self.folder(id_) / "decision.json", decision)
+
+    def decision(self, id_: str) -> Mapping[str, Any]:
+        return _read(self.folder(id_) / "decision.json")
+
+    def tell(self, id_: str, state: str, **more: Any) -> None:
+        """What became of it, where that is new."""
+        now = {"state": state, **more}
+        path = self.folder(id_) / "state.json"
+        if {k: v for k, v in _read(path).items() if k != "time"} != now:
+            _write(path, {**now, "time": time.time()})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        table = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        raise UserError(f"{path} cannot be read ({e}).") from None
+    if not isinstance(table, dict):
+        raise UserError(f"{path} is damaged.")
+    return table
+
+
+def _write(path: Path, table: Mapping[str, Any]) -> None:
+    """Whole and on the disk, or not at all."""
+    beside = path.with_name(path.name + ".new")
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(table, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
