@@ -45,7 +45,7 @@ def tuning(asked: str, private: bool) -> str:
 
 
 def rows_are_records(backbone: Any, tune: str) -> bool:
-    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.clipping`)."""
+    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.engine`)."""
     kind = getattr(backbone.config, "model_type", "")
     return kind == "bert" or (kind in _ROWS and tune == LIGHT)
 
