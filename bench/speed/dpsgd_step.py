@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch import nn
 
 from config.load import load
+from config.settings import Settings
 from methods.base import SiloView
 from methods.common.training import train
 from study.prepare import prepare
@@ -34,9 +35,13 @@ __all__ = ["ways"]
 
 
 @lru_cache(maxsize=1)
-def _view(method: str, corpus: str, batch: int, tune: str) -> SiloView:
+def _view(method: str, corpus: str, batch: int, part: str) -> SiloView:
     """Silo 0, without a budget."""
-    words = {"method": method, "corpus": corpus, "batch": str(batch), "options.tune": tune}
+    words = {"method": method, "corpus": corpus, "batch": str(batch)}
+    if any(f.name == "train" for f in fields(Settings)):
+        words["train"] = part
+    else:  # before TRAIN was a setting
+        words["options.tune"] = "full" if part == "all" else "light"
     study = prepare(load(None, words))
     data = study.task.subset(study.partition.indices[0])
     privacy = study.method.privacy
