@@ -28,10 +28,19 @@ import numpy as np
 from config.errors import UserError
 from privacy.events import DpSgd, Event, Free, Gaussian, NoisySum, NonPrivate, RoundedGaussian, Unit
 
-__all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_noisy_sum", "total"]
+__all__ = [
+    "INTERVAL",
+    "Key",
+    "Total",
+    "merged",
+    "solve_dpsgd",
+    "solve_gaussian",
+    "solve_noisy_sum",
+    "total",
+]
 
 #: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
-_INTERVAL = 2e-3
+INTERVAL = 2e-3
 _FLOOR, _CEILING = 0.2, 1e4  #: noise multipliers that are searched
 _SLACK_SHARE = 1e-3  #: the part of delta set aside for cut tails, where there are any
 #: Whole orders only: their Renyi divergence is a finite sum, where fractional ones are a series
@@ -138,7 +147,7 @@ def _dpsgd_pld(noise: float, rate: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     return pld.from_gaussian_mechanism(
-        noise, sampling_prob=rate, value_discretization_interval=_INTERVAL, use_connect_dots=True
+        noise, sampling_prob=rate, value_discretization_interval=INTERVAL, use_connect_dots=True
     )
 
 

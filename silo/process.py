@@ -232,6 +232,7 @@ def serve(
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
         log.info("%s ends: the coordinator said stop", home.called)
+        ledger.settle()
         return 0 if session.finished else AGAIN
     finally:
         if server is not None:

@@ -39,7 +39,7 @@ from methods.base import (
     silo_name,
 )
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
+from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate, to_record
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
@@ -108,6 +108,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
             "disclosure": name,
             "exchange": exchange.name,
             "event": event.words,
+            "mechanism": {} if isinstance(event, Free) else to_record(event),
             "epsilon_after": blank,
             "rdp_epsilon_after": blank,
             "delta": 1e-5,
