@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from config.errors import UserError
-from privacy.accountant import INTERVAL, Key, merged, total
-from privacy.events import DpSgd, Event, RoundedGaussian, Unit
+from privacy.accountant import INTERVAL, Key, merged, multiplier, total
+from privacy.events import DpSgd, Event, NearGaussianSum, RoundedGaussian, Unit
 
 __all__ = ["Disagreement", "Opinion", "compared", "second_opinion"]
 
 _ERROR = 0.01  #: that Opacus may make in epsilon; and a thousandth of delta
 #: Above it, Opacus's grid would take gigabytes.
 _MOST = 200.0
+_Composed = DpSgd | RoundedGaussian | NearGaussianSum
 
 
 class Disagreement(UserError):
@@ -39,23 +40,23 @@ class Opinion:
     most: float
 
 
-def second_opinion(events: Iterable[Event], delta: float) -> Opinion | None:
+def second_opinion(events: Iterable[Event], delta: float, unit: Unit = "record") -> Opinion | None:
     """None: the events are not all Gaussian mechanisms, which is all that Opacus composes."""
     key = merged(events)
-    if not key or not all(isinstance(e, DpSgd | RoundedGaussian) for e, _ in key):
+    if not key or not all(isinstance(e, _Composed) for e, _ in key):
         return None
-    return _opinion(key, delta)
+    return _opinion(key, delta, unit)
 
 
 @lru_cache(maxsize=64)
-def _opinion(key: Key, delta: float) -> Opinion:
+def _opinion(key: Key, delta: float, unit: Unit) -> Opinion:
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
     for event, times in key:
-        assert isinstance(event, DpSgd | RoundedGaussian)
+        assert isinstance(event, _Composed)
         rate = event.rate if isinstance(event, DpSgd) else 1.0
-        accountant.history.append((event.noise, rate, times))
+        accountant.history.append((multiplier(event, unit), rate, times))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about log(0) where everybody is sampled
         losses = accountant._get_dprv(eps_error=_ERROR, delta_error=delta / 1000)
@@ -71,7 +72,7 @@ def compared(events: Iterable[Event], delta: float, unit: Unit = "record") -> Op
     ours = total(events, delta, unit).epsilon
     if not math.isfinite(ours) or ours > _MOST:
         return None
-    theirs = second_opinion(events, delta)
+    theirs = second_opinion(events, delta, unit)
     if theirs is not None and not theirs.least <= ours <= theirs.most + INTERVAL:
         raise Disagreement(
             f"Two accountants disagree: epsilon is {ours:.6g} by dp-accounting, and between "

@@ -39,7 +39,7 @@ from methods.base import (
     silo_name,
 )
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate, to_record
+from privacy.events import DpSgd, Event, Free, NearGaussianSum, NonPrivate, to_record
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
@@ -100,7 +100,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
         [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
     )
     if dp == "silo" and exchange.masked:
-        events = [("noisy sum", NoisySum(1.234, 1e-16))]
+        events = [("noisy sum", NearGaussianSum(1.234, 1e-16, 1e-7))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [

@@ -34,7 +34,7 @@ def test_two_accountants_agree(events: list[Event]) -> None:
     """Noise from far too little to far too much: ours lies within what Opacus states."""
     theirs = compared(events, 1e-5)
     assert theirs is not None and theirs.most - theirs.least < 0.04
-    assert theirs.epsilon == pytest.approx(total(events, 1e-5).epsilon, abs=4e-3)
+    assert theirs.epsilon == pytest.approx(total(events, 1e-5).epsilon, abs=6e-3)
 
 
 def test_there_is_no_opinion_on_what_opacus_does_not_compose() -> None:
