@@ -14,6 +14,7 @@ from rich.console import Console
 
 from study.commands import (
     Checkpoint,
+    Mapped,
     Own,
     OwnCorpus,
     coordinator_command,
@@ -69,6 +70,7 @@ def coordinator_serve(
         str, typer.Option(help="HOST:PORT of the board; studies have the next port.")
     ] = "0.0.0.0:5555",
     corpus: OwnCorpus = "",
+    mapping: Mapped = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
@@ -85,6 +87,7 @@ def coordinator_serve(
         seq2seq=seq2seq,
         vectors=vectors,
         out=out,
+        mapping=mapping,
     )
     raise typer.Exit(serve_board(machine, listen, console))
 
@@ -100,6 +103,7 @@ def doctor(
         str, typer.Option(help="Where the coordinator will listen.")
     ] = "127.0.0.1:5555",
     corpus: OwnCorpus = "",
+    mapping: Mapped = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
@@ -112,6 +116,12 @@ def doctor(
     from study.machine import Machine
 
     machine = Machine(
-        Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+        Path(home),
+        corpus=corpus,
+        encoder=encoder,
+        seq2seq=seq2seq,
+        vectors=vectors,
+        out=out,
+        mapping=mapping,
     )
     raise typer.Exit(examine(Path(config), machine, listen, console))

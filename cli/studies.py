@@ -94,7 +94,7 @@ def propose(
     one_thread()
     roster = pinned_roster(open_keys(Path(home)))
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
-    of = coordinator_study(read_study(path), roster, machine)
+    of = coordinator_study(read_study(path), roster, machine, scores=False)
     posted = board.post(
         title=of.study.title,
         text=path.read_text("utf-8"),

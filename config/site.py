@@ -60,6 +60,8 @@ class Site:
     coordinator: str
     # its own folder; empty: this silo's part of the built-in corpus that the study names
     corpus: str = ""
+    # a file that maps this silo's names of classes to the study's, one "mine = theirs" a line
+    mapping: str = ""
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
     vectors: str = ""
@@ -87,7 +89,7 @@ def read_site(path: Path) -> Site:
     for key in {"study", "home"} & set(given):
         # where a relative path begins must not hang on who starts the program
         given[key] = path.parent / given[key]
-    for key in ("corpus", "encoder", "seq2seq", "vectors"):
+    for key in ("corpus", "mapping", "encoder", "seq2seq", "vectors"):
         beside = path.parent / given.get(key, "")
         if given.get(key) and beside.exists():
             given[key] = str(beside)

@@ -60,8 +60,9 @@ class Runner:
         words = ["coordinator", "--config", str(folder / "study.toml")]
         words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{self._port}"]
         words += ["--expect", ",".join(posted.said("accept"))]
-        for name, value in self._machine.settings.items():
-            words += [f"--{name}", value]
+        own = {**self._machine.settings, "mapping": self._machine.mapping}
+        for name, value in own.items():
+            words += [f"--{name}", value] if value else []
         self._study, self._child = posted.id, Child(words, folder / "log")
         self._child.start()
         log.info("study %s (%s) runs; accepted by %s", posted.id, posted.title, words[-1])

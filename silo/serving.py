@@ -37,7 +37,7 @@ log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
 #: What the process of a study needs of the silo's own file, beside the study and the address.
-_OWN = ("corpus", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
+_OWN = ("corpus", "mapping", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
 
 
 class Server:
@@ -129,8 +129,9 @@ class Server:
             "home": str(site.home.resolve()),
             "coordinator": coordinator,
         }
-        if site.corpus:
-            table["corpus"] = str(Path(site.corpus).resolve())
+        for key in ("corpus", "mapping"):
+            if getattr(site, key) and Path(getattr(site, key)).exists():
+                table[key] = str(Path(getattr(site, key)).resolve())
         lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
         limits = {f.name: getattr(site.limits, f.name) for f in fields(site.limits)}
         lines += ["", "[limits]", *(f"{k} = {_toml(v)}" for k, v in limits.items())]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # it takes a second to load, and a wrong word is told before
 
 __all__ = [
     "Checkpoint",
+    "Mapped",
     "Own",
     "OwnCorpus",
     "coordinator_command",
@@ -34,6 +35,9 @@ __all__ = [
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
 OwnCorpus = Annotated[
     str, typer.Option(help="The folder to score on; nothing: the study's built-in corpus.")
+]
+Mapped = Annotated[
+    str, typer.Option(help='A file with lines "mine = theirs": names of classes in your folder.')
 ]
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
@@ -85,6 +89,7 @@ def coordinator_command(
         home: Own = "",
         listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:5555",
         corpus: OwnCorpus = "",
+        mapping: Mapped = "",
         encoder: Checkpoint = "",
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
@@ -121,6 +126,7 @@ def coordinator_command(
             vectors=vectors,
             out=out,
             metrics=metrics,
+            mapping=mapping,
         )
         raise typer.Exit(
             program(

@@ -5,6 +5,7 @@ numbered.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.distant.table import NA, Content, Sentences, pack
-from corpora.notes import Reading
+from corpora.notes import Notes, Reading
+from corpora.part import may_lack, now
 
 __all__ = ["Row", "Rows", "held_out", "parsed"]
 
@@ -83,9 +85,24 @@ class Rows:
             )
         )
 
+    def rename(self, name: str, notes: Notes) -> None:
+        """To the study's names and numbers, where one party's part was read."""
+        if (part := now()) is None:
+            return
+        names = list(self.relations)
+        found = Counter(names[row[-1]] for rows in self.splits.values() for row in rows)
+        to = {NA: NA, **part.names({r: n for r, n in found.items() if r != NA}, name, notes)}
+        self.relations = {r: i for i, r in enumerate((NA, *(c for c in part.classes if c != NA)))}
+        for split, rows in self.splits.items():
+            self.splits[split] = [
+                (*row[:-1], self.relations[to[names[row[-1]]]])
+                for row in rows
+                if to[names[row[-1]]]
+            ]
+
     def content(self, name: str, reading: Reading, auc_points: int) -> Content:
         for split, rows in self.splits.items():
-            if not rows:
+            if not rows and not may_lack(split):
                 raise UserError(f'The corpus "{name}" has no rows for {split}.')
         packed = {split: pack(rows) for split, rows in self.splits.items()}
         return Content(

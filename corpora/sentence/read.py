@@ -16,7 +16,9 @@ one silo would not show them all. Nothing read here is ever copied out of the us
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from corpora.formats import NEEDS, unknown_format
 from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name
 from corpora.notes import Notes, Reading
+from corpora.part import Part, held, may_lack, now, reading
 from corpora.records import is_saved
 from corpora.relations import named_none
 from corpora.sentence import one_a_line as by_line
@@ -42,10 +45,18 @@ _NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "bio
 FORMATS = (*NEEDS["sentence"], "hub")
 
 
-def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorpus:
+def load(
+    spec: str, seed: int, public: float, columns: str = "", part: Part | None = None
+) -> SentenceCorpus:
     """The corpus that `spec` names, from the cache or read now. `columns`: which column of a table
-    is which (`corpora.sentence.rows`).
+    is which (`corpora.sentence.rows`). `part`: whose part of a study's data it is.
     """
+    with reading(part):
+        return _load(spec, seed, public, columns)
+
+
+def _load(spec: str, seed: int, public: float, columns: str) -> SentenceCorpus:
+    part = now()
     kind, positive, place = _parsed(spec)
     source: dict[str, Any] = {
         "reader": kind,
@@ -54,6 +65,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
         "public": public,
         "seed": seed,
         **({"columns": columns} if columns else {}),
+        **({"part": part.source()} if part is not None else {}),
     }
     if kind == "hub":
         return cached(
@@ -82,7 +94,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
             splits, assigned = read_given(folder, kind, columns, notes)
         else:
             splits, assigned = read_files(folder, kind, notes)
-        reading = Reading(kind, assigned.names(), (*assigned.notes, *notes.all(folder)))
+        how = Reading(kind, assigned.names(), (*assigned.notes, *notes.all(folder)))
         listed = folder / "relations.txt"
         names = (
             [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
@@ -92,7 +104,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
             kind,
             positive=positive,
             splits=splits,
-            reading=reading,
+            reading=how,
             seed=seed,
             public=public,
             listed=names,
@@ -196,8 +208,16 @@ def _content(
         notes.add("skipped", "examples without a relation left out", count=gone)
         known, none = known - {none}, ""
     for role in ("train", "test"):
-        if not splits[role]:
+        if not splits.setdefault(role, []) and not may_lack(role):
             raise UserError(f'The corpus "{name}" has no {role} examples.')
+    if (part := now()) is not None:
+        found = Counter(e.relation for some in splits.values() for e in some)
+        to = part.names(found, f'The corpus "{name}"', notes)
+        splits = {
+            role: [replace(e, relation=to[e.relation]) for e in some if to[e.relation]]
+            for role, some in splits.items()
+        }
+        known, none, listed = set(part.classes), part.none, part.classes
     if listed:
         odd = sorted(known - set(listed))
         if odd:
@@ -212,7 +232,7 @@ def _content(
     cut = divide(splits["train"], splits["dev"], 0.0 if given else public, seed)
     cut[PUBLIC] = given or cut[PUBLIC]
     files: Mapping[str, tuple[str, ...]] = reading.files
-    if not splits["dev"]:
+    if not splits["dev"] and not may_lack("dev"):
         files = {**files, "dev": ()}
         text = f"of {len(splits['train'])} training examples became dev, for choosing the round"
         notes.add("cut", text, count=len(cut["dev"]))
@@ -222,5 +242,5 @@ def _content(
         relations,
         none,
         {**cut, "test": splits["test"]},
-        Reading(kind, files, notes.all()),
+        Reading(kind, held(files), notes.all()),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
 from config.settings import Settings
+from corpora.part import Part
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
 from models.tuning import LIGHT, tuning
@@ -92,21 +93,23 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
             )
 
 
-def load_task(settings: Settings) -> Task:
-    """The task of these settings, its corpus read from the cache, made or imported."""
-    name = task_name(settings)
+def load_task(settings: Settings, part: Part | None = None) -> Task:
+    """The task of these settings, its corpus read from the cache, made or imported. `part`: what a
+    party of a consortium has of it.
+    """
+    name = task_name(settings) if part is None else part.task
     if name == "distant":
-        return _distant(settings)
+        return _distant(settings, part)
     if name == "sentence":
-        return _sentence(settings)
+        return _sentence(settings, part)
     if name == "document":
-        return _document(settings)
+        return _document(settings, part)
     if name == "ner":
-        return _ner(settings)
+        return _ner(settings, part)
     raise UserError(f'The task "{name}" is not built yet.')
 
 
-def _distant(settings: Settings) -> Task:
+def _distant(settings: Settings, part: Part | None) -> Task:
     from corpora.distant import generate as distant_synthetic
     from methods.tasks.distant import DistantTask, Knobs
 
@@ -114,12 +117,16 @@ def _distant(settings: Settings) -> Task:
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if is_built_in(corpus):
+    if part is not None and part.holds == "nothing":
+        from corpora.named import distant_named
+
+        loaded = distant_named(part)
+    elif is_built_in(corpus):
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
         from corpora.distant import read as readers
 
-        loaded = readers.load(corpus)
+        loaded = readers.load(corpus, part)
     vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
@@ -128,7 +135,7 @@ def _distant(settings: Settings) -> Task:
     return DistantTask(loaded, knobs, bag_rule_of(settings.method, settings.options), vectors)
 
 
-def _sentence(settings: Settings) -> Task:
+def _sentence(settings: Settings, part: Part | None) -> Task:
     from corpora.sentence import generate as sentence_synthetic
     from methods.tasks.sentence import Knobs, SentenceTask, style_of
     from models.backbone import load_checkpoint
@@ -143,16 +150,20 @@ def _sentence(settings: Settings) -> Task:
     if not uses_public(settings.method, settings.options) and "public" not in settings.options:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
     style = style_of(knobs, network_of(settings.method, "feded"))
-    if is_built_in(corpus):
+    if part is not None and part.holds == "nothing":
+        from corpora.named import sentence_named
+
+        loaded = sentence_named(part)
+    elif is_built_in(corpus):
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
         from corpora.sentence import read as sentences
 
-        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
+        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, part)
     return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
 
 
-def _document(settings: Settings) -> Task:
+def _document(settings: Settings, part: Part | None) -> Task:
     from corpora.document import generate as document_synthetic
     from methods.tasks.document import DocumentTask, Knobs
     from models.backbone import load_checkpoint
@@ -162,16 +173,20 @@ def _document(settings: Settings) -> Task:
     corpus = _corpus(settings)
     knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("document", settings.options)})
     knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if is_built_in(corpus):
+    if part is not None and part.holds == "nothing":
+        from corpora.named import document_named
+
+        loaded = document_named(part)
+    elif is_built_in(corpus):
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
         from corpora.document import read as documents
 
-        loaded = documents.load(corpus, knobs.mesh)
+        loaded = documents.load(corpus, knobs.mesh, part)
     return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
 
 
-def _ner(settings: Settings) -> Task:
+def _ner(settings: Settings, part: Part | None) -> Task:
     from corpora.ner import generate as ner_synthetic
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
@@ -188,12 +203,16 @@ def _ner(settings: Settings) -> Task:
         knobs = replace(knobs, tune=tuning(knobs.tune, private))
     elif not knobs.tune:
         knobs = replace(knobs, tune=LIGHT if private else PROMPTS)
-    if is_built_in(corpus):
+    if part is not None and part.holds == "nothing":
+        from corpora.named import ner_named
+
+        loaded = ner_named(part)
+    elif is_built_in(corpus):
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
         from corpora.ner import read as ner
 
-        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity)
+        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity, part)
     if name == "tagger":
         tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs)
         return NerTask(loaded, knobs, tagger, settings.seed)
