@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from config.errors import UserError
-from report.units import clock
 from study.commands import Checkpoint, Own, OwnCorpus, named, own_folder
 from wire.keyring import read_card
 
@@ -85,6 +84,7 @@ def propose(
 ) -> None:
     """Propose a study to every silo. It runs when enough of them have accepted."""
     from config.study import read_study
+    from coordinator.cohorts import least_in_a_session, least_in_a_sum
     from coordinator.program import coordinator_study
     from study.agreement import page
     from study.machine import Machine, one_thread, pinned_roster
@@ -95,11 +95,13 @@ def propose(
     roster = pinned_roster(open_keys(Path(home)))
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
     of = coordinator_study(read_study(path), roster, machine, scores=False)
+    settings = of.prepared.settings
     posted = board.post(
         title=of.study.title,
         text=path.read_text("utf-8"),
         hash=of.hash.hex(),
         enough=enough or len(roster.silos),
+        least=max(3, least_in_a_sum(settings), least_in_a_session(settings)),
     )
     _say(page(of))
     _say(f"\nproposed as {posted.id}; it runs when {posted.enough} silos have accepted")
@@ -192,6 +194,8 @@ def _role(home: str) -> str:
 def list_(home: Own) -> None:
     """Every study that this party knows, and how it stands."""
     if _role(home) == "coordinator":
+        from report.units import clock  # a silo loads nothing of reports
+
         for s in _board(home).all():
             said = f"accepted by {', '.join(s.said('accept')) or 'nobody'}"
             if gone := s.said("decline"):
@@ -208,6 +212,8 @@ def list_(home: Own) -> None:
 def show(study: Id, home: Own) -> None:
     """What a study would disclose, who answered what, and how it stands."""
     if _role(home) == "coordinator":
+        from report.units import clock
+
         posted = _board(home)[study]
         _say(posted.text)
         for silo, reply in posted.answers.items():

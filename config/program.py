@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 
 __all__ = ["PARENT", "as_program"]
 
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def as_program() -> Iterator[None]:
-    """A user's mistake becomes one sentence on stderr and exit status 2.
+    """A user's mistake becomes one sentence on stderr and exit status 2, or `BUSY`.
 
     Nothing may have imported torch before: it reads these variables once.
     """
@@ -36,7 +36,7 @@ def as_program() -> Iterator[None]:
         yield
     except UserError as e:
         Console(stderr=True).print(str(e), highlight=False, soft_wrap=True, markup=False)
-        raise SystemExit(2) from None
+        raise SystemExit(BUSY if isinstance(e, Busy) else 2) from None
 
 
 def _end_with(parent: int) -> None:

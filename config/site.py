@@ -66,6 +66,7 @@ class Site:
     seq2seq: str = ""
     vectors: str = ""
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
+    slots: int = 1  # studies in which it takes part at once, where it serves
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ
     limits: OwnLimits = field(default_factory=OwnLimits)
     accept: Policy = field(default_factory=Policy)
@@ -104,6 +105,8 @@ def read_site(path: Path) -> Site:
         )
     if not 0 < own.maximum_delta < 1:
         raise UserError(f"{path}: limits.maximum_delta must be between 0 and 1.")
+    if given.get("slots", 1) < 1:
+        raise UserError(f"{path}: slots must be 1 or more.")
     policy = Policy(**_typed(path, "accept.", Policy, accept, ()))
     return Site(path=path, limits=own, accept=policy, **given)
 

@@ -31,7 +31,7 @@ from study.machine import (
     local_settings,
     names_of,
     one_thread,
-    own_part,
+    own_holding,
     pinned_roster,
 )
 from study.papers import write_documents
@@ -51,8 +51,11 @@ def coordinator_study(
     """The study as this machine reads it. A coordinator needs no training data, and to know what a
     study is (`scores` false) none at all.
     """
-    settings, part = local_settings(study, roster, machine), own_part(study, machine, "", scores)
-    return agreed(study, roster, prepare(settings, None if part is None else -1, part))
+    settings, holding = (
+        local_settings(study, roster, machine),
+        own_holding(study, machine, "", scores),
+    )
+    return agreed(study, roster, prepare(settings, None if holding is None else -1, holding))
 
 
 def show_study(study: Path, machine: Machine, console: Console) -> None:

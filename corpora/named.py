@@ -8,8 +8,8 @@ import numpy as np
 
 from corpora.distant import table as distant
 from corpora.document import table as document
+from corpora.holding import Holding, reading
 from corpora.ner import table as ner
-from corpora.part import Part, reading
 from corpora.sentence import table as sentence
 
 __all__ = ["distant_named", "document_named", "ner_named", "sentence_named"]
@@ -18,9 +18,9 @@ _NAME = "the classes that the study names"
 _NOTE = "without examples"
 
 
-def distant_named(part: Part) -> distant.Corpus:
+def distant_named(holding: Holding) -> distant.Corpus:
     nobody = np.zeros((0, 3), dtype=np.int32)
-    relations = (distant.NA, *(c for c in part.classes if c != distant.NA))
+    relations = (distant.NA, *(c for c in holding.classes if c != distant.NA))
     content = distant.Content(
         name=_NAME,
         note=_NOTE,
@@ -30,27 +30,27 @@ def distant_named(part: Part) -> distant.Corpus:
         splits={split: distant.pack([]) for split in distant.SPLITS},
         gold={"dev": nobody, "test": nobody},
     )
-    with reading(part):
-        return distant.cached({"named": part.source()}, lambda: content)
+    with reading(holding):
+        return distant.cached({"named": holding.source()}, lambda: content)
 
 
-def sentence_named(part: Part) -> sentence.SentenceCorpus:
+def sentence_named(holding: Holding) -> sentence.SentenceCorpus:
     empty: dict[str, list[sentence.Example]] = {split: [] for split in sentence.SPLITS}
-    content = sentence.Content(_NAME, _NOTE, part.classes, part.none, empty)
-    with reading(part):
-        return sentence.cached({"named": part.source()}, lambda: content)
+    content = sentence.Content(_NAME, _NOTE, holding.classes, holding.none, empty)
+    with reading(holding):
+        return sentence.cached({"named": holding.source()}, lambda: content)
 
 
-def document_named(part: Part) -> document.DocumentCorpus:
+def document_named(holding: Holding) -> document.DocumentCorpus:
     empty: dict[str, list[document.Document]] = {split: [] for split in document.SPLITS}
-    content = document.Content(_NAME, _NOTE, part.classes, empty)
-    with reading(part):
-        return document.cached({"named": part.source()}, lambda: content)
+    content = document.Content(_NAME, _NOTE, holding.classes, empty)
+    with reading(holding):
+        return document.cached({"named": holding.source()}, lambda: content)
 
 
-def ner_named(part: Part) -> ner.NerCorpus:
-    covered = {_NAME: frozenset(part.classes)}
+def ner_named(holding: Holding) -> ner.NerCorpus:
+    covered = {_NAME: frozenset(holding.classes)}
     empty: dict[str, list[ner.Sentence]] = {split: [] for split in ner.SPLITS}
-    content = ner.Content(_NAME, _NOTE, part.classes, (_NAME,), covered, empty)
-    with reading(part):
-        return ner.cached({"named": part.source()}, lambda: content)
+    content = ner.Content(_NAME, _NOTE, holding.classes, (_NAME,), covered, empty)
+    with reading(holding):
+        return ner.cached({"named": holding.source()}, lambda: content)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.notes import Note, Notes
-from corpora.part import may_lack, only_held
 
 __all__ = [
     "BOTH",

@@ -27,7 +27,7 @@ from silo.home import Home
 from silo.record import Record, record_folder
 from silo.rules import Hours, Rules
 from study.agreement import Agreed, agreed, disclosed, page, sum_assumption
-from study.machine import Machine, guarded, local_settings, one_thread, own_part
+from study.machine import Machine, guarded, local_settings, one_thread, own_holding
 from study.prepare import prepare
 from wire.messages import VERSION
 from wire.passphrase import passphrase_for
@@ -63,6 +63,7 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
         rules=rules,
         agreed=of.content,
         record=_record(home, of),
+        work=home.work(of.hash),
     )
 
 
@@ -151,9 +152,9 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
         mapping=site.mapping,
     )
     settings = local_settings(study, home.roster, machine)
-    part = own_part(study, machine, home.called)
+    holding = own_holding(study, machine, home.called)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read
-    prepared = prepare(rules.applied(settings), None if part is None else home.index, part)
+    prepared = prepare(rules.applied(settings), None if holding is None else home.index, holding)
     # again: now what the study left open is known
     rules.check(prepared.settings, len(home.roster.silos))
     return agreed(study, home.roster, prepared)

@@ -10,26 +10,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from config.errors import UserError
 from config.program import as_program
 
-if TYPE_CHECKING:  # it takes a second to load, and a wrong word is told before
-    pass
-
 __all__ = [
     "Checkpoint",
     "Mapped",
     "Own",
     "OwnCorpus",
-    "coordinator_command",
+    "coordinator_app",
     "named",
     "own_folder",
     "run_alone",
-    "silo_command",
+    "silo_app",
 ]
 
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
@@ -42,11 +39,13 @@ Mapped = Annotated[
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
 
-def silo_command(program: Callable[..., int]) -> Callable[..., None]:
-    """`program` takes the silo's file, and by name the hash that it accepts or where to write what
-    it sees. It returns an exit status.
+def silo_app(run: Callable[..., int], serve: Callable[[Path], int]) -> typer.Typer:
+    """`run` takes the silo's file, and by name the hash that it accepts or where to write what it
+    sees; `serve` takes the file alone. Both return an exit status.
     """
+    app = _app()
 
+    @app.callback(invoke_without_command=True)
     def silo(
         ctx: typer.Context,
         config: Annotated[
@@ -68,19 +67,28 @@ def silo_command(program: Callable[..., int]) -> Callable[..., None]:
         it opens no port.
         """
         if ctx.invoked_subcommand is None:
-            raise typer.Exit(program(named(config, "silo"), accept=accept, look=look))
+            raise typer.Exit(run(named(config, "silo"), accept=accept, look=look))
 
-    return silo
+    @app.command("serve")
+    def silo_serve(
+        config: Annotated[str, typer.Option(help="This silo's own file, which names no study.")],
+    ) -> None:
+        """Wait for studies of the consortium, show them to the operator, and take part in what was
+        accepted.
+        """
+        raise typer.Exit(serve(named(config, "silo serve")))
+
+    return app
 
 
-def coordinator_command(
-    program: Callable[..., int],
-) -> Callable[..., None]:
-    """`program` takes the study file and this machine, and by name where to listen, how many
-    seconds to wait for all silos and how long a round that lacks silos waits. It returns an exit
-    status.
+def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer.Typer:
+    """`run` takes the study file and this machine, and by name where to listen, how many seconds to
+    wait for all silos and how long a round that lacks silos waits; `serve` takes the machine, where
+    to listen, and by name patience and slots. Both return an exit status.
     """
+    app = _app()
 
+    @app.callback(invoke_without_command=True)
     def coordinator(
         ctx: typer.Context,
         config: Annotated[
@@ -129,7 +137,7 @@ def coordinator_command(
             mapping=mapping,
         )
         raise typer.Exit(
-            program(
+            run(
                 named(config, "coordinator"),
                 machine,
                 listen=listen,
@@ -139,7 +147,43 @@ def coordinator_command(
             )
         )
 
-    return coordinator
+    @app.command("serve")
+    def coordinator_serve(
+        home: Own,
+        listen: Annotated[
+            str, typer.Option(help="HOST:PORT of the board; studies have the ports after it.")
+        ] = "0.0.0.0:5555",
+        corpus: OwnCorpus = "",
+        mapping: Mapped = "",
+        encoder: Checkpoint = "",
+        seq2seq: Checkpoint = "",
+        vectors: Checkpoint = "",
+        out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
+        patience: Annotated[
+            float,
+            typer.Option(
+                help="Seconds after which a study that lacks silos is given up; 0: you stop it."
+            ),
+        ] = 0.0,
+        slots: Annotated[
+            int, typer.Option(help="Studies that may run at once, each on a port of its own.")
+        ] = 1,
+    ) -> None:
+        """Show the board of proposed studies to the silos, and run those that enough have accepted."""
+        from study.machine import Machine
+
+        machine = Machine(
+            own_folder(home),
+            corpus=corpus,
+            encoder=encoder,
+            seq2seq=seq2seq,
+            vectors=vectors,
+            out=out,
+            mapping=mapping,
+        )
+        raise typer.Exit(serve(machine, listen, patience=patience, slots=slots))
+
+    return app
 
 
 def named(config: str, word: str) -> Path:
@@ -160,11 +204,13 @@ def own_folder(home: str) -> Path:
     return Path(home)
 
 
-def run_alone(command: Callable[..., None], word: str) -> None:
+def run_alone(app: typer.Typer, word: str) -> None:
     """`python -m WORD`, which is `sottovoce WORD` without the other commands."""
-    app = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-    )
-    app.command(word)(command)
     with as_program():
         typer.main.get_command(app)(sys.argv[1:], prog_name=f"sottovoce {word}")
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    )

@@ -11,11 +11,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from config.errors import UserError
+from config.errors import Busy, UserError
 from config.load import check
 from config.settings import Settings
 from config.study import StudyFile
-from corpora.part import Part, read_mapping
+from corpora.holding import Holding, read_mapping
 from crypto.identity.card import RosterRefused
 from crypto.identity.keyfile import KeyFileError
 from crypto.identity.roster import Roster
@@ -30,8 +30,9 @@ __all__ = [
     "local_settings",
     "names_of",
     "one_thread",
-    "own_part",
+    "own_holding",
     "pinned_roster",
+    "roster_stamp",
 ]
 
 Holds = Literal["train", "held-out", "nothing"]
@@ -71,6 +72,14 @@ def pinned_roster(keys: Keyring) -> Roster:
         raise UserError(f"The roster of {keys.path}: {e}.") from None
 
 
+def roster_stamp(home: Path) -> int:
+    """Another number where another roster was pinned, for programs that serve for weeks."""
+    try:
+        return (home / "roster.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def names_of(roster: Roster) -> dict[str, str]:
     """Number in the protocol -> what people call the silo."""
     return {silo_name(i): card.name for i, card in enumerate(roster.silos)}
@@ -99,9 +108,9 @@ def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> Settin
     return settings
 
 
-def own_part(
+def own_holding(
     study: StudyFile, machine: Machine, silo: str = "", scores: bool = True
-) -> Part | None:
+) -> Holding | None:
     """What this party has of the study's data; None: a built-in corpus, which all cut alike.
 
     `silo`: its name; empty: the coordinator, which needs its folder only where it `scores`.
@@ -128,7 +137,7 @@ def own_part(
         raise UserError(
             f"{study.settings.method_name} reads a public set: give the folder that has it with --corpus."
         )
-    return Part(
+    return Holding(
         task,
         data.classes,
         holds,
@@ -178,7 +187,7 @@ def guarded(
         except passes:
             raise
         except OSError as e:
-            raise UserError(f"Reading or writing failed: {e}.") from None
+            raise Busy(f"Reading or writing failed: {e}.") from None
         except Exception:
             log.exception("ended by an error of the program itself")
             return 1

@@ -19,10 +19,10 @@ from corpora.distant.gids import gids, is_gids, without_train
 from corpora.distant.rows import Row, Rows, held_out, parsed
 from corpora.distant.table import NA, Content, Corpus, cached
 from corpora.formats import unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading
 from corpora.json_rows import first_json, json_rows
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name, read_json
 from corpora.notes import Notes, Reading
-from corpora.part import Part, held, may_lack, now, reading
 from corpora.relations import is_none
 from corpora.splits import Assigned, assign, is_own, training_file
 
@@ -35,16 +35,16 @@ _RELATIONS = ("rel2id.json", "relation2id.txt")
 Parse = Callable[[Any], Iterable[Row]]
 
 
-def load(folder: str, part: Part | None = None) -> Corpus:
-    """The corpus in `folder`, from the cache or read now. `part`: whose part of a study's data it
-    is.
+def load(folder: str, holding: Holding | None = None) -> Corpus:
+    """The corpus in `folder`, from the cache or read now. `holding`: what its party has of a
+    study's data.
     """
-    with reading(part):
+    with reading(holding):
         return _load(folder)
 
 
 def _load(folder: str) -> Corpus:
-    part = now()
+    holding = now()
     path = corpus_folder(folder)
     found = assign(path, lambda p: is_own(path, p) and not _lists_relations(p))
     kind = recognise(path)
@@ -62,7 +62,7 @@ def _load(folder: str) -> Corpus:
         "name": path.name,
         "files": {s: [file_hash(f) for f in files] for s, files in found.files.items()},
         "relations": file_hash(listed) if listed is not None else "",
-        **({"part": part.source()} if part is not None else {}),
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     return cached(source, lambda: _content(kind, found, listed))
 

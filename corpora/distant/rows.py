@@ -15,8 +15,8 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.distant.table import NA, Content, Sentences, pack
+from corpora.holding import may_lack, now
 from corpora.notes import Notes, Reading
-from corpora.part import may_lack, now
 
 __all__ = ["Row", "Rows", "held_out", "parsed"]
 
@@ -87,12 +87,14 @@ class Rows:
 
     def rename(self, name: str, notes: Notes) -> None:
         """To the study's names and numbers, where one party's part was read."""
-        if (part := now()) is None:
+        if (holding := now()) is None:
             return
         names = list(self.relations)
         found = Counter(names[row[-1]] for rows in self.splits.values() for row in rows)
-        to = {NA: NA, **part.names({r: n for r, n in found.items() if r != NA}, name, notes)}
-        self.relations = {r: i for i, r in enumerate((NA, *(c for c in part.classes if c != NA)))}
+        to = {NA: NA, **holding.names({r: n for r, n in found.items() if r != NA}, name, notes)}
+        self.relations = {
+            r: i for i, r in enumerate((NA, *(c for c in holding.classes if c != NA)))
+        }
         for split, rows in self.splits.items():
             self.splits[split] = [
                 (*row[:-1], self.relations[to[names[row[-1]]]])

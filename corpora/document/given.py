@@ -11,8 +11,8 @@ from pathlib import Path
 
 from config.errors import UserError
 from corpora.document.table import Document
+from corpora.holding import may_lack, tells
 from corpora.notes import Notes
-from corpora.part import may_lack, tells
 from corpora.records import first_record, records
 from corpora.splits import cut_documents
 from corpora.standoff import read as standoff

@@ -25,10 +25,10 @@ from corpora.document.given import read_given, recognise_given
 from corpora.document.hypernyms import leave_out, read_tree
 from corpora.document.table import Content, Document, DocumentCorpus, Pair, cached
 from corpora.formats import MARKED, NEEDS, unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading, tells
 from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, format_and_place, lines, plain_name
 from corpora.notes import Notes, Reading
-from corpora.part import Part, held, may_lack, now, reading, tells
 from corpora.splits import Assigned, assign, data_files, is_own, training_file
 
 __all__ = ["FORMATS", "load", "recognise"]
@@ -40,16 +40,16 @@ _HELD_OUT = 10  #: every tenth training document is held out where there is no d
 Splits = dict[str, Sequence[Document]]
 
 
-def load(spec: str, mesh: str = "", part: Part | None = None) -> DocumentCorpus:
-    """The corpus that `spec` names, from the cache or read now. `part`: whose part of a study's
-    data it is.
+def load(spec: str, mesh: str = "", holding: Holding | None = None) -> DocumentCorpus:
+    """The corpus that `spec` names, from the cache or read now. `holding`: what its party has of
+    a study's data.
     """
-    with reading(part):
+    with reading(holding):
         return _load(spec, mesh)
 
 
 def _load(spec: str, mesh: str) -> DocumentCorpus:
-    part = now()
+    holding = now()
     kind, place = format_and_place(spec, FORMATS)
     folder = corpus_folder(place)
     kind = kind or recognise(folder)
@@ -70,7 +70,7 @@ def _load(spec: str, mesh: str) -> DocumentCorpus:
         "files": {split: [file_hash(f) for f in files] for split, files in found.files.items()},
         "beside": {role: file_hash(f) for role, f in beside.items()},
         "mesh": file_hash(tree) if tree is not None else "",
-        **({"part": part.source()} if part is not None else {}),
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     return cached(source, lambda: _content(kind, found, beside, tree))
 
@@ -174,9 +174,9 @@ def _relations(
     relations = Counter(
         r for some in splits.values() for d in some for p in d.pairs for r in p.relations
     )
-    if (part := now()) is not None:
-        to = part.names(relations, f'The corpus "{name}"', notes)
-        return {s: [_renamed(d, to) for d in some] for s, some in splits.items()}, part.classes
+    if (holding := now()) is not None:
+        to = holding.names(relations, f'The corpus "{name}"', notes)
+        return {s: [_renamed(d, to) for d in some] for s, some in splits.items()}, holding.classes
     if not relations:
         raise UserError(f'The corpus "{name}" has no relations.')
     if listing is None:

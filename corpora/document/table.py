@@ -20,8 +20,8 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, kept, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
-from corpora.part import may_lack
 
 __all__ = [
     "SPLITS",

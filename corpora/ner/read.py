@@ -21,6 +21,7 @@ from pathlib import Path
 from config.errors import UserError, nearest
 from corpora.brat import annotated
 from corpora.formats import NEEDS, unknown_format
+from corpora.holding import Holding, held, may_lack, now, read_mapping, reading
 from corpora.lines import corpus_folder, file_hash, format_and_place, plain_name
 from corpora.ner import rows as by_row
 from corpora.ner.conll import (
@@ -38,7 +39,6 @@ from corpora.ner.psytar import is_psytar, psytar
 from corpora.ner.table import Content, Found, NerCorpus, Sentence, cached
 from corpora.ner.tags import union
 from corpora.notes import Notes, Reading
-from corpora.part import Part, held, may_lack, now, read_mapping, reading
 from corpora.records import first_record, is_saved
 from corpora.splits import Assigned, assign, cut_documents, data_files, is_own, split_of
 from corpora.standoff import read as standoff
@@ -59,18 +59,18 @@ def load(
     types: str = "",
     columns: str = "",
     entity: str = "",
-    part: Part | None = None,
+    holding: Holding | None = None,
 ) -> NerCorpus:
     """The corpus that `spec` names, from the cache or read now. `types`, separated by commas, fixes
     the union where one silo's data would not show it all. `columns` and `entity`: see
-    `corpora.ner.conll`. `part`: whose part of a study's data it is.
+    `corpora.ner.conll`. `holding`: what its party has of a study's data.
     """
-    with reading(part):
+    with reading(holding):
         return _load(spec, mapping, types, columns, entity)
 
 
 def _load(spec: str, mapping: str, types: str, columns: str, entity: str) -> NerCorpus:
-    part = now()
+    holding = now()
     layout = Layout.of(columns, entity)
     found = places(spec, layout)
     for kind, folder in found:
@@ -90,7 +90,7 @@ def _load(spec: str, mapping: str, types: str, columns: str, entity: str) -> Ner
         "types": named,
         "mapping": renamed,
         "layout": [columns, entity],
-        **({"part": part.source()} if part is not None else {}),
+        **({"holding": holding.source()} if holding is not None else {}),
         "corpora": [
             [
                 kind,
@@ -295,9 +295,9 @@ def _content(
             f'The label mapping names "{odd[0]}", which is no type of these corpora.{nearest(odd[0], met)}'
         )
     name = "+".join(folder.resolve().name for _, folder in found)
-    if (part := now()) is not None:
-        splits, covered = _as_the_study_says(part, splits, name, notes)
-        named = list(part.classes)
+    if (holding := now()) is not None:
+        splits, covered = _as_the_study_says(holding, splits, name, notes)
+        named = list(holding.classes)
     everything = union(covered.values())
     unnamed = [t for t in everything if named and t not in named]
     if unnamed:
@@ -327,16 +327,16 @@ def _content(
 
 
 def _as_the_study_says(
-    part: Part, splits: Splits, name: str, notes: Notes
+    holding: Holding, splits: Splits, name: str, notes: Notes
 ) -> tuple[Splits, dict[str, set[str]]]:
     """Under the study's names, and what each domain's annotation covers."""
     found = Counter(t for some in splits.values() for s in some for *_, t in s.entities)
-    to = part.names(found, f'The corpus "{name}"', notes)
+    to = holding.names(found, f'The corpus "{name}"', notes)
     splits = {split: [_renamed(s, to) for s in some] for split, some in splits.items()}
     covered: dict[str, set[str]] = {}
     for some in splits.values():
         for s in some:
-            covered.setdefault(s.domain, set(part.tags)).update(t for *_, t in s.entities)
+            covered.setdefault(s.domain, set(holding.tags)).update(t for *_, t in s.entities)
     return splits, covered
 
 

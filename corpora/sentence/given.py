@@ -15,8 +15,8 @@ from typing import Any
 
 from config.errors import UserError
 from corpora.formats import MARKED
+from corpora.holding import may_lack, tells
 from corpora.notes import Notes
-from corpora.part import may_lack, tells
 from corpora.records import first_record, is_saved, records, saved_splits
 from corpora.sentence import rows as by_row
 from corpora.sentence.one_a_line import NONE

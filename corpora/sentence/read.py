@@ -24,10 +24,10 @@ from typing import Any
 
 from config.errors import UserError, nearest
 from corpora.formats import NEEDS, unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading
 from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name
 from corpora.notes import Notes, Reading
-from corpora.part import Part, held, may_lack, now, reading
 from corpora.records import is_saved
 from corpora.relations import named_none
 from corpora.sentence import one_a_line as by_line
@@ -46,17 +46,17 @@ FORMATS = (*NEEDS["sentence"], "hub")
 
 
 def load(
-    spec: str, seed: int, public: float, columns: str = "", part: Part | None = None
+    spec: str, seed: int, public: float, columns: str = "", holding: Holding | None = None
 ) -> SentenceCorpus:
     """The corpus that `spec` names, from the cache or read now. `columns`: which column of a table
-    is which (`corpora.sentence.rows`). `part`: whose part of a study's data it is.
+    is which (`corpora.sentence.rows`). `holding`: what its party has of a study's data.
     """
-    with reading(part):
+    with reading(holding):
         return _load(spec, seed, public, columns)
 
 
 def _load(spec: str, seed: int, public: float, columns: str) -> SentenceCorpus:
-    part = now()
+    holding = now()
     kind, positive, place = _parsed(spec)
     source: dict[str, Any] = {
         "reader": kind,
@@ -65,7 +65,7 @@ def _load(spec: str, seed: int, public: float, columns: str) -> SentenceCorpus:
         "public": public,
         "seed": seed,
         **({"columns": columns} if columns else {}),
-        **({"part": part.source()} if part is not None else {}),
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     if kind == "hub":
         return cached(
@@ -210,14 +210,14 @@ def _content(
     for role in ("train", "test"):
         if not splits.setdefault(role, []) and not may_lack(role):
             raise UserError(f'The corpus "{name}" has no {role} examples.')
-    if (part := now()) is not None:
+    if (holding := now()) is not None:
         found = Counter(e.relation for some in splits.values() for e in some)
-        to = part.names(found, f'The corpus "{name}"', notes)
+        to = holding.names(found, f'The corpus "{name}"', notes)
         splits = {
             role: [replace(e, relation=to[e.relation]) for e in some if to[e.relation]]
             for role, some in splits.items()
         }
-        known, none, listed = set(part.classes), part.none, part.classes
+        known, none, listed = set(holding.classes), holding.none, holding.classes
     if listed:
         odd = sorted(known - set(listed))
         if odd:

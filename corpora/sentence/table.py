@@ -19,8 +19,8 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
-from corpora.part import may_lack
 
 __all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
 

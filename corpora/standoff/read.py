@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.lines import plain_name
 from corpora.notes import Note, Notes
-from corpora.part import may_lack, only_held
 from corpora.records import SUFFIXES, first_record, is_saved, records, saved_splits
 from corpora.splits import Assigned, assign, cut_documents, data_files, is_own, split_of
 from corpora.standoff import bioc, brat, knowledge, own, tools, webanno

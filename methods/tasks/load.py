@@ -4,15 +4,15 @@ here.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
+from config.part import ALL, BIAS, PROMPTS, TOP, Part, parse_part
 from config.settings import Settings
-from corpora.part import Part
+from corpora.holding import Holding
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
-from models.tuning import LIGHT, tuning
 
 __all__ = ["BUILT_IN", "is_built_in", "load_task", "task_name"]
 
@@ -93,49 +93,70 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
             )
 
 
-def load_task(settings: Settings, part: Part | None = None) -> Task:
-    """The task of these settings, its corpus read from the cache, made or imported. `part`: what a
-    party of a consortium has of it.
+#: Which part of a network is trained where TRAIN does not say: without and with DP=record.
+_PARTS = {
+    "distant": (ALL, TOP),
+    "sentence": (ALL, BIAS),
+    "document": (ALL, BIAS),
+    "ner, pointer": (PROMPTS, BIAS),
+    "ner, tagger": (ALL, BIAS),
+}
+
+
+def _part(settings: Settings, network: str) -> Part:
+    if settings.train:
+        return parse_part(settings.train)
+    return _PARTS[network][settings.dp == "record"]
+
+
+def load_task(settings: Settings, holding: Holding | None = None) -> Task:
+    """The task of these settings, its corpus read from the cache, made or imported. `holding`: what
+    a party of a consortium has of it.
     """
-    name = task_name(settings) if part is None else part.task
+    name = task_name(settings) if holding is None else holding.task
     if name == "distant":
-        return _distant(settings, part)
+        return _distant(settings, holding)
     if name == "sentence":
-        return _sentence(settings, part)
+        return _sentence(settings, holding)
     if name == "document":
-        return _document(settings, part)
+        return _document(settings, holding)
     if name == "ner":
-        return _ner(settings, part)
+        return _ner(settings, holding)
     raise UserError(f'The task "{name}" is not built yet.')
 
 
-def _distant(settings: Settings, part: Part | None) -> Task:
+def _distant(settings: Settings, holding: Holding | None) -> Task:
     from corpora.distant import generate as distant_synthetic
     from methods.tasks.distant import DistantTask, Knobs
 
     _refuse_unused(settings, "distant", ("vectors",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if part is not None and part.holds == "nothing":
+    knobs = Knobs(**task_knobs("distant", settings.options))
+    if holding is not None and holding.holds == "nothing":
         from corpora.named import distant_named
 
-        loaded = distant_named(part)
+        loaded = distant_named(holding)
     elif is_built_in(corpus):
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
         from corpora.distant import read as readers
 
-        loaded = readers.load(corpus, part)
+        loaded = readers.load(corpus, holding)
     vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
 
         vectors = read_vectors(settings.vectors, knobs.vector_words)
-    return DistantTask(loaded, knobs, bag_rule_of(settings.method, settings.options), vectors)
+    return DistantTask(
+        loaded,
+        knobs,
+        bag_rule_of(settings.method, settings.options),
+        vectors,
+        _part(settings, "distant"),
+    )
 
 
-def _sentence(settings: Settings, part: Part | None) -> Task:
+def _sentence(settings: Settings, holding: Holding | None) -> Task:
     from corpora.sentence import generate as sentence_synthetic
     from methods.tasks.sentence import Knobs, SentenceTask, style_of
     from models.backbone import load_checkpoint
@@ -143,27 +164,27 @@ def _sentence(settings: Settings, part: Part | None) -> Task:
 
     _refuse_unused(settings, "sentence", ("encoder",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("sentence", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
+    knobs = Knobs(**task_knobs("sentence", settings.options))
     if not 0.0 <= knobs.public < 1.0:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
     if not uses_public(settings.method, settings.options) and "public" not in settings.options:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
     style = style_of(knobs, network_of(settings.method, "feded"))
-    if part is not None and part.holds == "nothing":
+    if holding is not None and holding.holds == "nothing":
         from corpora.named import sentence_named
 
-        loaded = sentence_named(part)
+        loaded = sentence_named(holding)
     elif is_built_in(corpus):
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
         from corpora.sentence import read as sentences
 
-        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, part)
-    return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
+        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, holding)
+    checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
+    return SentenceTask(loaded, knobs, style, checkpoint, _part(settings, "sentence"))
 
 
-def _document(settings: Settings, part: Part | None) -> Task:
+def _document(settings: Settings, holding: Holding | None) -> Task:
     from corpora.document import generate as document_synthetic
     from methods.tasks.document import DocumentTask, Knobs
     from models.backbone import load_checkpoint
@@ -171,50 +192,45 @@ def _document(settings: Settings, part: Part | None) -> Task:
 
     _refuse_unused(settings, "document", ("encoder",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("document", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
-    if part is not None and part.holds == "nothing":
+    knobs = Knobs(**task_knobs("document", settings.options))
+    if holding is not None and holding.holds == "nothing":
         from corpora.named import document_named
 
-        loaded = document_named(part)
+        loaded = document_named(holding)
     elif is_built_in(corpus):
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
         from corpora.document import read as documents
 
-        loaded = documents.load(corpus, knobs.mesh, part)
-    return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
+        loaded = documents.load(corpus, knobs.mesh, holding)
+    checkpoint = load_checkpoint(settings.encoder, "document", (STAR,))
+    return DocumentTask(loaded, knobs, checkpoint, _part(settings, "document"))
 
 
-def _ner(settings: Settings, part: Part | None) -> Task:
+def _ner(settings: Settings, holding: Holding | None) -> Task:
     from corpora.ner import generate as ner_synthetic
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
     from models.backbone import load_checkpoint
-    from models.pointer import PROMPTS
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("ner", settings.options)})
+    knobs = Knobs(**task_knobs("ner", settings.options))
     name = knobs.network or network_of(settings.method, "pointer")
     check_choice("network", name, ("pointer", "tagger"))
     _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
-    private = settings.dp == "record"
-    if name == "tagger":
-        knobs = replace(knobs, tune=tuning(knobs.tune, private))
-    elif not knobs.tune:
-        knobs = replace(knobs, tune=LIGHT if private else PROMPTS)
-    if part is not None and part.holds == "nothing":
+    part = _part(settings, f"ner, {name}")
+    if holding is not None and holding.holds == "nothing":
         from corpora.named import ner_named
 
-        loaded = ner_named(part)
+        loaded = ner_named(holding)
     elif is_built_in(corpus):
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
         from corpora.ner import read as ner
 
-        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity, part)
+        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity, holding)
     if name == "tagger":
-        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs)
+        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs, part)
         return NerTask(loaded, knobs, tagger, settings.seed)
-    pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs)
+    pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs, part)
     return NerTask(loaded, knobs, pointer, settings.seed)

@@ -5,7 +5,7 @@ data. The study names the classes: a party's data may lack some of them, and a c
 does not name is counted and refused, or mapped by the party's own file; it never becomes a class of
 its own.
 
-`load` of each task says with `reading` whose part is read. The readers of all formats ask here what
+`load` of each task says with `reading` what is held. The readers of all formats ask here what
 may be missing, and need not hand it from one to the next.
 """
 
@@ -26,14 +26,14 @@ from corpora.relations import is_none
 if TYPE_CHECKING:
     from corpora.splits import Assigned
 
-__all__ = ["Part", "held", "may_lack", "now", "only_held", "read_mapping", "reading", "tells"]
+__all__ = ["Holding", "held", "may_lack", "now", "only_held", "read_mapping", "reading", "tells"]
 
 T = TypeVar("T")
 _SHOWN = 12  #: classes that an error names
 
 
 @dataclass(frozen=True)
-class Part:
+class Holding:
     task: str
     classes: tuple[str, ...]  #: in the order of the model's outputs
     holds: Literal["train", "held-out", "nothing"]
@@ -90,29 +90,29 @@ class Part:
         )
 
 
-_NOW: ContextVar[Part | None] = ContextVar("part", default=None)
+_NOW: ContextVar[Holding | None] = ContextVar("holding", default=None)
 
 
 @contextmanager
-def reading(part: Part | None) -> Iterator[None]:
-    token = _NOW.set(part)
+def reading(holding: Holding | None) -> Iterator[None]:
+    token = _NOW.set(holding)
     try:
         yield
     finally:
         _NOW.reset(token)
 
 
-def now() -> Part | None:
-    """Whose part is being read; None: a whole corpus."""
+def now() -> Holding | None:
+    """What is held of what is being read; None: a whole corpus."""
     return _NOW.get()
 
 
 def may_lack(split: str) -> bool:
     """Whether this party need not have this split. None is made up for it then, either."""
-    part = now()
-    if part is None or part.holds == "nothing":
-        return part is not None
-    return split == "train" if part.holds == "held-out" else split in ("dev", "test")
+    holding = now()
+    if holding is None or holding.holds == "nothing":
+        return holding is not None
+    return split == "train" if holding.holds == "held-out" else split in ("dev", "test")
 
 
 def held(files: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -129,11 +129,11 @@ def tells(splits: Mapping[str, Sequence[T]]) -> Sequence[T]:
 
 def only_held(found: Assigned) -> Assigned:
     """Without the files that a silo does not use; a split that may be lacking is there, and empty."""
-    part = now()
-    if part is None:
+    holding = now()
+    if holding is None:
         return found
     files, notes = dict(found.files), list(found.notes)
-    if part.holds == "train":
+    if holding.holds == "train":
         for split in ("dev", "test"):
             for path in files.pop(split, ()):
                 text = "files to score on, which a silo does not do"
