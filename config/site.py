@@ -35,6 +35,7 @@ class Policy:
     methods: tuple[str, ...] = ()  # those it accepts; empty: none
     maximum_rounds: int = 0  # 0: none is too long
     maximum_epsilon: float = 0.0  # of a study with a privacy budget; 0: none is accepted
+    hours: str = ""  # when it accepts, on this machine's clock: "08:00-18:00"; empty: always
     without_noise: bool = False  # whether a study without a privacy budget is accepted
 
     def refuses(self, facts: Mapping[str, Any]) -> str:

@@ -135,6 +135,16 @@ class Board:
             raise UserError(f"The study {id_} has ended: {self[id_].outcome}.")
         _write(self.folder(id_) / "wanted", wanted.value + "\n")
 
+    def runs_in(self, id_: str, out: Path) -> None:
+        """Where its run folder is made, for whoever asks how it goes."""
+        _write(self.folder(id_) / "out", f"{out.resolve()}\n")
+
+    def run(self, id_: str) -> Path | None:
+        """Its run folder, once there is one."""
+        out = _read(self.folder(id_) / "out", "").strip()
+        run = Path(out) / f"study-{self[id_].hash[:12]}"
+        return run if out and (run / "config.toml").is_file() else None
+
     def hold(self, id_: str, why: str) -> None:
         """Paused by the serving program, for a reason that its operator can end."""
         _write(self.folder(id_) / "wanted", f"{Wanted.PAUSE.value}\n{why[:_MOST_WHY]}\n")

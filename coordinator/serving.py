@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -88,6 +89,7 @@ class Runner:
         own = {**self._machine.settings, "mapping": self._machine.mapping}
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
+        self._board.runs_in(posted.id, Path(self._machine.out or "runs"))
         child = Child(words, folder / "log")
         self._runs[posted.id] = _Run(child, port)
         child.start()

@@ -62,6 +62,7 @@ class AppendOnly:
         assert self._file is not None
         os.lseek(self._file, 0, os.SEEK_SET)
         lines = self.news()
+        os.fsync(self._file)
         sync_folder(self.path)
         return lines
 
@@ -74,7 +75,6 @@ class AppendOnly:
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
             os.ftruncate(self._file, at + len(whole))
-            os.fsync(self._file)
         os.lseek(self._file, at + len(whole), os.SEEK_SET)
         return whole.split(b"\n")[:-1]
 

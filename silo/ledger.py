@@ -105,8 +105,8 @@ class Ledger:
             for line in self._file.read():
                 if self._take(path, line) and same_data:
                     raise UserError(
-                        f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
-                        "begun with, or another LEDGER."
+                        f"The privacy ledger {path} was begun on other records; use the PARTITION, "
+                        "SILOS and SEED it was begun with, or another LEDGER."
                     )
 
     def _take(self, path: Path, line: bytes) -> bool:

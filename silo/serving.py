@@ -26,6 +26,7 @@ from crypto.derive import Label
 from crypto.identity.card import RosterRefused
 from silo.home import Home
 from silo.process import AGAIN
+from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
 from study.machine import roster_stamp
@@ -86,7 +87,7 @@ class Server:
             return
         known = self.studies[id_]
         if not known.word and not known.refused and shown["state"] != "ended":
-            if not (why := self._site.accept.refuses(known.facts)):
+            if not (why := self._site.accept.refuses(known.facts) or self._outside_hours()):
                 self.studies.decide(id_, "accept", "policy")
                 log.info("study %s is accepted by this silo's policy", id_)
             elif known.state != "proposed":
@@ -103,6 +104,11 @@ class Server:
             self._end(id_, state)
         elif not mine:
             self.studies.tell(id_, state)
+
+    def _outside_hours(self) -> str:
+        hours = self._site.accept.hours
+        late = hours and Hours.parse(hours).seconds_until(time.localtime())
+        return f"this silo accepts by itself from {hours}" if late else ""
 
     def _look(self, id_: str, text: str) -> None:
         """In a process of its own, since the corpus is read for it."""
@@ -222,6 +228,8 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
+    if site.accept.hours:
+        Hours.parse(site.accept.hours)  # said now, and not when the first study comes
     phrase = passphrase_for(site.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
