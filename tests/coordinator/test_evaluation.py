@@ -25,7 +25,7 @@ from study.prepare import Study
 from tests.conftest import alive, lines, summary, wait_for
 from tests.methods import small_document, small_ner, small_sentence
 
-SILOS = [range(0, 15), range(15, 30), range(30, 45)]
+SILOS = [range(15), range(15, 30), range(30, 45)]
 TIMES = ("seconds", "phases", "silo_seconds")
 
 
