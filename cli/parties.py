@@ -23,6 +23,7 @@ from study.commands import (
 )
 
 if TYPE_CHECKING:
+    from silo.home import Home
     from study.machine import Machine
 
 __all__ = ["coordinator_app", "doctor", "silo_app"]
@@ -35,7 +36,15 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
     if look:
         return look_at(config, Path(look))
-    return run_silo(config, accept, console)
+    return run_silo(config, accept, console, _papers)
+
+
+def _papers(home: Home, study: bytes) -> None:
+    """The silo's own documents. A silo that serves has them made by a program of its own."""
+    from cli.documents import write_own
+
+    for page in write_own(home.path, study.hex(), home.keys):
+        console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 
 def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
