@@ -1,6 +1,7 @@
 """`sottovoce documents` and `sottovoce verify document`: papers for an officer's files.
 
 A document is a JSON file with figures, signed by the party that made it, and a page made from it.
+Reports are imported by the commands that need them: a silo that runs must load none.
 """
 
 from __future__ import annotations
@@ -14,16 +15,7 @@ import typer
 
 from cli.keys import say
 from config.errors import UserError
-from report.documents import consortium_documents
-from report.files import read_run
 from study.commands import own_folder
-from study.papers import (
-    check_document,
-    figures_of,
-    page_is_as_signed,
-    write_documents,
-    write_run_papers,
-)
 from wire.keyring import Keyring
 from wire.passphrase import open_keys
 
@@ -45,6 +37,9 @@ def documents(
     """Write report, communication-cost and privacy-budget, as JSON and as pages, for a finished run
     or for a silo's own part in a study.
     """
+    from report.files import read_run
+    from study.papers import write_run_papers
+
     identity, party = None, ""
     if home:
         ring = open_keys(own_folder(home))
@@ -59,6 +54,7 @@ def documents(
 def write_own(home: Path, study: str, ring: Keyring, out: Path | None = None) -> list[Path]:
     """A silo's own, signed; beside its record, unless `out` says where. Returns the pages."""
     from silo.papers import own_documents, record_of
+    from study.papers import write_documents
 
     record = record_of(home, study)
     made = own_documents(home, record, round(time.time(), 3))
@@ -82,6 +78,8 @@ def verify_document(
     ] = "",
 ) -> None:
     """Check a document's signature against the pinned roster, and its figures against the logs."""
+    from study.papers import check_document, page_is_as_signed
+
     path = Path(file)
     document = check_document(path, open_keys(own_folder(home)).pinned())
     say(f"{file}: signed by {document['signed_by']}, as it stands")
@@ -97,6 +95,10 @@ def verify_document(
 
 
 def _compare(document: dict[str, Any], logs: Path) -> None:
+    from report.documents import consortium_documents
+    from report.files import read_run
+    from study.papers import figures_of
+
     if (logs / "keys").is_dir():
         from silo.papers import own_documents, record_of
 
