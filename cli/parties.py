@@ -6,6 +6,8 @@ reports or of the bench.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +34,24 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
 
 def _papers(home: Home, study: bytes) -> None:
-    """The silo's own documents. A silo that serves has them made by a program of its own."""
-    from cli.documents import write_own
+    """The silo's own documents, in a process of their own: the one that had the data loads nothing
+    of reports. It is forked, so that nobody is asked for a passphrase a second time.
+    """
+    if child := os.fork():
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            say = f"its documents could not be written; later: sottovoce documents {study.hex()}"
+            console.print(say, soft_wrap=True, highlight=False)
+        return
+    status = 1
+    try:
+        from cli.documents import write_own
 
-    for page in write_own(home.path, study.hex(), home.keys):
-        console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        for page in write_own(home.path, study.hex(), home.keys):
+            console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # nothing of the parent's is ended a second time
 
 
 def _serve_silo(config: Path) -> int:

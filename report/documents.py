@@ -74,12 +74,13 @@ def _about(run: RunFiles) -> dict[str, Any]:
 
 def _report(run: RunFiles, about: Line, cost: Line, budget: Line) -> Document:
     s, name = run.summary, run.members.get
-    asked, came = ({silo: [] for silo in cost["silos"]} for _ in range(2))
+    asked: dict[str, list[int]] = defaultdict(list)
+    came: dict[str, list[int]] = defaultdict(list)
     for r in run.rounds:
         for silo in r["participants"]:
-            asked.setdefault(name(silo, silo), []).append(r["round"])
+            asked[name(silo, silo)].append(r["round"])
         for silo in r["survivors"]:
-            came.setdefault(name(silo, silo), []).append(r["round"])
+            came[name(silo, silo)].append(r["round"])
     return {
         **header("report", about),
         "metric": s["metric"],
@@ -112,8 +113,8 @@ def _report(run: RunFiles, about: Line, cost: Line, budget: Line) -> Document:
         ],
         "silos": {
             silo: {
-                "rounds": came.get(silo, []),
-                "rounds_asked": asked.get(silo, []),
+                "rounds": came[silo],
+                "rounds_asked": asked[silo],
                 **{k: cost["silos"][silo][k] for k in _TOTALS},
                 "epsilon": budget["silos"][silo]["epsilon"],
             }

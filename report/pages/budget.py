@@ -62,12 +62,12 @@ def budget_parts(d: Document) -> list[Html]:
         )
     )
     if d["declined"]:
-        rows = [
+        refused = [
             (x.get("silo", d["about"]["party"]), clock(x["time"]), x["name"], x["detail"])
             for x in d["declined"]
         ]
         columns = ("silo", "when", "why", "in words")
-        said = table(columns, rows, numbers=False, id_="declined-table")
+        said = table(columns, refused, numbers=False, id_="declined-table")
         parts.append(section("declined", "What was declined", said))
     return parts
 
