@@ -199,6 +199,7 @@ def story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Story]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # minutes on a busy machine
 def test_a_consortiums_life(story: Story) -> None:
     path = story.path
     (path / "data-hub").mkdir()
