@@ -34,8 +34,10 @@ def of_silo(home: Path, known: Known) -> list[str]:
     said.append(
         f"  {human_bytes(up)} went out, {human_bytes(down)} came in, up to the last whole round"
     )
-    spent = next((x["epsilon_after"] for x in reversed(left) if x["epsilon_after"] is not None), "")
-    return [*said, f"  epsilon {spent} over all that these records were charged"] if spent else said
+    charged = read_lines(home / "ledger.jsonl")
+    if charged:
+        said.append(f"  epsilon {charged[-1]['epsilon_after']} over all that was ever charged")
+    return said
 
 
 def of_coordinator(board: Board, study: str) -> list[str]:

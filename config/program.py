@@ -12,7 +12,7 @@ from rich.console import Console
 
 from config.errors import BUSY, Busy, UserError
 
-__all__ = ["PARENT", "as_program"]
+__all__ = ["PARENT", "as_program", "end_with"]
 
 #: Set by a program of ours that starts another: the number of the process to end with.
 PARENT = "SOTTOVOCE_PARENT"
@@ -31,7 +31,7 @@ def as_program() -> Iterator[None]:
     # nothing is fetched from a hub unless the user names one
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if parent := os.environ.pop(PARENT, ""):
-        _end_with(int(parent))
+        end_with(int(parent))
     try:
         yield
     except UserError as e:
@@ -39,7 +39,7 @@ def as_program() -> Iterator[None]:
         raise SystemExit(BUSY if isinstance(e, Busy) else 2) from None
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Killed or not, a program that serves leaves no study behind that nobody follows."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it died before this was set

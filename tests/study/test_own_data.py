@@ -175,7 +175,7 @@ def test_a_silo_annotates_what_the_study_says(parties: Consortium) -> None:
     """A type of its tag set that it never found is annotated all the same; others are refused."""
     own = Own(parties, "ner", '[data.tags]\nnorth = ["causes", "eases"]\n')
     of = own.silo("north", ["eases"] * 4)
-    known = of.prepared.task.subset(np.arange(4)).known_types(0)  # type: ignore[attr-defined]
+    known = of.prepared.task.subset(np.arange(4)).known_types(0)
     assert known.tolist() == [True, True, False]
     with pytest.raises(UserError, match=r'annotates by the study.*"worsens" \(1\)'):
         own.silo("north", ["eases", "worsens"])

@@ -153,7 +153,7 @@ class Story:
         ends: dict[str, int] = {}
         for who in ("hub", *parties):
             ends[who], other = pty.openpty()
-            home = str(self.path / who)
+            home, words = str(self.path / who), tuple[str, ...]()
             if who == "hub":
                 words = ("consortium", "seal", home, "--listen", place)
             elif new:
