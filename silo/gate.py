@@ -180,7 +180,9 @@ class Gate:
         if answer.memory is not None:
             self._memory.write(answer.memory)
             self._view = replace(self._view, memory=answer.memory)
-        self._keep(index, heard, answer, encoding)  # last: what failed halfway leaves nothing behind
+        self._keep(
+            index, heard, answer, encoding
+        )  # last: what failed halfway leaves nothing behind
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
