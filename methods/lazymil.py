@@ -123,7 +123,7 @@ _SCORES = Disclosure(
     shape="one 16-bit number per bag of the silo: the best probability p(r|s) in the bag",
     reveals="how sure the model that the coordinator sent is of the silo's best sentence for each bag; not the "
     "sentence, nor its number. A coordinator that sends models made for it reads from them the relation of each "
-    "bag, and words of its sentences. All silos hear one number made of them: how much the silo that has most trains on",
+    "bag, and words of its sentences. All silos hear one number made of them: how much the silo with most trains on",
     privacy="outside the privacy budget: adding one sentence can displace another's value and win",
 )
 

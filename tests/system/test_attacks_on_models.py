@@ -135,8 +135,8 @@ def _told_twice(liar: Liar, computed: bool = False) -> Held:
             liar.collect(name, liar.tell(name, header, exchange=CARRIED, common=nothing.layout))
         liar.tell(name, None, ONES, exchange=REPORT)
     liar.settle()
-    said = broadcast_digest({CARRIED: (liar.round, nothing.digest)})
-    held = liar.held(liar.header(exchange="carried", broadcast=said))
+    alone = broadcast_digest({CARRIED: (liar.round, nothing.digest)})
+    held = liar.held(liar.header(exchange="carried", broadcast=alone))
     for name in liar.names:
         told = liar.tell(name, held.header, exchange=CARRIED, common=nothing.layout)
         record, held.words[name] = liar.collect(name, told)
