@@ -176,6 +176,8 @@ def _wanted(folder: Path, kind: str) -> Callable[[Path], bool]:
 
 
 def sources(folder: Path, kind: str) -> Assigned:
+    if kind in ("brat", "bionlp"):
+        brat.check_texts(data_files(folder), kind)
     wanted = _wanted(folder, kind)
     found = row_sources(folder, wanted, document_files=FORMATS[kind].document_files)
     notes = Notes()
