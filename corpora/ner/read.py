@@ -44,7 +44,7 @@ from corpora.standoff.to_sentences import ner_sentences
 
 __all__ = ["FORMATS", "load", "places", "read_mapping", "recognise", "recognised"]
 
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other sentences
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other sentences
 FORMATS = tuple(NEEDS["ner"])
 _ROWS = {"entities": by_row.is_own, "tokens": by_row.is_tagged}
 Splits = dict[str, list[Sentence]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -24,10 +24,11 @@ from corpora.notes import Notes
 from corpora.standoff.offsets import UNPLACED, alike, located
 from corpora.standoff.table import Link, Marked, Mention, Span
 
-__all__ = ["LAYOUT", "bionlp", "brat", "check_texts", "read_layout", "standoff", "stem"]
+__all__ = ["LAYOUT", "MARKS", "bionlp", "brat", "check_texts", "read_layout", "standoff", "stem"]
 
 LAYOUT = "sottovoce.json"
-_MARKS = {"brat": (".ann",), "bionlp": (".a1", ".a2", ".rel")}
+#: format -> endings of the files with marks
+MARKS: Mapping[str, tuple[str, ...]] = {"brat": (".ann",), "bionlp": (".a1", ".a2", ".rel")}
 _ENTITY = re.compile(r"(T\S+)\t(\S+) ([\d ;]+)(?:\t(.*))?$")
 _RELATION = re.compile(r"(R\S+)\t(\S+) \S+?:([TE]\S+) \S+?:([TE]\S+)\s*$")
 _CONCEPT = re.compile(r"N\S+\tReference (\S+) (\S+)(?:\t.*)?$")
@@ -51,7 +52,7 @@ def check_texts(files: Sequence[Path], kind: str) -> None:
     """Refuses annotations without a text beside them: their marks would be lost."""
     texts = {(p.parent, stem(p)) for p in files if plain_name(p).endswith(".txt")}
     for path in files:
-        if plain_name(path).endswith(_MARKS[kind]) and (path.parent, stem(path)) not in texts:
+        if plain_name(path).endswith(MARKS[kind]) and (path.parent, stem(path)) not in texts:
             raise UserError(f"{path} has no text beside it: {stem(path)}.txt is expected.")
 
 
@@ -70,10 +71,12 @@ def read_layout(folder: Path) -> dict[str, str]:
 
 
 def _document(path: Path, kind: str, notes: Notes) -> Iterator[Marked]:
-    beside = [path.with_name(f"{stem(path)}{e}{gz}") for e in _MARKS[kind] for gz in ("", ".gz")]
+    if not plain_name(path).endswith(".txt"):
+        return  # marks are read with their text
+    beside = [path.with_name(f"{stem(path)}{e}{gz}") for e in MARKS[kind] for gz in ("", ".gz")]
     files = [p for p in beside if p.is_file()]
     if not files:
-        notes.add("skipped", f"texts without {_MARKS[kind][0]} beside them", place=str(path))
+        notes.add("skipped", f"texts without {MARKS[kind][0]} beside them", place=str(path))
         return
     yield standoff(path, files, notes)
 

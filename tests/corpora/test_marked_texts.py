@@ -4,6 +4,7 @@ case of every format is in docs/data.md, which tests/docs/test_data.py reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,21 @@ def test_label_studio_reads_directions_and_counts_what_marks_no_words() -> None:
     }
     assert tools.is_label_studio(short)
     assert words(next(tools.label_studio(short, "p", notes))) == [("Xolidan", "X")]
+    cell = {**short, "label": json.dumps(short["label"])}  # CSV has the marks so
+    assert tools.is_label_studio(cell)
+    assert words(next(tools.label_studio(cell, "p", notes))) == [("Xolidan", "X")]
+    # nobody annotated the first task: the columns tell
+    assert tools.is_label_studio({"text": TEXT, "id": 1, "annotator": 1, "annotation_id": 2})
+
+
+def test_label_studio_fields_of_other_names() -> None:
+    row = studio(TEXT, (18, 23, "cough"))
+    row["data"] = {"source": "ward 3, bed 2, after noon", "note": TEXT}
+    (found,) = tools.label_studio(row, "p", Notes())
+    assert (found.text, words(found)) == (TEXT, [("cough", "X")])
+    row["data"] = {"source": "ward 3", "note": "another text"}
+    with pytest.raises(ValueError, match='of the fields note, source none is called "text"'):
+        list(tools.label_studio(row, "p", Notes()))
 
 
 def test_prodigy_reads_what_was_accepted() -> None:
@@ -272,7 +288,7 @@ def test_bioc_places_passages_by_their_offsets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.replace("</document>", ""), r"c\.xml, line \d+: not well-formed XML"),
+        (lambda t: t.replace("</document>", ""), r"c\.xml, line \d+: not XML that can be read"),
         (lambda t: t.replace("<offset>10</offset><sent", "<offset>3</offset><sent"), ""),
         (
             lambda t: t.replace("<sentence><offset>10<", "<sentence><offset>3<"),
