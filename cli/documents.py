@@ -1,6 +1,7 @@
 """`sottovoce documents`, `sottovoce verify` and `sottovoce ledger`: papers for an officer's files.
 
 A document is a JSON file with figures, signed by the party that made it, and a page made from it.
+Reports are imported by the commands that need them: a silo that runs must load none.
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ import typer
 from cli.keys import say
 from config.errors import UserError
 from crypto.identity.keys import Identity
-from report.documents import consortium_documents, silo_documents
-from report.files import read_run, read_table
 from study.commands import own_folder
-from study.papers import check_document, write_documents
 from wire.passphrase import open_keys
 
 __all__ = ["documents", "verify_document"]
@@ -36,6 +34,9 @@ def documents(
     """Write communication-cost and privacy-budget, as JSON and as pages, for a finished run or for a
     silo's own part in a study.
     """
+    from report.documents import consortium_documents, silo_documents
+    from report.files import read_run
+
     identity, party = None, ""
     if home:
         ring = open_keys(own_folder(home))
@@ -52,12 +53,16 @@ def documents(
 def _write(
     folder: Path, made: dict[str, dict[str, Any]], identity: Identity | None, party: str
 ) -> None:
+    from study.papers import write_documents
+
     for path in write_documents(folder, made, identity, party):
         say(str(path))
 
 
 def _record(home: Path, study: str) -> Path:
     """By the study's hash, or by the name under which it was proposed."""
+    from report.files import read_table
+
     look = read_table(home / "studies" / Path(study).name / "look.json") or {}
     hash_ = str(look.get("hash") or study)
     folder = home / "records" / Path(hash_).name[:12]
@@ -75,6 +80,8 @@ def verify_document(
     ] = "",
 ) -> None:
     """Check a document's signature against the pinned roster, and its figures against the logs."""
+    from study.papers import check_document
+
     document = check_document(Path(file), open_keys(own_folder(home)).pinned())
     say(f"{file}: signed by {document['signed_by']}, as it stands")
     if logs:
@@ -82,6 +89,9 @@ def verify_document(
 
 
 def _compare(document: dict[str, Any], logs: Path, home: Path) -> None:
+    from report.documents import consortium_documents, silo_documents
+    from report.files import read_run
+
     silo = (logs / "about.json").is_file()
     made = (
         silo_documents(logs, home / "ledger.jsonl")

@@ -54,8 +54,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
-app.add_typer(parties.coordinator_app, name="coordinator")
-app.add_typer(parties.silo_app, name="silo")
+app.add_typer(parties.coordinator, name="coordinator")
+app.add_typer(parties.silo, name="silo")
 app.add_typer(study_app, name="study")
 app.add_typer(consortium_app, name="consortium")
 app.add_typer(keys_app, name="keys")

@@ -155,7 +155,7 @@ def _left(run: RunFiles) -> tuple[str, list[str]]:
         )
     if not by:
         return "Nothing.", []
-    sent = [f"{_CHANNELS[channel]}: {' and '.join(things)}." for channel, things in by.items()]
+    sent = [f"{_CHANNELS[channel]}: {', '.join(things)}." for channel, things in by.items()]
     up = human_bytes(up_per_silo_round(run))
     return (
         f"No sentence, word or label. In a round a silo sent {up} on average, to the coordinator:",
@@ -195,8 +195,11 @@ def rounds_with(run: RunFiles, disclosure: str) -> str:
     """In which rounds anything of a disclosure was sent: a method may leave an exchange empty (a
     warm start).
     """
-    counts = [(r["round"] + 1, (r.get("numbers_sent") or {}).get(disclosure)) for r in run.rounds]
-    if not counts or any(n is None for _, n in counts):
+    # an exchange that a round passed over is not in its counts
+    counts = [
+        (r["round"] + 1, (r.get("numbers_sent") or {}).get(disclosure, 0)) for r in run.rounds
+    ]
+    if not all(r.get("numbers_sent") for r in run.rounds):  # a run of before this was counted
         return NONE
     with_any = [t for t, n in counts if n]
     if len(with_any) == len(counts):
