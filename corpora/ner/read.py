@@ -196,11 +196,11 @@ def _read(kind: str, found: Assigned, layout: Layout, notes: Notes) -> Iterator[
         for path in files:
             name = str(path.relative_to(found.folder))
             if kind in standoff.FORMATS:
-                alone = standoff.FORMATS[kind].document_files
+                by_file = standoff.FORMATS[kind].document_files
                 for document in standoff.documents_of(path, kind, notes):
                     own = document.id if laid_out else domain
                     # two folders may have documents of one name
-                    document = replace(document, id=name) if alone else document
+                    document = replace(document, id=name) if by_file else document
                     yield from ((split, f) for f in ner_sentences(document, own, notes))
             elif kind in ("conll", "conllu"):
                 alone = split or len(files) == 1
