@@ -66,6 +66,7 @@ class _Loop:
         self.state = method.init(seed)
         self.progress, self.best, self.finished = Progress(), self.state.model, 0
         self._network = task.new_model(seed)
+        task.keep_features_in(runlog.path / "features")
         self._began, self._earlier = time.monotonic(), 0.0
         self._midway: Midway | None = None
 
@@ -313,6 +314,7 @@ class _Loop:
             self.task.model_files(),
             per_silo=self.method.evaluate is not None,
         )
+        self.task.forget_features()
         scored = Scored(self.best, test, before.value, self._network)
         return write_summary(
             self.runlog, self.method, self.task, self.settings, vars(self.progress), scored
