@@ -27,8 +27,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-__all__ = ["FrozenFeatures", "text_hash"]
+__all__ = ["ForEach", "FrozenFeatures", "text_hash"]
 
+#: (work, parts) -> the work of every part, in order
+ForEach = Callable[[Callable[[int], torch.Tensor], Sequence[int]], list[torch.Tensor]]
 _ENTRY = np.dtype([("text", "V16"), ("at", "<i8"), ("length", "<i8")])
 #: texts that are computed before they are written down: what a kill can cost
 _AT_ONCE = 1024
@@ -91,10 +93,20 @@ class FrozenFeatures:
 
     # Computing what is not
 
-    def fill(self, texts: Sequence[bytes], compute: Callable[[int], torch.Tensor]) -> int:
+    def fill(
+        self,
+        texts: Sequence[bytes],
+        compute: Callable[[int], torch.Tensor],
+        for_each: ForEach = lambda work, parts: [work(p) for p in parts],
+    ) -> int:
         """Computes the texts that are missing; `compute(i)` gives (rows, width) of the i-th.
-        Returns how many were computed.
+        Returns how many were computed. `for_each`: on several threads, maybe.
         """
+
+        def made(i: int) -> torch.Tensor:
+            with torch.inference_mode():
+                return compute(i).to(torch.bfloat16)
+
         missing = self._missing(texts)
         if not missing:
             return 0
@@ -102,9 +114,7 @@ class FrozenFeatures:
             missing = self._missing(texts)  # somebody else may have been quicker
             for first in range(0, len(missing), _AT_ONCE):
                 some = missing[first : first + _AT_ONCE]
-                with torch.inference_mode():
-                    made = [compute(i).to(torch.bfloat16) for i in some]
-                self._append([texts[i] for i in some], made)
+                self._append([texts[i] for i in some], for_each(made, some))
         return len(missing)
 
     def _missing(self, texts: Sequence[bytes]) -> list[int]:

@@ -8,16 +8,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
 
 from config.part import HEAD, Part
+from methods.tasks.batching import for_each
 from models.backbone import Checkpoint
 from models.document_encoder import seen_by
 from models.document_pieces import Batch, Pieces, assemble
-from models.frozen_features import FrozenFeatures, text_hash
+from models.frozen_features import ForEach, FrozenFeatures, text_hash
 from models.halves import lower_half
 from models.marking import Packed
 from models.sentence_encoder import Style, pooled
@@ -48,6 +50,7 @@ class Bottom:
     compute: Callable[[Any, int], torch.Tensor]  #: (source, row) -> its features (rows, width)
     _store: FrozenFeatures | None = None
     _held: dict[int, _Held] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     @property
     def store(self) -> FrozenFeatures:
@@ -58,25 +61,34 @@ class Bottom:
     def keep_in(self, folder: Path) -> None:
         self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
 
+    def prepare(self, source: Any, every: np.ndarray) -> None:
+        """Computes what is missing, on all threads that scoring has: before they read it."""
+        self._ready(source, every, for_each)
+
+    def _ready(self, source: Any, every: np.ndarray, how: ForEach) -> _Held:
+        with self._lock:
+            held = self._held.get(id(source))
+            if held is None:
+                held = _Held(source, [None] * len(source), np.zeros(len(source), bool))
+                self._held[id(source)] = held
+            if not held.done[every].all():
+                wanted = np.unique(every[~held.done[every]])
+                for r in wanted:
+                    held.texts[r] = self.text(source, int(r))
+                names = [t for r in wanted if (t := held.texts[r]) is not None]
+                self.store.fill(names, lambda i: self.compute(source, int(wanted[i])), how)
+                held.done[wanted] = True
+            return held
+
     def forget(self) -> None:
         self.store.forget()
         self._held = {}
 
-    def texts(self, source: Any, size: int, every: np.ndarray, rows: np.ndarray) -> list[bytes]:
+    def texts(self, source: Any, every: np.ndarray, rows: np.ndarray) -> list[bytes]:
         """The names under which the features of `rows` are in the store. Where one of `every` is
         missing, all of `every` are computed now: so the first batch pays for the first epoch.
         """
-        held = self._held.get(id(source))
-        if held is None:
-            held = _Held(source, [None] * size, np.zeros(size, bool))
-            self._held[id(source)] = held
-        if not held.done[every].all():
-            wanted = np.unique(every[~held.done[every]])
-            for r in wanted:
-                held.texts[r] = self.text(source, int(r))
-            names = [t for r in wanted if (t := held.texts[r]) is not None]
-            self.store.fill(names, lambda i: self.compute(source, int(wanted[i])))
-            held.done[wanted] = True
+        held = self._ready(source, every, lambda work, parts: [work(p) for p in parts])
         return [t for r in rows if (t := held.texts[int(r)]) is not None]
 
 

@@ -25,7 +25,7 @@ from corpora.ner.tags import tag_sets
 from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
@@ -297,7 +297,7 @@ class NerTask(Task[Data]):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
         inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
         if self.bottom is not None:
-            texts = self.bottom.texts(p, len(p), data.indices, picked)
+            texts = self.bottom.texts(p, data.indices, picked)
             inputs = replace(inputs, ids=self.bottom.store.padded(texts, shape[1]))
         pseudo = [() if data.pseudo is None else data.pseudo[c] for c in chosen]
         tokens, origins = self.network.targets([data.gold(c) for c in chosen], pseudo, first_pieces)
@@ -320,9 +320,14 @@ class NerTask(Task[Data]):
         was = model.training
         model.eval()
         bare = replace(data, pseudo=None, weights=None)
-        with torch.no_grad():
-            for chosen in self.chunks(data, _PREDICT_BATCH):
+
+        def read(chosen: np.ndarray) -> None:
+            with torch.no_grad():
                 for c, spans in zip(chosen, self.network.predict(model, self.batch(bare, chosen))):
                     out[c] = spans
+
+        if self.bottom is not None:
+            self.bottom.prepare(data.pieces, data.indices)
+        for_each(read, self.chunks(data, _PREDICT_BATCH))
         model.train(was)
         return out

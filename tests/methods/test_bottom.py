@@ -80,7 +80,9 @@ def test_the_trained_part_has_the_gradient_of_the_whole_network(task: str) -> No
         else:
             b = batches[0] if task == "sentence" else batches[0].inputs
             below = lower(input_ids=b.ids, attention_mask=b.real.long()).last_hidden_state
-            object.__setattr__(batches[1] if task == "sentence" else batches[1].inputs, "ids", below)
+            object.__setattr__(
+                batches[1] if task == "sentence" else batches[1].inputs, "ids", below
+            )
     losses = [t.loss(m, b) for t, m, b in zip((whole, cut), (one, two), batches)]
     for loss in losses:
         loss.backward()
