@@ -45,6 +45,10 @@ def text_hash(*parts: np.ndarray | bytes) -> bytes:
     return digest.digest()
 
 
+def _in_turn(work: Callable[[int], torch.Tensor], parts: Sequence[int]) -> list[torch.Tensor]:
+    return [work(p) for p in parts]
+
+
 class FrozenFeatures:
     """`part`: hash of the frozen part. `width`: numbers in a row of features. `folder`: None keeps
     them in memory, for a process that has no folder.
@@ -97,7 +101,7 @@ class FrozenFeatures:
         self,
         texts: Sequence[bytes],
         compute: Callable[[int], torch.Tensor],
-        for_each: ForEach = lambda work, parts: [work(p) for p in parts],
+        for_each: ForEach | None = None,
     ) -> int:
         """Computes the texts that are missing; `compute(i)` gives (rows, width) of the i-th.
         Returns how many were computed. `for_each`: on several threads, maybe.
@@ -107,6 +111,7 @@ class FrozenFeatures:
             with torch.inference_mode():
                 return compute(i).to(torch.bfloat16)
 
+        how = for_each or _in_turn
         missing = self._missing(texts)
         if not missing:
             return 0
@@ -114,7 +119,7 @@ class FrozenFeatures:
             missing = self._missing(texts)  # somebody else may have been quicker
             for first in range(0, len(missing), _AT_ONCE):
                 some = missing[first : first + _AT_ONCE]
-                self._append([texts[i] for i in some], for_each(made, some))
+                self._append([texts[i] for i in some], how(made, some))
         return len(missing)
 
     def _missing(self, texts: Sequence[bytes]) -> list[int]:

@@ -65,7 +65,7 @@ class Bottom:
         """Computes what is missing, on all threads that scoring has: before they read it."""
         self._ready(source, every, for_each)
 
-    def _ready(self, source: Any, every: np.ndarray, how: ForEach) -> _Held:
+    def _ready(self, source: Any, every: np.ndarray, how: ForEach | None) -> _Held:
         with self._lock:
             held = self._held.get(id(source))
             if held is None:
@@ -88,7 +88,7 @@ class Bottom:
         """The names under which the features of `rows` are in the store. Where one of `every` is
         missing, all of `every` are computed now: so the first batch pays for the first epoch.
         """
-        held = self._ready(source, every, lambda work, parts: [work(p) for p in parts])
+        held = self._ready(source, every, None)
         return [t for r in rows if (t := held.texts[int(r)]) is not None]
 
 
