@@ -24,6 +24,7 @@ from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
 from study.machine import Machine, pinned_roster, roster_stamp
+from study.presence import Presence
 from wire.keyring import Keyring
 from wire.passphrase import open_keys, passphrase_for
 from wire.questions import QuestionServer
@@ -165,7 +166,8 @@ def serve_board(
         for ended in board.retire():
             log.warning("study %s: the roster has a new version; propose it again", ended)
         runner = Runner(board, machine, host, port + 1, slots, patience)
-        server = _listening(keys, board, runner, host, port)
+        presence = Presence(machine.home)
+        server = _listening(keys, board, runner, presence, host, port)
         try:
             last = port + slots
             console.print(
@@ -175,6 +177,7 @@ def serve_board(
             )
             while not stop and roster_stamp(machine.home) == stamp:
                 runner.step()
+                presence.beat(runner.running)
                 server.serve(_LOOK)
         finally:
             runner.close()
@@ -182,8 +185,11 @@ def serve_board(
     return 0
 
 
-def _listening(keys: Keyring, board: Board, runner: Runner, host: str, port: int) -> QuestionServer:
+def _listening(
+    keys: Keyring, board: Board, runner: Runner, presence: Presence, host: str, port: int
+) -> QuestionServer:
     def answering(silo: str, said: Any) -> Any:
+        presence.heard(silo)
         return board.heard(silo, said, runner.running)
 
     allowed = {card.curve.encode(): card.name for card in board.roster.silos}

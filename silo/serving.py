@@ -30,6 +30,7 @@ from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
 from study.machine import roster_stamp
+from study.presence import Presence
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
 
@@ -50,6 +51,7 @@ class Server:
         self._looks: dict[str, Child] = {}
         self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
         self._papers: list[Child] = []
+        self.presence = Presence(site.home)
 
     def step(self) -> None:
         for id_ in [i for i in self._runs if self.studies[i].word != "accept"]:
@@ -57,13 +59,16 @@ class Server:
         try:
             # those that run come first, in the order in which they began: every silo that has not
             # slots enough for all takes part in the same ones
-            for shown in self._ask(["news"]):
+            news = self._ask(["news"])
+            self.presence.heard(self._home.roster.coordinator.name)
+            for shown in news:
                 self._see(shown)
         except Unreached as e:
             log.warning("the coordinator's board: %s", e)
         except RosterRefused as e:
             log.error("the coordinator's board: %s", e)
         self._follow()
+        self.presence.beat(dict.fromkeys(self._runs, 0))
 
     def _ask(self, question: list) -> list[dict[str, Any]]:
         ring, roster = self._home.keys, self._home.roster
