@@ -236,12 +236,10 @@ class _Loop:
     def _score(self, round: int, began: float) -> None:
         pending = self.progress.pending
         assert pending is not None
-        since = time.monotonic()
-        evaluation = self.evaluate(self.state.model, "dev")
-        self.carrier.phases.add("evaluating", since)
-        if evaluation.value > self.progress.best_value:
-            self.progress.best_value, self.progress.best_round = evaluation.value, round
-            self.best = self.state.model
+        every = (round + 1) % self.settings.evaluate == 0 or round + 1 == self.settings.rounds
+        self.progress.unscored = -1 if every else round
+        evaluation = self._on_dev(round) if every else None
+        dev = None if evaluation is None else evaluation.value
         up, down = self.runlog.traffic(self.carrier.counter)
         self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
         wanted = set(pending["asked"])  # who is drawn is asked, here or not
@@ -257,8 +255,8 @@ class _Loop:
             "survivors_by_exchange": [list(map(silo_name, who)) for who in pending["by_exchange"]],
             "missed": list(missed),
             "metric": self.task.metric,
-            "dev": evaluation.value,
-            "figures": dict(evaluation.figures),
+            "dev": dev,  # None: EVALUATE passed this round over
+            "figures": {} if evaluation is None else dict(evaluation.figures),
             "seconds": seconds,
             **self.carrier.phases.drain(),
             "bytes_up": up,
@@ -272,10 +270,22 @@ class _Loop:
         self.progress.pending = None
         self._keep(round + 1)
         self.runlog.event(
-            events.RoundDone(
-                round=round, dev=evaluation.value, seconds=seconds, bytes_up=up, missed=missed
-            )
+            events.RoundDone(round=round, dev=dev, seconds=seconds, bytes_up=up, missed=missed)
         )
+
+    def _on_dev(self, round: int) -> Evaluation:
+        since = time.monotonic()
+        evaluation = self.evaluate(self.state.model, "dev")
+        self.carrier.phases.add("evaluating", since)
+        if evaluation.value > self.progress.best_value:
+            self.progress.best_value, self.progress.best_round = evaluation.value, round
+            self.best = self.state.model
+        return evaluation
+
+    def score_last(self) -> None:
+        """A run that ends early ends with a model that was scored."""
+        if self.progress.unscored >= 0:
+            self._on_dev(self.progress.unscored)
 
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began
@@ -339,6 +349,7 @@ def run_study(
         try:
             loop.round(round)
         except BudgetsSpent:
+            loop.score_last()
             if not loop.finished_any:
                 raise RoundFailed(
                     "No round could be made: the silos' privacy budgets are spent."

@@ -28,6 +28,7 @@ class Progress:
     pending: dict[str, Any] | None = None
     #: who was in the last round: after a crash, they are waited for
     members: list[str] = field(default_factory=list)
+    unscored: int = -1  #: the last round, if EVALUATE passed it over
 
 
 @dataclass

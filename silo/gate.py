@@ -8,7 +8,7 @@ Nothing passes the gate that the method did not declare, in the channel and shap
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView, silo_name
 from methods.common.arrays import save_arrays
+from methods.common.previous import previous_model, remembered
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
 from privacy.sum_noise import SumNoise
@@ -57,6 +58,34 @@ class MemoryFile:
             save_arrays(self.path, arrays, {"study": self.study})
 
 
+class _OptimizerFile:
+    """KEEP_OPTIMIZER: the state that training left, beside the silo's memory and like it, with the
+    round it is of: a round that is asked for again starts where it started before.
+    """
+
+    def __init__(self, memory: MemoryFile) -> None:
+        path = None if memory.path is None else memory.path.with_name("optimizer.safetensors")
+        self._file, self._held = replace(memory, path=path), {}  # type: tuple[MemoryFile, Arrays]
+        self._next: Arrays | None = None
+
+    def before(self, round: int) -> Arrays:
+        self._next = None
+        return previous_model(self._read(), round)
+
+    def after(self, round: int, state: Callable[[], Arrays]) -> None:
+        self._next = remembered(self._read(), round, state())
+
+    def keep(self) -> None:
+        """The answer stands: so does what its training left."""
+        if self._next is not None:
+            self._file.write(self._next)
+            self._held = self._next if self._file.path is None else {}
+        self._next = None
+
+    def _read(self) -> Arrays:
+        return self._held or self._file.read()
+
+
 class Gate:
     def __init__(
         self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None
@@ -64,6 +93,10 @@ class Gate:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
         self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
+        self._optimizer = _OptimizerFile(memory)
+        if view.settings.keep_optimizer:
+            before, after = self._optimizer.before, self._optimizer.after
+            self._view = replace(self._view, kept_optimizer=before, keep_optimizer=after)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -161,6 +194,7 @@ class Gate:
         self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
             self._memory.write(answer.memory)
+        self._optimizer.keep()
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)

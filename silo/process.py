@@ -143,7 +143,7 @@ def serve(
     index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
-    study = study_hash(settings, content)
+    study = study_hash(settings, content, task.name)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)

@@ -61,7 +61,7 @@ class InProcessCarrier:
         self.charged: list[dict[str, Any]] = []
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
-        which = study_hash(study.settings, study.agreement).hex()
+        which = study_hash(study.settings, study.agreement, study.task.name).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from torch import nn
 from config.load import load
 from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS
 from methods.base import SiloView
+from methods.common.steps import optimizer_of
 from methods.common.training import train
 from study.prepare import prepare
 
@@ -63,7 +64,7 @@ def _per_step_by_opacus(view: SiloView, round: int) -> float:
             use_ghost_clipping=True,
         )
         optimizer = DPOptimizerFastGradientClipping(
-            task.optimizer(inner, settings.lr),
+            optimizer_of(settings, inner.parameters(), settings.lr),
             noise_multiplier=1.0,
             max_grad_norm=settings.clip,
             expected_batch_size=settings.batch,

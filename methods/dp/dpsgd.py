@@ -25,6 +25,7 @@ from torch import nn
 
 from config.settings import Settings
 from methods.base import RecordPrivacy, SiloView
+from methods.common.steps import Steps
 from methods.dp.clipping import Bookkeeper, one_by_one
 from methods.dp.releases import beside, planned_rounds, record_privacy
 from methods.tasks.base import Examples, Loss
@@ -93,15 +94,14 @@ def train_private(
     round: int,
     *,
     data: Examples,
-    lr: float,
     each: Loss | None = None,
     one: Loss | None = None,
     drift: Callable[[nn.Module], torch.Tensor] | None = None,
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own
-    log.
+    """`epochs` times 1/q private steps; returns figures for the silo's own log. What a kept
+    optimizer holds comes from noisy gradients, and costs nothing more.
 
     `each` gives the losses of all records of a batch, for networks in which the first axis is the
     record; without it, `one` gives the loss of a batch of one record, and gradients are had one by
@@ -120,7 +120,7 @@ def train_private(
     # Batch membership determines each record's dropout mask. If others knew the masks, records
     # would no longer be independent, so masks come from the silo's secret key.
     torch.manual_seed(int.from_bytes(silo.noise_key(round, "dropout")[:8], "little"))
-    optimizer = task.optimizer(model, lr)
+    optimizer = Steps(s, model, round, event.steps, silo.kept_optimizer(round))
     model.train()
     names = [k for k, p in model.named_parameters() if p.requires_grad]
     own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
@@ -161,6 +161,7 @@ def train_private(
             keeper.close()
         for p in own:
             p.grad = None
+    silo.keep_optimizer(round, optimizer.state)
     if mean_gradient is not None:
         mean_gradient.update({k: (g / max(event.steps, 1)).numpy() for k, g in zip(names, sums)})
     return {
