@@ -13,7 +13,7 @@ import typer
 from cli import convert, make, parties, runs, use
 from cli.consortium import consortium_app, join
 from cli.corpus import corpus
-from cli.documents import documents, verify_document
+from cli.documents import documents, verify_app
 from cli.keys import keys_app, roster_app
 from cli.ledger import ledger_app
 from cli.studies import study_app
@@ -43,7 +43,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "methods": make.methods,
     "report": runs.report,
     "documents": documents,
-    "verify": verify_document,
     "export": runs.export,
     "watch": runs.watch,
     "compare": runs.compare,
@@ -54,13 +53,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _function in COMMANDS.items():
     app.command(_name)(_function)
-app.add_typer(parties.coordinator_app, name="coordinator")
-app.add_typer(parties.silo_app, name="silo")
+app.add_typer(parties.coordinator, name="coordinator")
+app.add_typer(parties.silo, name="silo")
 app.add_typer(study_app, name="study")
 app.add_typer(consortium_app, name="consortium")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(verify_app, name="verify")
 
 
 def _show_version(asked: bool) -> None:

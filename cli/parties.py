@@ -6,26 +6,21 @@ reports or of the bench.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from study.commands import (
-    Checkpoint,
-    Own,
-    OwnCorpus,
-    coordinator_command,
-    named,
-    own_folder,
-    silo_command,
-)
+from study.commands import Checkpoint, OwnCorpus, coordinator_app, silo_app
 
 if TYPE_CHECKING:
+    from silo.home import Home
     from study.machine import Machine
 
-__all__ = ["coordinator_app", "doctor", "silo_app"]
+__all__ = ["coordinator", "doctor", "silo"]
 
 console = Console()
 
@@ -35,7 +30,34 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
     if look:
         return look_at(config, Path(look))
-    return run_silo(config, accept, console)
+    return run_silo(config, accept, console, _papers)
+
+
+def _papers(home: Home, study: bytes) -> None:
+    """The silo's own documents, in a process of their own: the one that had the data loads nothing
+    of reports. It is forked, so that nobody is asked for a passphrase a second time.
+    """
+    if child := os.fork():
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            say = f"its documents could not be written; later: sottovoce documents {study.hex()}"
+            console.print(say, soft_wrap=True, highlight=False)
+        return
+    status = 1
+    try:
+        from cli.documents import write_own
+
+        for page in write_own(home.path, study.hex(), home.keys):
+            console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # nothing of the parent's is ended a second time
+
+
+def _serve_silo(config: Path) -> int:
+    from silo.serving import serve_studies
+
+    return serve_studies(config, console)
 
 
 def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
@@ -44,49 +66,14 @@ def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
     return run_coordinator(config, machine, console=console, **how)
 
 
-silo_app = typer.Typer(invoke_without_command=True)
-silo_app.callback()(silo_command(_run_silo))
-coordinator_app = typer.Typer(invoke_without_command=True)
-coordinator_app.callback()(coordinator_command(_run_coordinator))
-
-
-@silo_app.command("serve")
-def silo_serve(
-    config: Annotated[str, typer.Option(help="This silo's own file, which names no study.")],
-) -> None:
-    """Wait for studies of the consortium, show them to the operator, and take part in what was
-    accepted.
-    """
-    from silo.serving import serve_studies
-
-    raise typer.Exit(serve_studies(named(config, "silo serve"), console))
-
-
-@coordinator_app.command("serve")
-def coordinator_serve(
-    home: Own,
-    listen: Annotated[
-        str, typer.Option(help="HOST:PORT of the board; studies have the next port.")
-    ] = "0.0.0.0:5555",
-    corpus: OwnCorpus = "",
-    encoder: Checkpoint = "",
-    seq2seq: Checkpoint = "",
-    vectors: Checkpoint = "",
-    out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
-) -> None:
-    """Show the board of proposed studies to the silos, and run one study after another."""
+def _serve_coordinator(machine: Machine, listen: str) -> int:
     from coordinator.serving import serve_board
-    from study.machine import Machine
 
-    machine = Machine(
-        own_folder(home),
-        corpus=corpus,
-        encoder=encoder,
-        seq2seq=seq2seq,
-        vectors=vectors,
-        out=out,
-    )
-    raise typer.Exit(serve_board(machine, listen, console))
+    return serve_board(machine, listen, console)
+
+
+silo = silo_app(_run_silo, _serve_silo)
+coordinator = coordinator_app(_run_coordinator, _serve_coordinator)
 
 
 def doctor(

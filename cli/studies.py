@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from config.errors import UserError
-from report.units import clock
 from study.commands import Checkpoint, Own, OwnCorpus, named, own_folder
 from wire.keyring import read_card
 
@@ -192,6 +191,8 @@ def _role(home: str) -> str:
 def list_(home: Own) -> None:
     """Every study that this party knows, and how it stands."""
     if _role(home) == "coordinator":
+        from report.units import clock  # a silo loads nothing of reports
+
         for s in _board(home).all():
             said = f"accepted by {', '.join(s.said('accept')) or 'nobody'}"
             if gone := s.said("decline"):
@@ -208,6 +209,8 @@ def list_(home: Own) -> None:
 def show(study: Id, home: Own) -> None:
     """What a study would disclose, who answered what, and how it stands."""
     if _role(home) == "coordinator":
+        from report.units import clock
+
         posted = _board(home)[study]
         _say(posted.text)
         for silo, reply in posted.answers.items():

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
+from config.part import ALL, Part, parse_part
 from config.settings import (
     FULL_SIZE_DEFAULTS,
+    FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     OPTIMIZERS,
     RECORD_DEFAULTS,
@@ -102,15 +104,22 @@ def _refuse_open(key: str, value: Any, where: str) -> None:
 
 
 def with_task_defaults(
-    settings: Settings, task: str, silos: int = 10, paper: Mapping[str, Any] | None = None
+    settings: Settings,
+    task: str,
+    silos: int = 10,
+    train: Part = ALL,
+    paper: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Fill what the user left open with what the task wants; `silos`: how many its corpus
-    suggests. `paper`: given where the encoder is full-size, and then what the method's paper sets
-    for one.
+    suggests; `train`: which part of its network is trained. `paper`: given where the encoder is
+    full-size, and then what the method's paper sets for one.
     """
-    wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {})}
+    open_ = {"partition": "iid", "silos": silos, "train": str(train)}
+    wanted = {**open_, **TASK_DEFAULTS.get(task, {})}
     if paper is not None:
         wanted |= {**FULL_SIZE_DEFAULTS.get(task, {}), **paper}
+        if train.kind in FULL_SIZE_PART_LR and str(wanted["optimizer"]).startswith("adam"):
+            wanted["lr"] = FULL_SIZE_PART_LR[train.kind]
     if settings.dp == "record":
         wanted |= RECORD_DEFAULTS.get(task, {})
         wanted |= {"lr": FULL_SIZE_RECORD_LR} if paper is not None else {}
@@ -202,6 +211,8 @@ def check(s: Settings) -> None:
     need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
     need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
     need(s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}.")
+    if s.train:
+        parse_part(s.train)
     need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
     need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")

@@ -17,6 +17,7 @@ from typing import Any
 __all__ = [
     "FULL_SIZE",
     "FULL_SIZE_DEFAULTS",
+    "FULL_SIZE_PART_LR",
     "FULL_SIZE_RECORD_LR",
     "LATER_SETTINGS",
     "MACHINE_SETTINGS",
@@ -60,6 +61,7 @@ LATER_SETTINGS: frozenset[str] = frozenset(
         "keep_optimizer",
         "optimizer",
         "schedule",
+        "train",
         "warmup",
         "weight_decay",
     }
@@ -93,6 +95,11 @@ class Settings:
     epochs: int = _setting(0, "E: local epochs in a round", _TASK)
     batch: int = _setting(0, "B: local batch size", _TASK)
     lr: float = _setting(0.0, "learning rate", _TASK)
+    train: str = _setting(
+        "",
+        "which part of the network: all, top:K, head, lora:R, bias or prompts",
+        "all; NER prompts; with DP=record few parameters",
+    )
     decay: float = _setting(-1.0, "decay of the learning rate per round", _TASK)
     optimizer: str = _setting("", "adamw, adam, sgd or momentum (sgd with momentum 0.9)", _TASK)
     weight_decay: float = _setting(-1.0, "the optimizer's weight decay", _TASK)
@@ -244,5 +251,8 @@ RECORD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sentence": {"rounds": 8, "epochs": 1, "batch": 256, "lr": 1e-2},
     "document": {"rounds": 4, "epochs": 1, "batch": 64, "lr": 1e-2},
 }
+#: A small part of a full-size encoder takes a larger rate than all of it, where the optimizer is of
+#: Adam's kind: kind of TRAIN -> rate.
+FULL_SIZE_PART_LR: Mapping[str, float] = {"head": 1e-3, "bias": 1e-3, "lora": 5e-4}
 #: And with both: biases of a full-size encoder take a smaller rate than those of a small one.
 FULL_SIZE_RECORD_LR = 5e-3

@@ -5,19 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from study.commands import coordinator_command, run_alone
+from rich.console import Console
+
+from study.commands import coordinator_app, run_alone
 
 if TYPE_CHECKING:
     from study.machine import Machine
 
 
-def _program(config: Path, machine: Machine, **how: Any) -> int:
-    from rich.console import Console
-
+def _run(config: Path, machine: Machine, **how: Any) -> int:
     from coordinator.program import run_coordinator
 
     return run_coordinator(config, machine, console=Console(), **how)
 
 
+def _serve(machine: Machine, listen: str) -> int:
+    from coordinator.serving import serve_board
+
+    return serve_board(machine, listen, Console())
+
+
 if __name__ == "__main__":
-    run_alone(coordinator_command(_program), "coordinator")
+    run_alone(coordinator_app(_run, _serve), "coordinator")

@@ -125,7 +125,7 @@ def _names(naming: Naming) -> Disclosure:
     return Disclosure(
         name="names",
         channel="sealed",
-        shape="16 bytes per bag of the silo (at most `bags`): a name of (head, relation, tail), fresh every round",
+        shape="16 bytes per bag of the silo: a name of (head, relation, tail), fresh every round; at most `bags` names",
         reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation "
         f"it is, {naming.unless}",
         privacy="outside the privacy budget: the number of bags is exact",

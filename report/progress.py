@@ -140,7 +140,8 @@ class Follower:
                 self._say(f"starting without {', '.join(silos)}")
 
     def _take_done(self, done: events.RoundDone) -> None:
-        self._since = self._clock()
+        if done.round == self._round:  # else the next one is under way: it is scored beside that
+            self._since = self._clock()
         self._done = done.round + 1
         self._value = self._value if done.dev is None else done.dev
         self._bytes += done.bytes_up

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from study.commands import run_alone, silo_command
+from rich.console import Console
+
+from study.commands import run_alone, silo_app
 
 
-def _program(config: Path, *, accept: str, look: str) -> int:
-    from rich.console import Console
-
+def _run(config: Path, *, accept: str, look: str) -> int:
     from silo.program import look_at, run_silo
 
     if look:
@@ -17,5 +17,11 @@ def _program(config: Path, *, accept: str, look: str) -> int:
     return run_silo(config, accept, Console())
 
 
+def _serve(config: Path) -> int:
+    from silo.serving import serve_studies
+
+    return serve_studies(config, Console())
+
+
 if __name__ == "__main__":
-    run_alone(silo_command(_program), "silo")
+    run_alone(silo_app(_run, _serve), "silo")

@@ -18,17 +18,17 @@ from config.errors import UserError
 from config.program import as_program
 
 if TYPE_CHECKING:  # it takes a second to load, and a wrong word is told before
-    pass
+    from study.machine import Machine
 
 __all__ = [
     "Checkpoint",
     "Own",
     "OwnCorpus",
-    "coordinator_command",
+    "coordinator_app",
     "named",
     "own_folder",
     "run_alone",
-    "silo_command",
+    "silo_app",
 ]
 
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
@@ -38,11 +38,13 @@ OwnCorpus = Annotated[
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
 
-def silo_command(program: Callable[..., int]) -> Callable[..., None]:
-    """`program` takes the silo's file, and by name the hash that it accepts or where to write what
-    it sees. It returns an exit status.
+def silo_app(run: Callable[..., int], serve: Callable[[Path], int]) -> typer.Typer:
+    """`run` takes the silo's file, and by name the hash that it accepts or where to write what it
+    sees; `serve` takes the file alone. Both return an exit status.
     """
+    app = _app()
 
+    @app.callback(invoke_without_command=True)
     def silo(
         ctx: typer.Context,
         config: Annotated[
@@ -64,19 +66,28 @@ def silo_command(program: Callable[..., int]) -> Callable[..., None]:
         it opens no port.
         """
         if ctx.invoked_subcommand is None:
-            raise typer.Exit(program(named(config, "silo"), accept=accept, look=look))
+            raise typer.Exit(run(named(config, "silo"), accept=accept, look=look))
 
-    return silo
+    @app.command("serve")
+    def silo_serve(
+        config: Annotated[str, typer.Option(help="This silo's own file, which names no study.")],
+    ) -> None:
+        """Wait for studies of the consortium, show them to the operator, and take part in what was
+        accepted.
+        """
+        raise typer.Exit(serve(named(config, "silo serve")))
+
+    return app
 
 
-def coordinator_command(
-    program: Callable[..., int],
-) -> Callable[..., None]:
-    """`program` takes the study file and this machine, and by name where to listen, how many
-    seconds to wait for all silos and how long a round that lacks silos waits. It returns an exit
-    status.
+def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int]) -> typer.Typer:
+    """`run` takes the study file and this machine, and by name where to listen, how many seconds to
+    wait for all silos and how long a round that lacks silos waits; `serve` takes the machine and
+    where to listen. Both return an exit status.
     """
+    app = _app()
 
+    @app.callback(invoke_without_command=True)
     def coordinator(
         ctx: typer.Context,
         config: Annotated[
@@ -123,7 +134,7 @@ def coordinator_command(
             metrics=metrics,
         )
         raise typer.Exit(
-            program(
+            run(
                 named(config, "coordinator"),
                 machine,
                 listen=listen,
@@ -133,7 +144,32 @@ def coordinator_command(
             )
         )
 
-    return coordinator
+    @app.command("serve")
+    def coordinator_serve(
+        home: Own,
+        listen: Annotated[
+            str, typer.Option(help="HOST:PORT of the board; studies have the next port.")
+        ] = "0.0.0.0:5555",
+        corpus: OwnCorpus = "",
+        encoder: Checkpoint = "",
+        seq2seq: Checkpoint = "",
+        vectors: Checkpoint = "",
+        out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
+    ) -> None:
+        """Show the board of proposed studies to the silos, and run one study after another."""
+        from study.machine import Machine
+
+        machine = Machine(
+            own_folder(home),
+            corpus=corpus,
+            encoder=encoder,
+            seq2seq=seq2seq,
+            vectors=vectors,
+            out=out,
+        )
+        raise typer.Exit(serve(machine, listen))
+
+    return app
 
 
 def named(config: str, word: str) -> Path:
@@ -154,11 +190,13 @@ def own_folder(home: str) -> Path:
     return Path(home)
 
 
-def run_alone(command: Callable[..., None], word: str) -> None:
+def run_alone(app: typer.Typer, word: str) -> None:
     """`python -m WORD`, which is `sottovoce WORD` without the other commands."""
-    app = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-    )
-    app.command(word)(command)
     with as_program():
         typer.main.get_command(app)(sys.argv[1:], prog_name=f"sottovoce {word}")
+
+
+def _app() -> typer.Typer:
+    return typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    )

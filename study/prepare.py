@@ -67,7 +67,9 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         if task.encoder_size >= FULL_SIZE
         else None
     )
-    settings = with_task_defaults(settings, task.name, task.natural_silos(), paper)
+    settings = with_task_defaults(
+        settings, task.name, task.natural_silos(), train=task.part, paper=paper
+    )
     seed = derived_seed(settings.seed, "partition")
     if holder is None:
         partition = cut(
@@ -114,6 +116,9 @@ def warm(study: Study) -> None:
     task = study.task
     # seconds, once here and not once in every silo: the noise that meets epsilon
     if study.settings.dp == "record":
+        import methods.dp.engine
+        import methods.dp.optimizer  # noqa: F401 (Opacus takes a second to import)
+
         held = (task.subset(ix) for ix in study.partition.indices)
         declared = record_privacy(study.method.privacy)
         for records in {records_in(study.method, task, data) for data in held} - {0}:

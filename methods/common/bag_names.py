@@ -68,7 +68,7 @@ Inputs = Callable[[SiloView[Any, Any]], Sequence[bytes]]
 _POINTS = Disclosure(
     name="points",
     channel="sealed",
-    shape="32 bytes per bag of the silo, once in a run: a point, blinded with a secret of the silo's own",
+    shape="32 bytes per bag of the silo: a point, blinded with a secret of the silo's own, once in a run",
     reveals="how many bags the silo has; a blinded point is equally likely for every bag, to whoever sees it",
     privacy="outside the privacy budget: the number of bags is exact",
 )

@@ -79,29 +79,35 @@ class Steps:
         self._settings, self._round, self._steps, self._done = settings, round, steps, 0
         self._named = {k: p for k, p in model.named_parameters() if p.requires_grad}
         lr = rate_at(settings, round, 0, max(steps, 1))
-        self._optimizer = optimizer_of(settings, self._named.values(), lr)
+        self.optimizer = optimizer_of(settings, self._named.values(), lr)
         for name, value in kept.items():
             parameter, _, what = name.rpartition("/")
             p = self._named[parameter]
             tensor = torch.from_numpy(np.array(value)).to(p.device)
-            self._optimizer.state[p][what] = tensor
+            self.optimizer.state[p][what] = tensor
 
     def clear(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
         """Along the gradients that the parameters have."""
+        self.ready()
+        self.optimizer.step()
+
+    def ready(self) -> None:
+        """What a step needs before torch's own: for whoever has the optimizer step itself
+        (Opacus's wraps it).
+        """
         rate = rate_at(self._settings, self._round, self._done, self._steps)
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
         if self._settings.clip_norm:
             nn.utils.clip_grad_norm_(self._named.values(), self._settings.clip_norm)
-        self._optimizer.step()
         self._done += 1
 
     def state(self) -> dict[str, np.ndarray]:
         """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
-        own: Any = self._optimizer.state
+        own: Any = self.optimizer.state
         return {
             f"{name}/{what}": value.detach().cpu().numpy().copy()
             for name, p in self._named.items()

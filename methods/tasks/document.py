@@ -19,19 +19,26 @@ import torch
 from torch import nn
 
 from config.errors import UserError, check_choice
+from config.part import ALL, BIAS, Part
 from corpora.document import entropy
 from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import SPLITS, Document, DocumentCorpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import (
+    LEAST_LENGTH,
+    batches_by_length,
+    check_length,
+    chunks_by_length,
+    for_each,
+)
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import assemble
 from models.saved import encoder_files
-from models.tuning import FULL, LIGHT, frozen, rows_are_records
+from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["DocumentTask", "Knobs"]
 
@@ -49,14 +56,11 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
-    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where few parameters are
-    #: trained
+    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where only biases are trained
     block: int = 0
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     #: pieces of a document, markers included; two windows hold at most 2 window - 2
     max_length: int = 1024
-    #: or light: biases, layer norms and the classifier; what DP=record does by itself
-    tune: str = FULL
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
@@ -65,21 +69,24 @@ class DocumentTask(Task[Data]):
     record_unit = "document"
     metric = "f1"
 
-    def __init__(self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint) -> None:
-        knobs = replace(knobs, block=knobs.block or (16 if knobs.tune == LIGHT else 64))
+    def __init__(
+        self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint, part: Part = ALL
+    ) -> None:
+        self.part = check_part(part, "an encoder", checkpoint.backbone)
+        knobs = replace(knobs, block=knobs.block or (16 if part == BIAS else 64))
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
-        lightly = ", of which only biases, layer norms and the classifier are trained" * (
-            knobs.tune == LIGHT
-        )
-        self.network_words = f"a document encoder, starting from {checkpoint.words}{lightly}"
+        few = words_of(part)
+        if part == BIAS:
+            few = ", of which only biases, layer norms and the classifier are trained"
+        self.network_words = f"a document encoder, starting from {checkpoint.words}{few}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
-        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
+        self.record_rows = rows_are_records(checkpoint.backbone, part)
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -143,8 +150,9 @@ class DocumentTask(Task[Data]):
             torch.manual_seed(seed)
             outputs = heads.outputs(self.head, len(self.relations))
             model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
-        if self.knobs.tune == LIGHT:
-            model.train_few()
+            train_part(model.backbone, self.part)
+        if self.part == BIAS:
+            model.fix_projections()
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -248,7 +256,7 @@ class DocumentTask(Task[Data]):
             "encoder_sha256": self.checkpoint.sha256,
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        return files | encoder_files(self.checkpoint)
+        return files | encoder_files(self.checkpoint, self.part)
 
     def _pair_types(self) -> list[list[str]]:
         """The types, head and tail, of which the training split has candidate pairs: what a model
@@ -277,17 +285,19 @@ class DocumentTask(Task[Data]):
         assert isinstance(model, DocumentEncoder)
         was = model.training
         model.eval()
-        rows, found = [np.zeros(0, np.int64)], []
-        with torch.no_grad():
-            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+
+        def read(chosen: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+            with torch.no_grad():
                 batch, _ = self.batch(data, chosen)
-                rows.append(batch.pair_rows)
-                found.append(what(model.read(batch)))
+                return batch.pair_rows, what(model.read(batch))
+
+        everything = np.arange(self.size(data))
+        found = for_each(read, chunks_by_length(data.lengths, everything, _SCORE_BATCH))
         model.train(was)
-        place = {int(r): i for i, r in enumerate(np.concatenate(rows))}
         if not found:
             return torch.zeros(0, 1)
-        return torch.cat(found)[[place[int(r)] for r in data.pair_rows]]
+        place = {int(r): i for i, r in enumerate(np.concatenate([rows for rows, _ in found]))}
+        return torch.cat([part for _, part in found])[[place[int(r)] for r in data.pair_rows]]
 
     @cached_property
     def _known(self) -> Mapping[str, np.ndarray]:

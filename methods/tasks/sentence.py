@@ -22,20 +22,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, check_choice, nearest
+from config.part import ALL, Part
 from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
 from models.sentence_encoder import STYLES, SentenceEncoder, Style
-from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen, rows_are_records
+from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
-_SCORE_BATCH = 128  #: rows scored at once, without gradients
+_SCORE_BATCH = 128  #: rows scored at once, without gradients, by an encoder of few dimensions
+_SCORE_NUMBERS = 1 << 14  #: rows times dimensions at most: beyond, they leave a core's cache
 _YES_NO = {"": None, "yes": True, "no": False}
 _POOLING = {"": None, "cls": True, "entities": False}
 
@@ -51,8 +53,6 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
-    tune: str = FULL
     #: the share of the training data that becomes D_v: of methods that use one, and where it is given
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
@@ -109,7 +109,12 @@ class SentenceTask(Task[Data]):
     metric = "micro_f1"
 
     def __init__(
-        self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint
+        self,
+        corpus: SentenceCorpus,
+        knobs: Knobs,
+        style: Style,
+        checkpoint: Checkpoint,
+        part: Part = ALL,
     ) -> None:
         check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
@@ -118,10 +123,9 @@ class SentenceTask(Task[Data]):
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
         self.labels, self.none = corpus.relations, corpus.none
-        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
-        self.network_words = (
-            f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
-        )
+        self.part = check_part(part, "an encoder", checkpoint.backbone)
+        self.record_rows = rows_are_records(checkpoint.backbone, part)
+        self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
@@ -178,8 +182,7 @@ class SentenceTask(Task[Data]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
-        if self.knobs.tune == LIGHT:
-            biases_only(model.backbone)
+            train_part(model.backbone, self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -268,7 +271,7 @@ class SentenceTask(Task[Data]):
             "encoder_sha256": self.checkpoint.sha256,
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        return files | encoder_files(self.checkpoint)
+        return files | encoder_files(self.checkpoint, self.part)
 
     # What the methods of this task use
 
@@ -303,9 +306,13 @@ class SentenceTask(Task[Data]):
         order = np.argsort(data.packed.lengths[data.indices], kind="stable")
         was = model.training
         model.eval()
-        with torch.inference_mode():
-            for b in range(0, len(order), _SCORE_BATCH):
-                chosen = order[b : b + _SCORE_BATCH]
+
+        def score(chosen: np.ndarray) -> None:
+            with torch.inference_mode():
                 out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
+
+        dimensions = int(self.checkpoint.backbone.config.hidden_size)
+        rows = min(_SCORE_BATCH, max(1, _SCORE_NUMBERS // dimensions))
+        for_each(score, (order[b : b + rows] for b in range(0, len(order), rows)))
         model.train(was)
         return out

@@ -63,8 +63,8 @@ def full_size_line(s: Settings, task: Task) -> str:
     keys = [k for k in TASK_DEFAULTS[task.name] if k != "partition"]
     open_ = replace(s, **{k: getattr(Settings(), k) for k in keys})
     paper = paper_settings(s.method, task.name, s.options)
-    small = with_task_defaults(open_, task.name, s.silos)
-    large = with_task_defaults(open_, task.name, s.silos, paper)
+    small = with_task_defaults(open_, task.name, s.silos, task.part)
+    large = with_task_defaults(open_, task.name, s.silos, task.part, paper)
     taken = [k for k in keys if getattr(s, k) == getattr(large, k) != getattr(small, k)]
     whose = "its method's paper" if paper and s.dp != "record" else "a full-size encoder"
     found = f"the encoder has {task.encoder_size:,} parameters and is full-size"

@@ -10,6 +10,7 @@ from typing import Any
 
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, data, node
+from report.pages.protection import sentences
 from report.units import clock, exact, human_bytes
 
 __all__ = [
@@ -121,8 +122,9 @@ def plain(run: RunFiles) -> tuple[tuple[str, str, list[str]], ...]:
     """
     return (
         ("How good it is.", _good(run.summary), []),
-        ("What left a silo.", *_left(run)),
+        ("What left a silo, and who could read it.", *_left(run)),
         ("Privacy budget.", _budget(run.summary), []),
+        ("What is not protected.", _bare(run), []),
     )
 
 
@@ -155,7 +157,7 @@ def _left(run: RunFiles) -> tuple[str, list[str]]:
         )
     if not by:
         return "Nothing.", []
-    sent = [f"{_CHANNELS[channel]}: {' and '.join(things)}." for channel, things in by.items()]
+    sent = [f"{_CHANNELS[channel]}: {', '.join(things)}." for channel, things in by.items()]
     up = human_bytes(up_per_silo_round(run))
     return (
         f"No sentence, word or label. In a round a silo sent {up} on average, to the coordinator:",
@@ -177,6 +179,11 @@ def _budget(s: Mapping[str, Any]) -> str:
     )
 
 
+def _bare(run: RunFiles) -> str:
+    first, *more = sentences(run)
+    return f"{first} " + (f"The list further down has {len(more)} more." if more else "")
+
+
 _METRICS = {
     "auc": "area under the precision-recall curve (auc)",
     "f1": "F1, the balance of precision and recall",
@@ -195,8 +202,11 @@ def rounds_with(run: RunFiles, disclosure: str) -> str:
     """In which rounds anything of a disclosure was sent: a method may leave an exchange empty (a
     warm start).
     """
-    counts = [(r["round"] + 1, (r.get("numbers_sent") or {}).get(disclosure)) for r in run.rounds]
-    if not counts or any(n is None for _, n in counts):
+    # an exchange that a round passed over is not in its counts
+    counts = [
+        (r["round"] + 1, (r.get("numbers_sent") or {}).get(disclosure, 0)) for r in run.rounds
+    ]
+    if not all(r.get("numbers_sent") for r in run.rounds):  # a run of before this was counted
         return NONE
     with_any = [t for t, n in counts if n]
     if len(with_any) == len(counts):

@@ -40,7 +40,7 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     asked = sum(len(r["participants"]) for r in rounds)
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
-    good, left, budget = tab.run(
+    good, left, budget, bare = tab.run(
         "[...document.querySelectorAll('#plain > li')].map(e => e.textContent)"
     )
     assert (
@@ -52,14 +52,15 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
         "document.querySelector('#answer-metric').innerText"
     )
     assert (
-        "the coordinator can read it and nobody else: names (16 bytes per bag of the silo) and values"
-        in left
+        "the coordinator can read it and nobody else: "
+        "points (32 bytes per bag of the silo; in round 1 only), " in left
     )
     assert (
         "only the sum over the silos can be read" in left
         and ": update (one number per model parameter)." in left
     )
     assert "No bound: no noise was added, so epsilon is infinite." in budget
+    assert "may tell something about any record: epsilon is infinite" in bare
     figures = tab.run(
         "[...document.querySelectorAll('#facts data')].map(e => [e.value, e.textContent])"
     )
@@ -141,10 +142,16 @@ def test_words_and_tables_of_the_page_are_those_of_the_logs(tab: Tab, run: Path)
     opened(tab, run / "report.html")
     sent = json.loads((run / "disclosures.json").read_text())["each_silo_sends"]
     keys = ("shape", "readable_by", "reveals", "privacy")
+    once = {
+        "points": "1",
+        "parts": "1",
+    }  # names are agreed on in the first round, for the whole run
     assert table(tab, "#disclosures") == [
-        [d["name"], d["channel"], "all", *(d[k] for k in keys)] for d in sent
+        [d["name"], d["channel"], once.get(d["name"], "all"), *(d[k] for k in keys)] for d in sent
     ]
-    assert all(r["numbers_sent"][d["name"]] > 0 for r in lines(run / "rounds.jsonl") for d in sent)
+    first, *later = [r["numbers_sent"] for r in lines(run / "rounds.jsonl")]
+    assert all(first[d["name"]] > 0 for d in sent)
+    assert all({n for n in r if r[n]} == {d["name"] for d in sent} - set(once) for r in later)
     words = tab.run("document.querySelector('main').textContent")
     assumed = json.loads((run / "disclosures.json").read_text())["masks_hold_if"]
     # What masks hang on has one home, and nothing on the page says more than it.

@@ -14,6 +14,7 @@ import methods
 from config.settings import (
     FULL_SIZE,
     FULL_SIZE_DEFAULTS,
+    FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     RECORD_DEFAULTS,
     TASK_DEFAULTS,
@@ -77,6 +78,8 @@ def test_the_defaults_for_a_full_size_encoder() -> None:
     words = {n: ", ".join(f"{k} {_shown(v)}" for k, v in d.items()) for n, d in known.items()}
     assert found == words
     assert f"`LR` {_shown(FULL_SIZE_RECORD_LR)}" in PAGE and FULL_SIZE == 5_000_000
+    assert FULL_SIZE_PART_LR == {"head": 0.001, "bias": 0.001, "lora": 0.0005}
+    assert "`TRAIN=head` and `TRAIN=bias` have `LR` 0.001, `TRAIN=lora:R` has\n0.0005." in PAGE
 
 
 def _options(chapter: str) -> dict[str, dict[str, str]]:

@@ -267,7 +267,7 @@ def test_a_silo_uses_its_names_where_it_is_told_to_and_of_its_own_bags_alone() -
 
 def test_all_silos_are_named_once_though_a_round_asks_half_of_them(tmp_path: Path) -> None:
     """One pass with everybody, before the first round that scores; the rounds' cohorts are theirs."""
-    study = tiny(rounds=5, fraction=0.5, silos=8)
+    study = tiny(rounds=5, fraction=0.5, silos=8, options={})  # the first two rounds are warm
     run_inprocess(tmp_path, study)
     lines = read_lines(tmp_path / "rounds.jsonl")
     # with so few sentences, a sum may stay closed for want of contributors: not the fourth exchange

@@ -81,6 +81,13 @@ def test_a_method_has_its_papers_own_and_the_users_word_wins(encoder: Path) -> N
     assert (same.lr, same.optimizer) == (0.05, "sgd")
 
 
+def test_a_part_of_it_takes_a_larger_rate_than_all_of_it(encoder: Path) -> None:
+    assert _prepared("fedavg", encoder, train="bias").settings.lr == 1e-3
+    assert _prepared("fedavg", encoder, train="lora:4").settings.lr == 5e-4
+    assert _prepared("fedavg", encoder, train="top:1").settings.lr == 5e-5
+    assert _prepared("fedcmc", encoder, train="head").settings.lr == 0.05  # by SGD
+
+
 def test_with_a_budget_batches_stay_large(encoder: Path) -> None:
     s = _prepared("fedavg", encoder, dp="record", epsilon="8").settings
     assert (s.batch, s.lr) == (256, 5e-3)

@@ -18,6 +18,7 @@ from crypto.sum.records import SumHeader
 from crypto.sum.silo import SiloSum
 from crypto.sum.silo_limits import Limits
 from methods.base import Answer, ArraySpec
+from study.sizes import broadcast_bytes
 from tests.conftest import wait_for
 from tests.system import stage
 from tests.system.attacks import gains, refuses, without
@@ -39,7 +40,7 @@ HUGE = [["model", "<f4", [1 << 20, 1 << 12]]]
 @pytest.mark.parametrize(
     ("attack", "header", "told"),
     [
-        ("undeclared-upload", {}, {"exchange": 7}),
+        ("undeclared-upload", {}, {"exchange": len(METHOD.exchanges)}),
         ("undeclared-upload", {"alive": ("silo-001", "silo-002", "silo-003")}, {}),
         ("wrong-shape", {"encoding": replace(E, sizes=(SIZE + 1,))}, {}),
         ("wrong-shape", {"encoding": Encoding(32, 4, (SIZE, 1), (8.0, 8.0))}, {}),
@@ -54,7 +55,7 @@ HUGE = [["model", "<f4", [1 << 20, 1 << 12]]]
         ("weight-hog", {"weight_cap": 0.5}, {}),
         ("oversize", {}, {"common": HUGE}),
         ("oversize", {}, {"private": HUGE}),
-        ("oversize", {}, {"common": [["model", "<f4", [1 << 19]]]}),  # the study's has 6 numbers
+        ("oversize", {}, {"common": [["model", "|u1", [broadcast_bytes(METHOD, None) + 1]]]}),
         ("oversize", {"round": 10**6}, {}),
     ],
 )

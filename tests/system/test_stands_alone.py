@@ -25,7 +25,7 @@ def leave():
 atexit.register(leave)
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-HUB = ("coordinator", "--config", "nowhere.toml", "--home", "nowhere")
+HUB = ("coordinator", "--config", "pyproject.toml", "--home", "tests")
 SPELLINGS = ("alone", "sottovoce")
 #: From where neither program loads anything while it does its own work.
 NEVER = {
@@ -105,7 +105,8 @@ def test_where_nobody_agreed(consortium: _Listed) -> None:
     ("words", "sentence"),
     [
         (("silo", "--help"), "Usage: sottovoce silo [OPTIONS]"),
-        (("silo",), "Missing option '--config'"),
+        (("silo",), '"sottovoce silo" needs --config and a file'),
+        (("silo", "serve"), "Missing option '--config'"),
         (("silo", "--confg", "x"), "No such option: --confg"),
         (("silo", "--config", "nowhere.toml"), "nowhere.toml"),
         (("coordinator", "--help"), "Usage: sottovoce coordinator [OPTIONS]"),
@@ -137,6 +138,6 @@ def test_both_spellings_say_the_same(words: tuple[str, ...], sentence: str) -> N
 
 def test_a_run_names_its_command(consortium: _Listed) -> None:
     """config.toml says how the coordinator was started, under either spelling."""
-    consortium.hub("--wait", "1")
+    consortium.hub("--wait", "1", "--patience", "1")
     assert wait_for(lambda: consortium.processes["hub"].poll()) == 3
     assert "sottovoce coordinator --config" in (consortium.run / "config.toml").read_text()
