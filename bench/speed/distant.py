@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from config.load import load
 from config.settings import Settings
 from methods.base import Heard, SiloView
+from methods.common.contribution import weights
 from methods.common.steps import optimizer_of
 from methods.common.training import parameters
 from methods.lazymil import Options, Silo, naming_of, score, train_on_winners
@@ -96,6 +97,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         speeds["scored"].append(n / ours)
 
         won = np.arange(len(scored.sealed["values"]), dtype=np.uint32)
+        level = {"level": np.array([weights(scored.sealed["values"]).sum()])}
         silo = SiloView(index, task, silo.data, settings, b"bench", carry=scored.carry)
         chosen = task.subset(silo.data.indices[np.sort(scored.carry["best"])])
         rng = silo.rng(0, "order")
@@ -103,7 +105,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
             b for _ in range(settings.epochs) for b in task.batches(chosen, settings.batch, rng)
         ]
         ours, plain = _both(
-            partial(train_on_winners, silo, Heard(0, (index,), {}, {"winners": won})),
+            partial(train_on_winners, silo, Heard(0, (index,), level, {"winners": won})),
             partial(_train_plainly, task.new_model(0), batches, settings),
         )
         ratios["trained"].append(plain / ours)

@@ -21,7 +21,8 @@ from methods import check_options
 from methods.base import Heard, SiloView, State
 from methods.common.steps import Steps, rate_at
 from methods.common.training import train
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
+from silo.memory import MemoryFile
 from study.prepare import Study
 from tests.methods.small_sentence import tiny_study
 
