@@ -60,6 +60,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	@$(BIN)/python -m bench.speed.distant
 	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.dpsgd
+	@$(BIN)/python -m bench.speed.precision $(MAKEOVERRIDES)
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml
