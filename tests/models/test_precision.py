@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from study.prepare import prepare
 from tests.methods import small_document, small_ner, small_sentence
 from tests.study.test_full_size import encoder  # noqa: F401 (a fixture)
 
-TASKS = {
+TASKS: dict[str, Callable[[], Task]] = {
     "sentence": lambda: small_sentence.tiny_task(),
     "document": lambda: small_document.tiny_task(),
     "tagger": lambda: small_ner.tiny_task(network="tagger"),
