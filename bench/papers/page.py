@@ -9,24 +9,16 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.papers import Comparison
+from bench.papers.jobs import Done
 from report.files import rounds_to
 from report.units import human_bytes
 
-__all__ = ["CONVERGENCE", "Done", "Results", "first_metric", "page", "panels"]
+__all__ = ["CONVERGENCE", "Results", "first_metric", "page", "panels"]
 
 NOT_REACHED = "–"
 CONVERGENCE = "rounds.svg"  #: the picture beside the page
-
-
-@dataclass(frozen=True)
-class Done:
-    """One finished run."""
-
-    summary: Mapping[str, Any]
-    dev: tuple[float, ...]  #: the dev metric by round
 
 
 @dataclass(frozen=True)
