@@ -61,7 +61,7 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
-    settings = with_task_defaults(settings, task.name, task.natural_silos())
+    settings = with_task_defaults(settings, task.name, task.natural_silos(), task.part)
     seed = derived_seed(settings.seed, "partition")
     if holder is None:
         partition = cut(

@@ -85,7 +85,7 @@ def measure(method: str, corpus: str, batch: int, repeats: int) -> dict[str, flo
     """CPU seconds per step, and the median over repeats of the private step's ratio to a plain one,
     both ways.
     """
-    words = {"method": method, "corpus": corpus, "batch": str(batch), "options.tune": "full"}
+    words = {"method": method, "corpus": corpus, "batch": str(batch), "train": "all"}
     study = prepare(load(None, words))
     plain = SiloView(
         0,

@@ -54,12 +54,15 @@ def _still(model: nn.Module) -> nn.Module:
     "network",
     ["pcnn", "feded", "fedcmc", "tagger", "fedlcc"]
     + [
-        "pcnn, light",
-        "feded, light",
-        "tagger, light",
-        "fedner, light",
-        "fedlcc, light",
-        "fedlcc, light, two windows",
+        "pcnn, top",
+        "feded, bias",
+        "feded, lora",
+        "feded, head",
+        "tagger, bias",
+        "tagger, top",
+        "fedner, bias",
+        "fedlcc, bias",
+        "fedlcc, bias, two windows",
     ],
 )
 def test_clipping_is_by_record(network: str, clip: float) -> None:
@@ -74,7 +77,9 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         "fedner": {"method": "fedner", "corpus": "ner:sentences=30,dev=12,test=12"},
         "fedlcc": {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10"},
     }[network.partition(",")[0]]
-    light = {"options.tune": "light"} if "light" in network else {}
+    few = {"bias": "bias", "lora": "lora:4", "top": "top:1", "head": "head"}
+    said = network.split(", ")
+    light = {"train": few[said[1]]} if len(said) > 1 else {}
     short = {"options.window": "96"} if "windows" in network else {}
     task: Any = load_task(load(None, words | light | short))
     data, rows = task.subset(np.arange(12)), np.array([0, 3, 4, 7, 9, 11])
@@ -105,7 +110,7 @@ def _documents() -> Any:
     words = {
         "method": "fedlcc",
         "corpus": "document:documents=12,dev=10,test=10",
-        "options.tune": "light",
+        "train": "bias",
     }
     return load_task(load(None, words))
 
