@@ -140,7 +140,8 @@ class Follower:
                 self._say(f"starting without {', '.join(silos)}")
 
     def _take_done(self, done: events.RoundDone) -> None:
-        self._since = self._clock()
+        if done.round == self._round:  # else the next one is under way: it is scored beside that
+            self._since = self._clock()
         self._done, self._value = done.round + 1, done.dev
         self._bytes += done.bytes_up
         missed = f", missed by {', '.join(done.missed)}" if done.missed else ""

@@ -19,6 +19,7 @@ from coordinator.loop import run_study
 from coordinator.process import INTERRUPTED
 from coordinator.rundir import shared_secret
 from coordinator.runlog import RunLog
+from coordinator.scores import first_unscored
 from crypto.errors import Refusal
 from crypto.oprf.peers import Peers
 from crypto.sum.contribution import too_few
@@ -211,7 +212,7 @@ def run_inprocess(
     runlog = RunLog(run)
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:
-        runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
+        runlog.truncate_rounds(first_unscored(run, resume))
     carrier = InProcessCarrier(study, runlog, absent, should_stop)
     settings = study.settings
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))

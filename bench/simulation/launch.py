@@ -165,7 +165,7 @@ def _watch(
             os.kill(coordinator, signal.SIGKILL)
             os.waitpid(coordinator, 0)
             return coordinator_process.INTERRUPTED
-        memory.sample([os.getpid(), coordinator, *silos])
+        memory.sample()
         follower.catch_up()
         time.sleep(0.05)
 

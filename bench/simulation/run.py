@@ -147,7 +147,7 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
 
     def should_stop() -> bool:
         follower.catch_up()
-        memory.sample([os.getpid()])
+        memory.sample()
         return asked["stop"]
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}

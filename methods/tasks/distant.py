@@ -30,7 +30,7 @@ from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PCNN, UNKNOWN, hashed_word
@@ -352,7 +352,10 @@ class DistantTask(Task[Rows]):
         """
         was = model.training
         model.eval()
-        with torch.inference_mode():
-            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+
+        def score(chosen: np.ndarray) -> None:
+            with torch.inference_mode():
                 out[chosen] = compute(self.batch(data, chosen)).numpy()
+
+        for_each(score, chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH))
         model.train(was)

@@ -25,7 +25,13 @@ from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import SPLITS, Document, DocumentCorpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import (
+    LEAST_LENGTH,
+    batches_by_length,
+    check_length,
+    chunks_by_length,
+    for_each,
+)
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
@@ -285,17 +291,19 @@ class DocumentTask(Task[Data]):
         assert isinstance(model, DocumentEncoder)
         was = model.training
         model.eval()
-        rows, found = [np.zeros(0, np.int64)], []
-        with torch.no_grad():
-            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+
+        def read(chosen: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+            with torch.no_grad():
                 batch, _ = self.batch(data, chosen)
-                rows.append(batch.pair_rows)
-                found.append(what(model.read(batch)))
+                return batch.pair_rows, what(model.read(batch))
+
+        everything = np.arange(self.size(data))
+        found = for_each(read, chunks_by_length(data.lengths, everything, _SCORE_BATCH))
         model.train(was)
-        place = {int(r): i for i, r in enumerate(np.concatenate(rows))}
         if not found:
             return torch.zeros(0, 1)
-        return torch.cat(found)[[place[int(r)] for r in data.pair_rows]]
+        place = {int(r): i for i, r in enumerate(np.concatenate([rows for rows, _ in found]))}
+        return torch.cat([part for _, part in found])[[place[int(r)] for r in data.pair_rows]]
 
     @cached_property
     def _known(self) -> Mapping[str, np.ndarray]:

@@ -25,7 +25,7 @@ from corpora.ner.tags import tag_sets
 from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.pieces import Pieces, to_pieces
@@ -314,9 +314,12 @@ class NerTask(Task[Data]):
         was = model.training
         model.eval()
         bare = replace(data, pseudo=None, weights=None)
-        with torch.no_grad():
-            for chosen in self.chunks(data, _PREDICT_BATCH):
+
+        def read(chosen: np.ndarray) -> None:
+            with torch.no_grad():
                 for c, spans in zip(chosen, self.network.predict(model, self.batch(bare, chosen))):
                     out[c] = spans
+
+        for_each(read, self.chunks(data, _PREDICT_BATCH))
         model.train(was)
         return out

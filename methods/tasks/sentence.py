@@ -27,7 +27,7 @@ from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
@@ -36,7 +36,8 @@ from models.tuning import check_part, frozen, rows_are_records, train_part, word
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
-_SCORE_BATCH = 128  #: rows scored at once, without gradients
+_SCORE_BATCH = 128  #: rows scored at once, without gradients, by an encoder of few dimensions
+_SCORE_NUMBERS = 1 << 14  #: rows times dimensions at most: beyond, they leave a core's cache
 _YES_NO = {"": None, "yes": True, "no": False}
 _POOLING = {"": None, "cls": True, "entities": False}
 
@@ -312,9 +313,13 @@ class SentenceTask(Task[Data]):
         order = np.argsort(data.packed.lengths[data.indices], kind="stable")
         was = model.training
         model.eval()
-        with torch.inference_mode():
-            for b in range(0, len(order), _SCORE_BATCH):
-                chosen = order[b : b + _SCORE_BATCH]
+
+        def score(chosen: np.ndarray) -> None:
+            with torch.inference_mode():
                 out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
+
+        dimensions = int(self.checkpoint.backbone.config.hidden_size)
+        rows = min(_SCORE_BATCH, max(1, _SCORE_NUMBERS // dimensions))
+        for_each(score, (order[b : b + rows] for b in range(0, len(order), rows)))
         model.train(was)
         return out

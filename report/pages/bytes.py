@@ -194,7 +194,7 @@ _PHASES = {
     "telling": "telling (broadcast)",
     "collecting": "waiting for silos and collecting",
     "unmasking": "unmasking",
-    "evaluating": "evaluating",
+    "evaluating": "evaluating (beside the next round)",
 }
 _STAGES = {
     "waiting": "waiting for a core",
