@@ -62,7 +62,8 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
     settings = with_task_defaults(settings, task.name, task.natural_silos(), task.part)
-    seed = derived_seed(settings.seed, "partition")
+    own = settings.partition_seed
+    seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:
         partition = cut(
             settings.partition, settings.silos, seed, task.train_size(), task.partition_keys()
