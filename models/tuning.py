@@ -107,7 +107,7 @@ def train_part(backbone: Any, part: Part) -> None:
 
 
 def rows_are_records(backbone: Any, part: Part) -> bool:
-    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.clipping`)."""
+    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.engine`)."""
     kind = _kind(backbone)
     return kind == "bert" or part.kind == "head" or (kind in _ROWS and part.kind != "all")
 

@@ -109,6 +109,9 @@ def warm(study: Study) -> None:
     task = study.task
     # seconds, once here and not once in every silo: the noise that meets epsilon
     if study.settings.dp == "record":
+        import methods.dp.engine
+        import methods.dp.optimizer  # noqa: F401 (Opacus takes a second to import)
+
         held = (task.subset(ix) for ix in study.partition.indices)
         declared = record_privacy(study.method.privacy)
         for records in {records_in(study.method, task, data) for data in held} - {0}:

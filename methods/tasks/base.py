@@ -65,7 +65,7 @@ class Task(ABC, Generic[D]):
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, in the parts that
     #: `record_chunks` makes of a batch, so that their gradients are clipped in one pass
-    #: (`methods.dp.clipping`); otherwise one by one.
+    #: (`methods.dp.engine`); otherwise one by one.
     record_rows: bool = False
     #: Which part of the network is trained.
     part: Part = ALL
