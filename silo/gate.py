@@ -57,6 +57,17 @@ class MemoryFile:
             save_arrays(self.path, arrays, {"study": self.study})
 
 
+class _Carried(dict[str, Any]):
+    """What a round's earlier exchanges left. Nothing else may stand in for what is not there."""
+
+    def __missing__(self, name: str) -> Any:
+        raise Refusal(
+            "model-inconsistency",
+            f"it stands on {name!r} of an earlier exchange of the round, which this silo has not answered, or "
+            "was told anew",
+        )
+
+
 class Gate:
     def __init__(
         self, view: SiloView, method: Method, memory: MemoryFile, ledger: Ledger | None = None
@@ -97,6 +108,19 @@ class Gate:
             "contributors": exchange.contributors,
         }
 
+    def ask_again(self, index: int) -> None:
+        """An exchange stands on those before it, also when it is asked for again after later ones: a
+        coordinator that crashed may begin the round anew, and must get the same answer.
+
+        What the exchange and later ones left is gone as soon as it is told again, answered or not.
+        The sum's context forgets it at the same moment (silo.told): what a silo still carried would
+        be bound by nothing.
+        """
+        self._carried = {k: v for k, v in self._carried.items() if k < index}
+        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        if self._last is not None and self._last[0][1] > index:
+            self._last = None
+
     def answer(
         self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None
     ) -> Answer:
@@ -106,7 +130,7 @@ class Gate:
         `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
         """
         key = (heard.round, index, heard_hash)
-        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        self.ask_again(index)
         exchange, settings = self.exchange(index), self._view.settings
         noise = None
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
@@ -132,12 +156,9 @@ class Gate:
             )
         if noise is not None and encoding is not None:
             spend("noisy sum", sum_noise.charge_of(noise, exchange, encoding))
-        # An exchange stands on those before it, also when it is asked for again after later ones: a
-        # coordinator that crashed may begin the round anew, and must get the same answer.
-        self._carried = {k: v for k, v in self._carried.items() if k < index}
-        carry = {
-            name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
-        }
+        carry = _Carried(
+            (name, value) for k in sorted(self._carried) for name, value in self._carried[k].items()
+        )
         try:
             view = replace(self._view, carry=carry, spend=spend, certified=self._certified)
             answer = exchange.answer(view, heard)
@@ -156,11 +177,12 @@ class Gate:
         for disclosure in exchange.disclosures:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
-        memory = self._view.memory if answer.memory is None else answer.memory
-        self._keep(index, heard, answer, encoding)
-        self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
             self._memory.write(answer.memory)
+            self._view = replace(self._view, memory=answer.memory)
+        self._keep(
+            index, heard, answer, encoding
+        )  # last: what failed halfway leaves nothing behind
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)

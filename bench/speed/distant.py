@@ -26,6 +26,7 @@ import torch.nn.functional as F
 
 from config.load import load
 from methods.base import Heard, SiloView
+from methods.common.contribution import weights
 from methods.common.training import parameters, round_lr
 from methods.lazymil import Options, Silo, naming_of, score, train_on_winners
 from methods.tasks.distant import DistantTask
@@ -94,6 +95,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         speeds["scored"].append(n / ours)
 
         won = np.arange(len(scored.sealed["values"]), dtype=np.uint32)
+        level = {"level": np.array([weights(scored.sealed["values"]).sum()])}
         silo = SiloView(index, task, silo.data, settings, b"bench", carry=scored.carry)
         chosen = task.subset(silo.data.indices[np.sort(scored.carry["best"])])
         rng = silo.rng(0, "order")
@@ -102,7 +104,7 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         ]
         lr = round_lr(settings.lr, settings.decay, 0)
         ours, plain = _both(
-            partial(train_on_winners, silo, Heard(0, (index,), {}, {"winners": won})),
+            partial(train_on_winners, silo, Heard(0, (index,), level, {"winners": won})),
             partial(_train_plainly, task, task.new_model(0), batches, lr),
         )
         ratios["trained"].append(plain / ours)
