@@ -149,7 +149,10 @@ def _run(job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]]) ->
         raise UserError(f"A run failed: {' '.join(command[3:])}: {said.strip()[-500:]}")
     latest = out / "latest"
     summary: dict[str, Any] = json.loads((latest / "summary.json").read_text("utf-8"))
-    dev = tuple(float(line["dev"]) for line in read_lines(latest / "rounds.jsonl"))
+    lines = read_lines(latest / "rounds.jsonl")
+    if any(line["dev"] is None for line in lines):
+        raise UserError("A comparison needs the score of every round: leave EVALUATE out.")
+    dev = tuple(float(line["dev"]) for line in lines)
     shutil.rmtree(out)
     return Done(summary, dev)
 
