@@ -228,6 +228,10 @@ def check(s: Settings) -> None:
     need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
     need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
+    need(
+        s.partition_seed >= -1,
+        f"PARTITION_SEED must be 0 or more, or -1 for SEED's, not {s.partition_seed}.",
+    )
     runners = ("processes", "inprocess")
     need(
         s.runner in runners,

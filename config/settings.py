@@ -92,6 +92,10 @@ class Settings:
     silos: int = _setting(0, "how many silos", "10, or one for each domain of the corpus")
     seed: int = _setting(0, "decides data, partition, cohorts, batches, dropout: the whole run")
 
+    partition_seed: int = _setting(
+        -1, "decides the partition apart from SEED, so that a study can vary one alone", "SEED"
+    )
+
     # The rounds. Zero means the task's own default, below.
     rounds: int = _setting(0, "how many rounds", _TASK)
     fraction: float = _setting(1.0, "C: the share of the silos that take part in a round")

@@ -74,7 +74,8 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     )
     settings = replace(settings, precision=_precision(settings, task, alone=holder is None))
     task.compute_in(settings.precision)
-    seed = derived_seed(settings.seed, "partition")
+    own = settings.partition_seed
+    seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:
         partition = cut(
             settings.partition, settings.silos, seed, task.train_size(), task.partition_keys()
