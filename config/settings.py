@@ -62,6 +62,7 @@ LATER_SETTINGS: frozenset[str] = frozenset(
         "evaluate",
         "keep_optimizer",
         "optimizer",
+        "partition_seed",
         "precision",
         "schedule",
         "train",
