@@ -135,9 +135,14 @@ class Board:
             raise UserError(f"The study {id_} has ended: {self[id_].outcome}.")
         _write(self.folder(id_) / "wanted", wanted.value + "\n")
 
-    def runs_in(self, id_: str, out: Path) -> None:
-        """Where its run folder is made, for whoever asks how it goes."""
+    def runs_in(self, id_: str, out: Path, port: int) -> None:
+        """Where its run folder is made, for whoever asks how it goes, and on which port it runs."""
         _write(self.folder(id_) / "out", f"{out.resolve()}\n")
+        _write(self.folder(id_) / "port", f"{port}\n")
+
+    def port(self, id_: str) -> int:
+        """On which it ran last; 0: it never did."""
+        return int(_read(self.folder(id_) / "port", "0"))
 
     def run(self, id_: str) -> Path | None:
         """Its run folder, once there is one."""

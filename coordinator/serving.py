@@ -83,14 +83,16 @@ class Runner:
     def _take(self, posted: Posted) -> None:
         folder = self._board.folder(posted.id)
         taken = {run.port for run in self._runs.values()}
-        port = next(p for p in self._ports if p not in taken)
+        free = [p for p in self._ports if p not in taken]
+        # where it was before this program was started again, if it can: silos dial there
+        port = min(free, key=lambda p: (p != self._board.port(posted.id), p))
         words = ["coordinator", "--config", str(folder / "study.toml")]
         words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{port}"]
         words += ["--patience", str(self._patience), "--expect", ",".join(posted.said("accept"))]
         own = {**self._machine.settings, "mapping": self._machine.mapping}
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
-        self._board.runs_in(posted.id, Path(self._machine.out or "runs"))
+        self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)
         child = Child(words, folder / "log")
         self._runs[posted.id] = _Run(child, port)
         child.start()

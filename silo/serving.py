@@ -50,6 +50,7 @@ class Server:
         self._site, self._home, self.studies = site, home, Studies(site.home)
         self._looks: dict[str, Child] = {}
         self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
+        self._ports: dict[str, int] = {}  #: where the coordinator runs them
         self._papers: list[Child] = []
         self.presence = Presence(site.home)
 
@@ -107,6 +108,10 @@ class Server:
                 self.studies.tell(id_, "running; this silo waits for a slot")
         elif mine and not running:
             self._end(id_, state)
+        elif mine and int(shown["port"]) != self._ports[id_]:
+            # the coordinator was started again, and its studies in another order
+            self._runs.pop(id_).end()
+            self._take_part(id_, int(shown["port"]))
         elif not mine:
             self.studies.tell(id_, state)
 
@@ -188,6 +193,7 @@ class Server:
         places = (f"{place.rpartition(':')[0]}:{port}" for place in self._site.addresses)
         file = self._own_file(id_, ",".join(places))
         words = ["silo", "--config", str(file), "--accept", self.studies[id_].hash]
+        self._ports[id_] = port
         self._runs[id_] = Child(words, self.studies.folder(id_) / "log")
         self._runs[id_].start()
         self.studies.tell(id_, "running")

@@ -4,17 +4,23 @@ run when. tests/system/test_story.py has them as real programs.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 import coordinator.serving
+import silo.serving
 from config.errors import BUSY, UserError
+from config.site import read_site
 from coordinator.board import Board, Wanted
 from coordinator.process import FAILED
 from coordinator.serving import Runner
 from crypto.derive import Label
 from crypto.identity.card import Card, RosterRefused
+from silo.home import Home
+from silo.serving import Server
 from study.machine import Machine
 from tests.consortium import Consortium
 
@@ -61,13 +67,14 @@ def test_a_consent_is_the_silos_own_and_of_this_very_study(tmp_path: Path) -> No
 class Acted:
     """In the place of a study's process: says what happened to it, and ends as it is told."""
 
-    every: list[Acted]
+    every: ClassVar[list[Acted]]
 
     def __init__(self, words: list[str], log: Path) -> None:
         self.words, self.log, self.happened, self.status = words, log, list[str](), None
         self.every.append(self)
 
     status: int | None
+    alive = False
 
     def start(self) -> bool:
         self.happened.append("start")
@@ -188,3 +195,68 @@ def test_enough_is_what_a_round_needs(tmp_path: Path) -> None:
     for enough in (2, 4):
         with pytest.raises(UserError, match="--enough must be from 3"):
             board.post(title="t", text="x", hash="00" * 32, enough=enough)
+
+
+# A silo that serves
+
+
+class Told:
+    """A silo's serving program, whose coordinator says what the test says."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, slots: int = 1) -> None:
+        monkeypatch.setattr(silo.serving, "Child", Acted)
+        Consortium(path)
+        file = path / "north.toml"
+        file.write_text(f'home = "north"\ncoordinator = "127.0.0.1:1"\nslots = {slots}\n')
+        self.server = Server(read_site(file), Home(path / "north"))
+        self.shown: list[dict[str, Any]] = []
+        monkeypatch.setattr(self.server, "_ask", lambda question: self.shown)
+
+    def accepted(self, title: str, port: int) -> dict[str, Any]:
+        """A study that was looked at and accepted here, and runs."""
+        text = f'title = "{title}"'
+        id_ = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.server.studies.looked_at(id_, {"title": title, "hash": "ab" * 32, "facts": {}})
+        self.server.studies.decide(id_, "accept", "asked")
+        shown = {"id": id_, "text": text, "hash": "ab" * 32, "state": "running", "port": port}
+        self.shown.append(shown | {"answered": "accept", "outcome": ""})
+        return self.shown[-1]
+
+    def state(self, shown: dict[str, Any]) -> str:
+        return self.server.studies[shown["id"]].state
+
+    def dialled(self, child: Acted) -> str:
+        return str(read_site(Path(child.said("--config"))).coordinator)
+
+
+def test_a_silo_follows_a_study_to_another_port(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that was started again may run its studies in another order."""
+    told = Told(tmp_path, monkeypatch)
+    study = told.accepted("a", 6000)
+    told.server.step()
+    assert told.dialled(acted[0]) == "127.0.0.1:6000"
+    told.server.step()
+    assert len(acted) == 1
+    study["port"] = 6001
+    told.server.step()
+    assert acted[0].happened[-1] == "end" and told.dialled(acted[1]) == "127.0.0.1:6001"
+
+
+def test_a_silo_takes_part_as_its_slots_allow_and_leaves_what_it_declines(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(tmp_path, monkeypatch)
+    first, second = told.accepted("a", 6000), told.accepted("b", 6001)
+    told.server.step()
+    assert told.state(first) == "running" and "waits for a slot" in told.state(second)
+    # refused by the coordinator: it says so, and tries again for as long as the study runs
+    acted[0].status = 2
+    told.server.step()
+    assert "without this silo: The corpus is gone." in told.state(first)
+    assert acted[0].happened[-1] == "pause"
+    told.server.studies.decide(first["id"], "decline", "asked")
+    told.server.step()
+    assert acted[0].happened[-1] == "end" and told.state(first) != "running, without this silo"
+    assert told.state(second) == "running"
