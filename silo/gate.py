@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
@@ -27,6 +26,7 @@ from privacy.sum_noise import SumNoise
 from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
 from study.agreement import rounding_seed
+from wire.stored import Lazily, give_back, stored
 
 __all__ = ["Gate", "MemoryFile"]
 
@@ -45,16 +45,25 @@ class MemoryFile:
     path: Path | None  #: None: kept in memory only (the in-process runner)
     study: str = ""
 
+    @property
+    def folder(self) -> Path | None:
+        return None if self.path is None else self.path.parent
+
     def read(self) -> Arrays:
+        """Each array when it is looked up: none is in memory between rounds."""
         if self.path is None or not self.path.exists():
             return {}
-        with safe_open(self.path, "numpy") as file:
-            whose = (file.metadata() or {}).get("study", "")
-        return load_file(self.path) if whose == self.study else {}
+        file = safe_open(self.path, "numpy").__enter__()  # stays the file that it was
+        if (file.metadata() or {}).get("study", "") != self.study:
+            return {}
+        return Lazily(file.keys(), file.get_tensor)
 
-    def write(self, arrays: Arrays) -> None:
-        if self.path is not None:
-            save_arrays(self.path, arrays, {"study": self.study})
+    def kept(self, arrays: Arrays) -> Arrays:
+        """The same from the disk, where there is one."""
+        if self.path is None:
+            return arrays
+        save_arrays(self.path, arrays, {"study": self.study})
+        return self.read()
 
 
 class Gate:
@@ -63,7 +72,7 @@ class Gate:
     ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
-        self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
+        self._view = replace(view, memory=memory.read(), privacy=method.privacy)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -156,14 +165,17 @@ class Gate:
         for disclosure in exchange.disclosures:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
-        memory = self._view.memory if answer.memory is None else answer.memory
         self._keep(index, heard, answer, encoding)
-        self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
-            self._memory.write(answer.memory)
+            self._view = replace(self._view, memory=self._memory.kept(answer.memory))
+            answer = replace(answer, memory=None)
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
+        # Until its turn to send it, and perhaps to send it again, it waits on the disk.
+        answer = replace(answer, masked=stored(answer.masked, self._memory.folder))
+        if isinstance(answer.masked, Lazily):
+            give_back()
         self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 
