@@ -29,6 +29,7 @@ from coordinator.rundir import shared_secret
 from methods.base import Folded, Heard, SiloView
 from methods.common.training import load
 from study.prepare import Study
+from wire.stored import give_back
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -65,7 +66,7 @@ class Calibration:
 
 def calibrate(study: Study) -> Calibration:
     began = time.monotonic()
-    gc.collect()
+    give_back()
     gc.freeze()  # as the launcher does: pages that the collector does not touch stay shared
     shared = int(psutil.Process().memory_full_info().pss)
     try:

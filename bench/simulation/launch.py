@@ -36,6 +36,7 @@ from silo.home import Home
 from study.agreement import study_hash
 from study.prepare import Study
 from wire.keyring import Keyring
+from wire.stored import give_back
 
 __all__ = ["Outcome", "fork", "fork_silos", "run_processes"]
 
@@ -60,7 +61,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked
     parent = os.getpid()
-    gc.collect()
+    give_back()
     gc.freeze()  # pages that the collector does not touch stay shared between the silos
     # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed
     # with. Not through its log: a full disk is one of the things it may have to tell.
