@@ -6,6 +6,8 @@ reports or of the bench.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from rich.console import Console
 from study.commands import Checkpoint, OwnCorpus, coordinator_app, silo_app
 
 if TYPE_CHECKING:
+    from silo.home import Home
     from study.machine import Machine
 
 __all__ = ["coordinator", "doctor", "silo"]
@@ -27,7 +30,28 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
     if look:
         return look_at(config, Path(look))
-    return run_silo(config, accept, console)
+    return run_silo(config, accept, console, _papers)
+
+
+def _papers(home: Home, study: bytes) -> None:
+    """The silo's own documents, in a process of their own: the one that had the data loads nothing
+    of reports. It is forked, so that nobody is asked for a passphrase a second time.
+    """
+    if child := os.fork():
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            say = f"its documents could not be written; later: sottovoce documents {study.hex()}"
+            console.print(say, soft_wrap=True, highlight=False)
+        return
+    status = 1
+    try:
+        from cli.documents import write_own
+
+        for page in write_own(home.path, study.hex(), home.keys):
+            console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # nothing of the parent's is ended a second time
 
 
 def _serve_silo(config: Path) -> int:

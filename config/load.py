@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
+from config.part import ALL, Part, parse_part
 from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
@@ -93,12 +94,15 @@ def _refuse_open(key: str, value: Any, where: str) -> None:
         raise UserError(f"{where}{key.upper()} must be {_OPEN[key]}, not 0.")
 
 
-def with_task_defaults(settings: Settings, task: str, silos: int = 10) -> Settings:
+def with_task_defaults(
+    settings: Settings, task: str, silos: int = 10, train: Part = ALL
+) -> Settings:
     """Fill what the user left open with what the task wants; `silos`: how many its corpus
-    suggests.
+    suggests; `train`: which part of its network is trained.
     """
     private = RECORD_DEFAULTS.get(task, {}) if settings.dp == "record" else {}
-    wanted = {"partition": "iid", "silos": silos, **TASK_DEFAULTS.get(task, {}), **private}
+    open_ = {"partition": "iid", "silos": silos, "train": str(train)}
+    wanted = {**open_, **TASK_DEFAULTS.get(task, {}), **private}
     fill = {
         key: value
         for key, value in wanted.items()
@@ -183,6 +187,8 @@ def check(s: Settings) -> None:
     need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
     need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
     need(s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}.")
+    if s.train:
+        parse_part(s.train)
     need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
     need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")

@@ -66,6 +66,11 @@ class Settings:
     epochs: int = _setting(0, "E: local epochs in a round", _TASK)
     batch: int = _setting(0, "B: local batch size", _TASK)
     lr: float = _setting(0.0, "learning rate", _TASK)
+    train: str = _setting(
+        "",
+        "which part of the network: all, top:K, head, lora:R, bias or prompts",
+        "all; NER prompts; with DP=record few parameters",
+    )
     decay: float = _setting(-1.0, "decay of the learning rate per round", _TASK)
 
     # Privacy

@@ -21,12 +21,11 @@ from config.study import StudyFile, read_study
 from coordinator import process, rundir
 from coordinator.waiting import FOR_EVER
 from crypto.identity.roster import Roster
-from report.documents import consortium_documents
 from report.files import read_run
 from report.write import write_report
 from study.agreement import Agreed, agreed, page
 from study.machine import Machine, guarded, local_settings, names_of, one_thread, pinned_roster
-from study.papers import write_documents
+from study.papers import write_run_papers
 from study.prepare import prepare
 from wire.messages import VERSION
 from wire.passphrase import open_keys
@@ -121,9 +120,8 @@ def run_coordinator(
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         return process.FAILED
     if status == 0:
-        made = consortium_documents(read_run(run))
-        papers = write_documents(run, made, keys.identity, keys.card.name)
-        for path in (write_report(run), *papers):
+        write_report(run)
+        for path in write_run_papers(run, read_run(run), keys.identity, keys.card.name):
             console.print(f"report: {path}", soft_wrap=True, highlight=False)
     return status
 

@@ -75,7 +75,9 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     if isinstance(task, DistantTask) and (folder / "vocabulary.txt").is_file():
         task.use_vocabulary(tuple((folder / "vocabulary.txt").read_text("utf-8").split("\n")[2:]))
     method = build(
-        settings.method, task, with_task_defaults(settings, task.name, task.natural_silos())
+        settings.method,
+        task,
+        with_task_defaults(settings, task.name, task.natural_silos(), task.part),
     )
     weights = read_weights(folder)
     if method.evaluate is not None:

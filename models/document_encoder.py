@@ -29,7 +29,7 @@ from torch import nn
 
 from models import saved
 from models.document_pieces import Batch
-from models.tuning import biases_only
+from models.tuning import fixed_numbers
 
 __all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model"]
 
@@ -73,17 +73,9 @@ class DocumentEncoder(nn.Module):
         hidden, attention = self.encode(batch)
         return self.classify(batch, hidden, attention, by_document)
 
-    def train_few(self) -> None:
-        """For DP-SGD: biases, layer norms and the bilinear classifier. W_s and W_o are random
-        projections then, and everybody's, whatever the run's seed: the same numbers always.
-        """
-        biases_only(self.backbone)
-        fixed = torch.Generator().manual_seed(0)
-        for layer in (self.subject, self.object):
-            with torch.no_grad():
-                drawn = torch.rand(layer.weight.shape, generator=fixed) * 2 - 1
-                layer.weight.copy_(drawn / layer.in_features**0.5)
-            layer.weight.requires_grad_(False)
+    def fix_projections(self) -> None:
+        """For DP-SGD with few parameters: W_s and W_o are random projections, and not trained."""
+        fixed_numbers([self.subject.weight, self.object.weight])
 
     def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width,

@@ -6,10 +6,10 @@ word vectors and h_i the encoder's output at piece i, one softmax runs over
 
     end: u.E[eos]      type t: sum_j softmax(a_t)_j u.E[label piece j]      position i: u.(h_i + E[token_i]) / 2
 
-Trained: the prompts (q and its projections) and the label weights a (`tune` prompts); the language
-model too (`full`); or, for DP-SGD, few of all these (`light`: q, the biases of its projections,
-biases and layer norms of the language model). Where a position cannot begin a word (begin, end,
-padding, and the later pieces of a word) it cannot be pointed at.
+Trained: the prompts (q and its projections) and the label weights a (`TRAIN=prompts`); the language
+model too (`all`), or adapters in it (`lora:R`); or, for DP-SGD, few of all these (`bias`: q, the
+biases of its projections, biases and layer norms of the language model). Where a position cannot
+begin a word (begin, end, padding, and the later pieces of a word) it cannot be pointed at.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError
+from config.part import ALL, BIAS, PROMPTS, Part, parse_part
 from models import prompted_bart as bart
 from models import saved
 from models.backbone import load_checkpoint
 from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
 from models.prompts import Projected, Prompts
-from models.tuning import FULL, LIGHT, biases_only
+from models.tuning import fixed_numbers, train_part
 
 __all__ = [
-    "PROMPTS",
     "Inputs",
     "PointerNer",
     "losses_of",
@@ -43,7 +43,7 @@ __all__ = [
     "trainable_share",
 ]
 
-PROMPTS = "prompts"
+_BEFORE = {"prompts": "prompts", "full": "all", "light": "bias"}
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class PointerNer(nn.Module):
         length: int = 10,
         hidden: int = 64,
         dropout: float = 0.1,
-        tune: str = PROMPTS,
+        part: Part = PROMPTS,
     ) -> None:
         super().__init__()
         # One frozen language model serves any number of models; it must be nobody's to change.
-        self.backbone = backbone if tune == PROMPTS else copy.deepcopy(backbone)
-        self.backbone.requires_grad_(tune == FULL)
+        self.backbone = backbone if part == PROMPTS else copy.deepcopy(backbone)
+        self.backbone.requires_grad_(part == ALL)
         config = backbone.config
         self.types = len(label_pieces)
         self.eos, self.start = int(config.eos_token_id), int(config.decoder_start_token_id)
@@ -87,21 +87,11 @@ class PointerNer(nn.Module):
         self.label_ids, self.label_there = padded, there
         self.label_weights = nn.Parameter(torch.zeros(self.types, most))
         self.dropout = nn.Dropout(dropout)
-        if tune == LIGHT:
-            self._train_few()
-
-    def _train_few(self) -> None:
-        """What is not trained must be everybody's, whatever the run's seed: the same numbers
-        always.
-        """
-        biases_only(self.backbone)
-        self.label_weights.requires_grad_(False)
-        fixed = torch.Generator().manual_seed(0)
-        for name, p in self.prompts.named_parameters():
-            if p.dim() == 2 and not name.startswith("q."):
-                with torch.no_grad():
-                    p.copy_((torch.rand(p.shape, generator=fixed) * 2 - 1) / p.shape[1] ** 0.5)
-                p.requires_grad_(False)
+        train_part(self.backbone, part)
+        if part == BIAS:
+            self.label_weights.requires_grad_(False)
+            named = self.prompts.named_parameters()
+            fixed_numbers(p for n, p in named if p.dim() == 2 and not n.startswith("q."))
 
     # Encoding and scoring
 
@@ -271,7 +261,7 @@ def open_model(folder: str | Path) -> tuple[PointerNer, Any, tuple[str, ...]]:
         )
     types = tuple(about["types"])
     labels = label_pieces(types, checkpoint.tokenizer)
-    model = PointerNer(
-        checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, about["tune"]
-    )
+    # Runs of before TRAIN had other names for two of its parts.
+    part = parse_part(about.get("train") or _BEFORE[about["tune"]])
+    model = PointerNer(checkpoint.backbone, labels, about["prompts"], about["hidden"], 0.0, part)
     return saved.loaded(model, folder), checkpoint.tokenizer, types

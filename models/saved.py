@@ -3,9 +3,10 @@
 A network on a BERT-type encoder is kept in two parts. `encoder/` holds what `transformers` itself
 would write (config, weights, tokenizer), so `AutoModel.from_pretrained` and
 `AutoTokenizer.from_pretrained` load it. `head.safetensors` holds the weights that stand on the
-encoder, named as in the network. All other models (PCNN, prompts for a language model that is
-loaded by its name, one model per silo) have all their weights in `model.safetensors`. Runs made
-before this layout kept every model that way, and are read as well.
+encoder, named as in the network. Adapters (`TRAIN=lora:R`) are in `adapter/` (`models.adapters`).
+All other models (PCNN, prompts for a language model that is loaded by its name, one model per silo)
+have all their other weights in `model.safetensors`. Runs made before this layout kept every model
+that way, and are read as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from config.errors import UserError
+from config.part import Part
+from models.adapters import ADAPTER, adapter_files, as_network, as_peft, with_saved_adapter
 from models.backbone import Checkpoint
 
 __all__ = [
@@ -40,7 +43,8 @@ __all__ = [
 
 ENCODER = "encoder"  #: the folder that `transformers` loads
 _WHOLE, _HEAD, _BODY = "model.safetensors", "head.safetensors", f"{ENCODER}/model.safetensors"
-WEIGHTS = (_WHOLE, _HEAD, _BODY)
+_ADAPTER = f"{ADAPTER}/adapter_model.safetensors"
+WEIGHTS = (_WHOLE, _HEAD, _BODY, _ADAPTER)
 _BACKBONE = "backbone."  #: what every network here calls its encoder
 _OF_A_SILO = re.compile(r"\d+/")  #: how the method `local` names the arrays of its silos
 #: `transformers` before version 5 refuses a weight file that does not say for which library it is
@@ -50,14 +54,17 @@ M = TypeVar("M", bound=torch.nn.Module)
 Arrays = Mapping[str, np.ndarray]
 
 
-def encoder_files(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The config and the tokenizer of `encoder/`, as `transformers` writes them."""
+def encoder_files(checkpoint: Checkpoint, part: Part) -> dict[str, bytes]:
+    """The config and the tokenizer of `encoder/`, as `transformers` writes them, and the config of
+    `adapter/` where the trained part is one.
+    """
     config = copy.deepcopy(checkpoint.backbone.config)
     config.architectures, config.dtype = [type(checkpoint.backbone).__name__], torch.float32
     with tempfile.TemporaryDirectory() as folder:
         checkpoint.tokenizer.save_pretrained(folder)
         config.save_pretrained(folder)
-        return {f"{ENCODER}/{p.name}": p.read_bytes() for p in sorted(Path(folder).iterdir())}
+        files = {f"{ENCODER}/{p.name}": p.read_bytes() for p in sorted(Path(folder).iterdir())}
+    return files | adapter_files(checkpoint.backbone, part)
 
 
 def has_encoder(files: Iterable[str]) -> bool:
@@ -67,20 +74,23 @@ def has_encoder(files: Iterable[str]) -> bool:
 
 def divided(model: Arrays, encoder: bool) -> dict[str, tuple[Arrays, Mapping[str, str]]]:
     """File -> arrays and metadata. `encoder`: the model is one network on an encoder."""
+    model, adapters = as_peft(model)
+    beside = {_ADAPTER: (adapters, _METADATA)} if adapters else {}
     if not encoder:
-        return {_WHOLE: (model, {})}
+        return {_WHOLE: (model, {}), **beside}
     body = {k.removeprefix(_BACKBONE): v for k, v in model.items() if k.startswith(_BACKBONE)}
     head = {k: v for k, v in model.items() if not k.startswith(_BACKBONE)}
-    return {_BODY: (body, _METADATA), _HEAD: (head, _METADATA)}
+    return {_BODY: (body, _METADATA), _HEAD: (head, _METADATA), **beside}
 
 
 def read_weights(folder: str | Path) -> dict[str, np.ndarray]:
     """All weights of a saved model by their names in the network, from either layout."""
     folder = Path(folder)
+    adapters = _read(folder / _ADAPTER) if (folder / ADAPTER).is_dir() else {}
     if not (folder / ENCODER).is_dir():
-        return _read(folder / _WHOLE)
+        return as_network(_read(folder / _WHOLE), adapters)
     body = {_BACKBONE + k: v for k, v in _read(folder / _BODY).items()}
-    return body | _read(folder / _HEAD)
+    return as_network(body | _read(folder / _HEAD), adapters)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
@@ -138,7 +148,7 @@ def new_backbone(folder: str | Path, about: Mapping[str, Any]) -> Any:
     backbone = AutoModel.from_config(config)
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # no network here reads it
-    return backbone
+    return with_saved_adapter(backbone, folder)
 
 
 def open_tokenizer(folder: str | Path) -> Any:

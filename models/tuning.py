@@ -1,60 +1,129 @@
-"""Which parameters of a network are trained, and so travel, are clipped and are noised: all, or
-few.
+"""Which parameters of a network are trained, and so travel, are clipped and are noised: what
+`TRAIN` (`config.part`) means for each network.
 
-`light` is for DP-SGD. Its noise is added to every trained coordinate, so its norm grows with the
-square root of their number while a record's clipped gradient does not. A pretrained encoder then
-trains its biases and layer norms, and what stands on top of it (BiTFiT: Ben Zaken et al. 2022; with
-DP-SGD: Bu et al. 2024, "Differentially Private Bias-Term Fine-Tuning of Foundation Models", ICML),
-of a document encoder without the wide projections there. A PCNN keeps its word vectors. What is not
+`bias` and `head` are for DP-SGD too. Its noise is added to every trained coordinate, so its norm
+grows with the square root of their number while a record's clipped gradient does not. With `bias` a
+pretrained encoder trains its biases and layer norms, and what stands on top of it (BiTFiT: Ben
+Zaken et al. 2022; with DP-SGD: Bu et al. 2024, "Differentially Private Bias-Term Fine-Tuning of
+Foundation Models", ICML), of a document encoder without the wide projections there. What is not
 trained is given, or fixed random numbers that are the same everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from config.errors import check_choice
+from config.errors import UserError
+from config.part import Part
+from models.adapters import add_adapters
 
 __all__ = [
-    "FULL",
-    "LIGHT",
-    "LIGHTLY",
-    "biases_only",
+    "check_part",
+    "fixed_numbers",
     "fixed_vectors",
     "frozen",
+    "layers_of",
     "rows_are_records",
-    "tuning",
+    "train_part",
+    "words_of",
 ]
 
-FULL, LIGHT = "full", "light"
-LIGHTLY = ", of which only biases, layer norms and what stands on top are trained"  #: for a report
+#: network -> the kinds of parts that it can train
+_CAN = {
+    "a PCNN": ("all", "top", "head"),
+    "an encoder": ("all", "top", "head", "lora", "bias"),
+    "a prompted pointer network": ("all", "lora", "bias", "prompts"),
+}
 #: Networks in which every layer is used once and its first axis is the text: what one-pass clipping
 #: needs. Others share layers or have ones of their own. With all parameters trained BERT alone,
 #: because it is told its positions by text.
 _ROWS = {"bert", "roberta", "camembert", "electra", "distilbert", "mpnet", "modernbert", "big_bird"}
+#: model_type -> where its layers are. Each layer reads what the one before it wrote, and nothing
+#: stands behind the last: so a network can be cut between two of them.
+_LAYERS = {
+    "bert": "encoder.layer",
+    "roberta": "encoder.layer",
+    "xlm-roberta": "encoder.layer",
+    "camembert": "encoder.layer",
+    "electra": "encoder.layer",
+    "mpnet": "encoder.layer",
+    "distilbert": "transformer.layer",
+}
 
 
-def tuning(asked: str, private: bool) -> str:
-    """What the user asked for; where nothing, `light` with DP=record and `full` without."""
-    if asked:
-        check_choice("tune", asked, (FULL, LIGHT))
-    return asked or (LIGHT if private else FULL)
+def _kind(backbone: Any) -> str:
+    return str(getattr(backbone.config, "model_type", ""))
 
 
-def rows_are_records(backbone: Any, tune: str) -> bool:
-    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.clipping`)."""
-    kind = getattr(backbone.config, "model_type", "")
-    return kind == "bert" or (kind in _ROWS and tune == LIGHT)
+def check_part(part: Part, network: str, backbone: Any = None, layers: int = 0) -> Part:
+    """Refuses what a network cannot do. `layers`: how many it has, where `backbone` does not say."""
+    can = _CAN[network]
+    if part.kind not in can:
+        *first, last = can
+        raise UserError(
+            f"TRAIN={part} is nothing that {network} can do; it can train {', '.join(first)} or {last}."
+        )
+    if part.kind != "top":
+        return part
+    if backbone is not None:
+        if _kind(backbone) not in _LAYERS:
+            raise UserError(
+                f'TRAIN={part} does not know the layers of an encoder of type "{_kind(backbone)}"; '
+                "take head, lora:R, bias or all."
+            )
+        layers = len(layers_of(backbone))
+    if part.size > layers:
+        raise UserError(f"TRAIN={part}: {network} of {layers} layers has no {part.size} to train.")
+    return part
 
 
-def biases_only(backbone: Any) -> None:
-    for layer in backbone.modules():
-        whole = isinstance(layer, nn.LayerNorm)
-        for name, p in layer.named_parameters(recurse=False):
-            p.requires_grad_(whole or name == "bias")
+def layers_of(backbone: Any) -> nn.ModuleList:
+    layers = backbone.get_submodule(_LAYERS[_kind(backbone)])
+    assert isinstance(layers, nn.ModuleList)
+    return layers
+
+
+def train_part(backbone: Any, part: Part) -> None:
+    """Of an encoder, or a language model, trains what `part` says, and nothing else. What stands on
+    it is not touched. Adapters are drawn from torch's own generator.
+    """
+    if part.kind == "all":
+        return
+    backbone.requires_grad_(False)
+    if part.kind == "bias":
+        for layer in backbone.modules():
+            whole = isinstance(layer, nn.LayerNorm)
+            for name, p in layer.named_parameters(recurse=False):
+                p.requires_grad_(whole or name == "bias")
+    elif part.kind == "top":
+        for layer in layers_of(backbone)[-part.size :]:
+            layer.requires_grad_(True)
+    elif part.kind == "lora":
+        add_adapters(backbone, part.size)
+
+
+def rows_are_records(backbone: Any, part: Part) -> bool:
+    """Whether gradients of a batch of texts can be clipped in one pass (`methods.dp.engine`)."""
+    kind = _kind(backbone)
+    return kind == "bert" or part.kind == "head" or (kind in _ROWS and part.kind != "all")
+
+
+def words_of(part: Part) -> str:
+    """For a report, behind the name of the network."""
+    return {
+        "all": "",
+        "top": f", of which only the last {part.size if part.size > 1 else 'layer'}"
+        f"{' layers' * (part.size > 1)} and what stands on top are trained",
+        "head": ", of which only what stands on top is trained",
+        "lora": f", of which only adapters of rank {part.size} (LoRA) and what stands on top are "
+        "trained",
+        "bias": ", of which only biases, layer norms and what stands on top are trained",
+        "prompts": "",
+    }[part.kind]
 
 
 def fixed_vectors(table: nn.Embedding, given: bool) -> None:
@@ -67,6 +136,18 @@ def fixed_vectors(table: nn.Embedding, given: bool) -> None:
             if table.padding_idx is not None:
                 table.weight[table.padding_idx] = 0.0
     table.weight.requires_grad_(False)
+
+
+def fixed_numbers(weights: Iterable[torch.Tensor]) -> None:
+    """Matrices that are not trained are random projections, the same numbers whatever the run's
+    seed.
+    """
+    fixed = torch.Generator().manual_seed(0)
+    for weight in weights:
+        with torch.no_grad():
+            drawn = torch.rand(weight.shape, generator=fixed) * 2 - 1
+            weight.copy_(drawn / weight.shape[1] ** 0.5)
+        weight.requires_grad_(False)
 
 
 def frozen(model: nn.Module) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _page(s: dict[str, Any]) -> str:
     body = (
         node(
             "header",
-            node("h1", f"{s['method']} on {s['corpus']}"),
+            node("h1", s["title"] or f"{s['method']} on {s['corpus']}"),
             node(
                 "p",
                 "waiting for the first word of the run …",

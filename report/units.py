@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 __all__ = ["clock", "duration", "exact", "human_bytes", "short"]
@@ -21,6 +22,8 @@ def exact(value: float, unit: str) -> str:
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     if unit == "seconds":
         return f"{value:.3f}"
+    if unit == "epsilon":  # rounded up, never in our favour
+        return f"{math.ceil(round(value * 1e4, 6)) / 1e4:.4f}"
     return f"{value:.4f}"
 
 

@@ -77,8 +77,9 @@ def closing(s: dict[str, Any]) -> str:
 
 def _picture(s: dict[str, Any]) -> Group:
     done = len(s["done"])
+    what = f" on {s['corpus']}" if not s["title"] else f" ({s['method']})"
     head = Text.assemble(
-        (s["method"], "bold"), f" on {s['corpus']}, {len(s['silos'])} silos, {s['run']}"
+        (s["title"] or s["method"], "bold"), f"{what}, {len(s['silos'])} silos, {s['run']}"
     )
     if not s["masked"]:
         head.append("  NOTHING IS MASKED", "bold red")

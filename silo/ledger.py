@@ -80,12 +80,14 @@ class Ledger:
         data: str = "",
         same_data: bool = False,
         records: str = "",
+        study: str = "",
     ) -> None:
         """`data` names the records (a hash). `same_data`: refuse a file begun on others, instead of
         counting on. `records`: what one record is, in a word; costs of sentences and costs of bags
-        cannot be added.
+        cannot be added. `study`: the hash of the study that is charged from now on.
         """
         self._budget, self._data, self._path, self._records = budget, data, path, records
+        self._study = study
         self._events: list[Event] = []
         self._file: AppendOnly | None = None
         self._stopped = ""  #: why this silo stays out, once it does
@@ -158,7 +160,10 @@ class Ledger:
         entry |= {
             "event": to_record(event),
             "epsilon_after": shown(after.epsilon),
+            "rdp_epsilon_after": shown(after.rdp),
             "delta": after.delta,
+            "unit": self._budget.unit,
+            "study": self._study,
         }
         if self._file is not None:
             try:

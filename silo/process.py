@@ -56,13 +56,18 @@ log = logging.getLogger("silo")
 
 
 def open_ledger(
-    home: Path, name: str, view: SiloView, method: Method, most: float = math.inf
+    home: Path,
+    name: str,
+    view: SiloView,
+    method: Method,
+    most: float = math.inf,
+    study: bytes = b"",
 ) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo
     there.
 
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be
-    the same records. `most`: the silo's own bound on epsilon.
+    the same records. `most`: the silo's own bound on epsilon. `study`: the hash of what is charged.
     """
     settings, corpus = view.settings, view.task.corpus_hash.encode()
     held = hashlib.sha256(corpus + np.asarray(view.data.indices, np.int64).tobytes())
@@ -72,7 +77,7 @@ def open_ledger(
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
     unit = unit_of(settings, view.task, method)
-    return Ledger(path, budget, held.hexdigest()[:32], shared, unit)
+    return Ledger(path, budget, held.hexdigest()[:32], shared, unit, study.hex())
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -180,7 +185,7 @@ def serve(
         signer=signer,
         peers=peers,
     )
-    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
+    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
         gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
@@ -233,6 +238,8 @@ def serve(
             except Cut as e:
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
+                if record is not None:
+                    record.cut()
                 redial.cut(e)
                 dealer.redial()
         if session.turned_away:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from config.errors import UserError
 from config.logs import log_to
 from config.site import OwnLimits, Site, read_site
 from config.study import read_study
-from methods.dp.coverage import large_delta, records_in
+from methods import describe
+from methods.dp.coverage import large_delta, records_in, unit_of
 from silo import process
 from silo.home import Home
 from silo.record import Record, record_folder
@@ -36,8 +39,15 @@ __all__ = ["look_at", "rules_of", "run_silo", "silo_study"]
 log = logging.getLogger("silo")
 
 
-def run_silo(config: Path, accept: str, console: Console) -> int:
-    """Take part in the study that the silo's own file names. Returns an exit status."""
+def run_silo(
+    config: Path,
+    accept: str,
+    console: Console,
+    finished: Callable[[Home, bytes], None] = lambda home, study: None,
+) -> int:
+    """Take part in the study that the silo's own file names. Returns an exit status. `finished` is
+    called with the study's hash once it is over.
+    """
     one_thread()
     log_to(sys.stderr)
     site = read_site(config)
@@ -52,7 +62,7 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
     _consent(home, of, accept, console)
     _wait_for_hours(rules, console)
     study = of.prepared
-    return guarded(process.serve, log)(
+    status = guarded(process.serve, log)(
         home,
         address=",".join(f"tcp://{place}" for place in site.addresses),
         settings=study.settings,
@@ -61,14 +71,17 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
         method=study.method,
         rules=rules,
         agreed=of.content,
-        record=_record(home, of),
+        record=_record(home, of, rules),
     )
+    if status == 0:
+        finished(home, of.hash)
+    return status
 
 
-def _record(home: Home, of: Agreed) -> Record:
+def _record(home: Home, of: Agreed, rules: Rules) -> Record:
     """With what was agreed to, before anything leaves."""
     folder, roster, s = record_folder(home.path, of.hash), of.roster, of.prepared.settings
-    record = Record(folder, home.name, of.prepared.method)
+    record = Record(folder, home.name, of.prepared.method, home.names)
     about = {
         "title": of.study.title,
         "consortium": roster.consortium,
@@ -81,10 +94,13 @@ def _record(home: Home, of: Agreed) -> Record:
         "study_hash": of.hash.hex(),
         "program": VERSION,
         "method": s.method_name,
+        "method_summary": describe(s.method).summary,
         "rounds": s.rounds,
         "dp": s.dp,
         "epsilon_budget": s.epsilon or None,
+        "own_limit": None if math.isinf(rules.maximum_epsilon) else rules.maximum_epsilon,
         "delta": s.delta,
+        "unit": unit_of(s, of.prepared.task, of.prepared.method),
         "records": len(of.prepared.partition.indices[home.index]),
         "masks_hold_if": sum_assumption(s),
         "each_silo_sends": disclosed(of.prepared.method),

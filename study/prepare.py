@@ -61,7 +61,7 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
-    settings = with_task_defaults(settings, task.name, task.natural_silos())
+    settings = with_task_defaults(settings, task.name, task.natural_silos(), task.part)
     seed = derived_seed(settings.seed, "partition")
     if holder is None:
         partition = cut(
@@ -108,6 +108,9 @@ def warm(study: Study) -> None:
     task = study.task
     # seconds, once here and not once in every silo: the noise that meets epsilon
     if study.settings.dp == "record":
+        import methods.dp.engine
+        import methods.dp.optimizer  # noqa: F401 (Opacus takes a second to import)
+
         held = (task.subset(ix) for ix in study.partition.indices)
         declared = record_privacy(study.method.privacy)
         for records in {records_in(study.method, task, data) for data in held} - {0}:

@@ -26,7 +26,7 @@ COMPARISON = Comparison(
         "w/o distill&weight": ("METHOD=fedner", "SET=ablation=no_distill"),
         "fedner, weights as printed": ("METHOD=fedner", "SET=weights=paper"),
         # What the frozen language model saves: the same method with all of it trained, and sent.
-        "fedner, full fine-tuning": ("METHOD=fedner", "SET=tune=full", "LR=5e-4"),
+        "fedner, full fine-tuning": ("METHOD=fedner", "TRAIN=all", "LR=5e-4"),
     },
     columns={
         "disjoint": ("SET=tags=disjoint",),

@@ -23,13 +23,12 @@ from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
 from methods.tasks.words import data_lines
-from report.documents import consortium_documents
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
 from report.units import human_bytes
 from report.write import write_report
-from study.papers import write_documents
+from study.papers import write_run_papers
 from study.prepare import Study, prepare, warm, write_partition
 
 __all__ = ["resume", "simulate"]
@@ -173,7 +172,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
     summary = json.loads(path.read_text("utf-8")) | measured
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
-    write_documents(run, consortium_documents(read_run(run)))
+    write_run_papers(run, read_run(run))
     s = summary
     if not s["masked"] and not s["reference"]:
         console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")

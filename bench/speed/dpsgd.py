@@ -1,129 +1,125 @@
 """What DP-SGD adds to a training step: `python -m bench.speed.dpsgd`, part of `make bench`.
 
 The same network, records and expected batch size, stepped plainly and privately by the code that
-silos run, in turn; CPU seconds of this process per step, one thread. Goals: 2.5 times a plain step
-for the PCNN, 3 for the sentence encoder. Both sides build their own batches; DP-SGD draws its by
-Poisson sampling, so they vary in size and are not sorted by length. Batches are as plain training
-has them by default, and as DP=record has; all parameters are trained (DP=record by itself trains
-few, which costs less).
+silos run, and by Opacus as its documentation uses it: ghost clipping (two backward passes) and,
+where few parameters are trained, hooks that write every record's gradient out. The ways take turns;
+CPU seconds per step, one thread, medians. All private ways have Poisson samples, in the same parts of
+at most PHYSICAL records; plain training has its own batches of that many.
 
-Beside them the same steps through Opacus's ghost clipping (two backward passes), as its
-documentation uses it: why `methods.dp.clipping` keeps books of its own.
+`--beside FOLDER` measures the code of an earlier commit too, in turns with this one:
+
+    mkdir /tmp/old && git archive b7da51e | tar -x -C /tmp/old
+    python -m bench.speed.dpsgd --beside /tmp/old
+
+Goals: a private step of at most 1.10 times that of the engine before Opacus (commit b7da51e), and
+at least 1.5 times as fast as stock ghost clipping on the PCNN.
 """
 
 from __future__ import annotations
 
-import resource
+import argparse
+import json
+import os
 import statistics
-import time
-import warnings
-from dataclasses import replace
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from opacus.grad_sample import GradSampleModuleFastGradientClipping
-from opacus.optimizers import DPOptimizerFastGradientClipping
-from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
-from torch import nn
-
-from config.load import load
 from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS
-from methods.base import SiloView
-from methods.common.training import train
-from study.prepare import prepare
 
-__all__ = ["main", "measure"]
+__all__ = ["Stepper", "main", "measure"]
 
-
-def _per_step(view: SiloView, round: int) -> float:
-    model = view.task.new_model(0)
-    began = time.process_time()
-    notes = train(view, model, round)
-    return (time.process_time() - began) / notes["steps"]
+_HERE = Path(__file__).resolve().parents[2]
+Case = tuple[str, str, int, str]  #: method, corpus, batch, what is trained
 
 
-def _per_step_by_opacus(view: SiloView, round: int) -> float:
-    """One epoch of batches of the task's own making, so that no Poisson batch is larger than a
-    plain one.
-    """
-    task, settings = view.task, view.settings
-    inner: Any = task.new_model(0)
-    for m in inner.modules():
-        # whose norms Opacus 1.6 cannot compute of expanded position numbers
-        if isinstance(m, nn.Embedding):
-            m.register_forward_pre_hook(lambda _, ids: (ids[0].contiguous(),))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about hooks on embeddings, whose inputs have no gradient
-        model = GradSampleModuleFastGradientClipping(
-            inner,
-            loss_reduction="sum",
-            strict=False,
-            max_grad_norm=settings.clip,
-            use_ghost_clipping=True,
+def _cases() -> list[tuple[str, Case]]:
+    """Few parameters, as DP=record had by default when this was first measured, and all of them."""
+    found = []
+    for what, method, task, few in (
+        ("PCNN", "fedavg", "distant", "top:1"),
+        ("sentence encoder", "feded", "sentence", "bias"),
+    ):
+        large = RECORD_DEFAULTS[task]["batch"]
+        for batch, part in ((large, few), (large, "all"), (TASK_DEFAULTS[task]["batch"], "all")):
+            found.append((f"{what}, TRAIN={part}, batches of {batch}", (method, task, batch, part)))
+    return found
+
+
+class Stepper:
+    """A process that steps as asked, with the code of one tree."""
+
+    def __init__(self, tree: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+        script = str(_HERE / "bench" / "speed" / "dpsgd_step.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", script],
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        optimizer = DPOptimizerFastGradientClipping(
-            task.optimizer(inner, settings.lr),
-            noise_multiplier=1.0,
-            max_grad_norm=settings.clip,
-            expected_batch_size=settings.batch,
-            loss_reduction="sum",
+
+    def seconds(self, case: Case, way: str, round: int) -> float:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(
+            json.dumps({"case": case, "way": way, "round": round}),
+            file=self._process.stdin,
+            flush=True,
         )
-        inner.train()
-        began, steps = time.process_time(), 0
-        for batch in task.batches(view.data, settings.batch, np.random.default_rng(round)):
-            optimizer.zero_grad(set_to_none=True)
-            DPTensorFastGradientClipping(
-                model, optimizer, task.record_losses(inner, batch), "sum"
-            ).backward()
-            optimizer.step()
-            steps += 1
-    return (time.process_time() - began) / steps
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that steps ended with {self._process.wait()}")
+        return float(json.loads(answer))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
 
 
-def measure(method: str, corpus: str, batch: int, repeats: int) -> dict[str, float]:
-    """CPU seconds per step, and the median over repeats of the private step's ratio to a plain one,
-    both ways.
+def measure(
+    case: Case, repeats: int, here: Stepper, before: Stepper | None = None
+) -> dict[str, Any]:
+    """Medians of CPU seconds per step, by way; and of ratios between steps that were taken one
+    after the other.
     """
-    words = {"method": method, "corpus": corpus, "batch": str(batch), "options.tune": "full"}
-    study = prepare(load(None, words))
-    plain = SiloView(
-        0,
-        study.task,
-        study.task.subset(study.partition.indices[0]),
-        study.settings,
-        b"bench",
-        privacy=study.method.privacy,
-    )
-    private = replace(plain, settings=replace(study.settings, dp="record", noise=1.0))
-    ways = ((_per_step, plain), (_per_step, private), (_per_step_by_opacus, plain))
-    for way, view in ways:
-        way(view, 0)  # the first one loads torch's optimizers
-    rows = [[way(view, k) for way, view in ways] for k in range(repeats)]
-    return {
-        "plain": statistics.median(r[0] for r in rows),
-        "private": statistics.median(r[1] for r in rows),
-        "ratio": statistics.median(r[1] / r[0] for r in rows),
-        "opacus": statistics.median(r[2] / r[0] for r in rows),
-    }
+    ways = [("plain", here), ("private", here), ("ghost", here)]
+    if case[3] != "all":
+        ways.append(("hooks", here))
+    if before is not None:
+        ways.insert(1, ("before", before))
+    asked = {"before": "private"}
+    rows: list[dict[str, float]] = []
+    for k in range(-1, repeats):  # the first loads torch's optimizers
+        order = ways if k % 2 else ways[::-1]
+        row = {n: by.seconds(case, asked.get(n, n), max(k, 0)) for n, by in order}
+        if k >= 0:
+            rows.append(row)
+    seconds = {n: statistics.median(r[n] for r in rows) for n, _ in ways}
+    ratios = {n: statistics.median(r["private"] / r[n] for r in rows) for n, _ in ways}
+    return {"seconds": seconds, "private_over": ratios}
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    print("DP-SGD beside a plain step of the same silo, one core, median of seven")
-    for what, method, task in (
-        ("PCNN", "fedavg", "distant"),
-        ("sentence encoder", "feded", "sentence"),
-    ):
-        for batch in (TASK_DEFAULTS[task]["batch"], RECORD_DEFAULTS[task]["batch"]):
-            f = measure(method, task, batch, 7)
-            took = f"{1e3 * f['plain']:.1f} ms plain, {1e3 * f['private']:.1f} ms private"
-            ratios = f"ratio {f['ratio']:.2f}; by Opacus's ghost clipping {f['opacus']:.2f}"
-            print(f"  {what}, batches of {batch}: {took}, {ratios}", flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"  peak of this process {peak:.0f} MB; gradients of at most PHYSICAL=64 records are in memory at once"
-    )
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--beside", type=Path, help="a folder with the code of an earlier commit")
+    parser.add_argument("--repeats", type=int, default=7)
+    asked = parser.parse_args()
+    here = Stepper(_HERE)
+    before = Stepper(asked.beside.resolve()) if asked.beside else None
+    print(f"A step of one silo, CPU milliseconds on one core, median of {asked.repeats}")
+    for what, case in _cases():
+        found = measure(case, asked.repeats, here, before)
+        took = ", ".join(f"{n} {1e3 * t:.1f}" for n, t in found["seconds"].items())
+        over = ", ".join(
+            f"{r:.2f} x {n}" for n, r in found["private_over"].items() if n != "private"
+        )
+        print(f"  {what}: {took}; private is {over}", flush=True)
+    for stepper in filter(None, (here, before)):
+        stepper.close()
 
 
 if __name__ == "__main__":

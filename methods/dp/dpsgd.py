@@ -3,12 +3,15 @@
 Abadi et al. 2016, "Deep Learning with Differential Privacy", CCS. A step takes each record with
 probability q, independently (Poisson sampling; a step may be empty, and is taken all the same),
 clips each record's gradient to norm C, adds Gaussian noise of standard deviation z C to the sum,
-and divides by the expected number of records q N. Clipped sums come from `methods.dp.clipping`, at
-most `physical` records at a time. Weight decay, Adam's moments and terms of the loss that depend on
-parameters alone (`drift`) are computed from the noisy gradient and the model, and cost nothing.
+and divides by the expected number of records q N. Opacus does it: its hooks with our norms make the
+clipped sums (`methods.dp.engine`), at most `physical` records at a time, and its sampler and its
+optimizer with our secret stream do the rest (`methods.dp.optimizer`). Weight decay, Adam's moments
+and terms of the loss that depend on parameters alone (`drift`) are computed from the noisy gradient
+and the model, and cost nothing.
 
 The event is charged before the first step, so a silo killed in the middle has paid for what it may
-have done.
+have done. Opacus's accountant counts the steps that are really taken; another number than was
+charged is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,12 +28,14 @@ from torch import nn
 
 from config.settings import Settings
 from methods.base import RecordPrivacy, SiloView
-from methods.dp.clipping import Bookkeeper, one_by_one
 from methods.dp.releases import beside, planned_rounds, record_privacy
 from methods.tasks.base import Examples, Loss
 from privacy.accountant import solve_dpsgd
 from privacy.events import DpSgd
 from privacy.noise import SecretStream
+
+if TYPE_CHECKING:
+    from methods.dp.optimizer import SecretOptimizer
 
 __all__ = ["Records", "plan", "rate_of", "train_private"]
 
@@ -49,6 +54,12 @@ class Records:
     #: positions, most at once -> the same in parts that are computed at once; None: one part after
     #: another
     chunks: Callable[[np.ndarray, int], Iterable[np.ndarray]] | None = None
+
+    def parts(self, chosen: np.ndarray, most: int) -> Iterable[np.ndarray]:
+        """The chosen in parts of at most `most`; of nobody, one part without records."""
+        if len(chosen) and self.chunks is not None:
+            return self.chunks(chosen, most)
+        return (chosen[at : at + most] for at in range(0, max(len(chosen), 1), most))
 
 
 def rate_of(records: int, batch: int) -> float:
@@ -107,6 +118,11 @@ def train_private(
     record; without it, `one` gives the loss of a batch of one record, and gradients are had one by
     one. `mean_gradient` is filled with the mean over the steps of the noisy gradient.
     """
+    # here: a second and 1400 modules, which whoever only plans or runs without a budget saves
+    from opacus.accountants import PRVAccountant
+
+    from methods.dp.optimizer import SecretOptimizer, SecretPoisson
+
     task, s = silo.task, silo.settings
     records = records or Records(
         task.size(data),
@@ -120,49 +136,52 @@ def train_private(
     # Batch membership determines each record's dropout mask. If others knew the masks, records
     # would no longer be independent, so masks come from the silo's secret key.
     torch.manual_seed(int.from_bytes(silo.noise_key(round, "dropout")[:8], "little"))
-    optimizer = task.optimizer(model, lr)
     model.train()
-    names = [k for k, p in model.named_parameters() if p.requires_grad]
-    own, padding = [p for p in model.parameters() if p.requires_grad], padding_rows(model)
+    padding = padding_rows(model)
     with torch.no_grad():
         # were it not zero, a sentence would feel how long others of its batch are
         for table, row in padding.items():
             table[row] = 0.0
-    sums = [torch.zeros_like(p) for p in own] if mean_gradient is not None else []
-    keeper = Bookkeeper(model) if each is not None else None
-    scale = 1.0 / (event.rate * nominal)
+    optimizer = SecretOptimizer(
+        task.optimizer(model, lr),
+        noise_multiplier=event.noise,
+        max_grad_norm=s.clip,
+        expected_batch_size=event.rate * nominal,
+        stream=stream,
+        still=padding,
+    )
+    accountant = PRVAccountant()
+    sums = _Sums(model) if mean_gradient is not None else None
+    counted = accountant.get_optimizer_hook_fn(sample_rate=event.rate)
+
+    def noised(of: SecretOptimizer) -> None:
+        """The noise is in the gradient, and the step is not yet taken."""
+        counted(of)
+        if sums is not None:
+            sums.add()
+        if drift is not None:
+            _add_drift(of.params, drift, model)
+
+    optimizer.attach_step_hook(noised)
+    backward, close = _engine(model, records=records, clip=s.clip, each=each, one=one)
     try:
-        for _ in range(event.steps):
-            chosen = np.flatnonzero(stream.uniform(records.count) < event.rate)
-            total = _clipped(
-                model,
-                records=records,
-                chosen=chosen,
-                settings=s,
-                own=own,
-                each=each,
-                one=one,
-                keeper=keeper,
-            )
-            noise = torch.from_numpy(stream.normal(sum(p.numel() for p in own))).mul_(
-                event.noise * s.clip * scale
-            )
-            for p, summed, part in zip(own, total, noise.split([p.numel() for p in own])):
-                p.grad = part.view_as(p).add_(summed, alpha=scale)
-                if p in padding:
-                    p.grad[padding[p]] = 0.0
-            if sums:
-                torch._foreach_add_(sums, [p.grad for p in own if p.grad is not None])
-            if drift is not None:
-                _add_drift(own, drift, model)
-            optimizer.step()
+        for chosen in SecretPoisson(
+            count=records.count, rate=event.rate, steps=event.steps, stream=stream
+        ):
+            parts = list(records.parts(chosen, s.physical))
+            for left, part in zip(range(len(parts) - 1, -1, -1), parts):
+                optimizer.signal_skip_step(left > 0)
+                backward(part)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
     finally:
-        if keeper is not None:
-            keeper.close()
-        for p in own:
-            p.grad = None
-    if mean_gradient is not None:
-        mean_gradient.update({k: (g / max(event.steps, 1)).numpy() for k, g in zip(names, sums)})
+        close()
+        optimizer.close()
+    taken = [DpSgd(*run) for run in accountant.history]
+    if taken != ([event] if event.steps else []):
+        raise RuntimeError(f"charged {event.words}, and took {[e.words for e in taken]}")
+    if mean_gradient is not None and sums is not None:
+        mean_gradient.update(sums.mean(event.steps))
     return {
         "steps": float(event.steps),
         "examples": float(records.count),
@@ -171,47 +190,50 @@ def train_private(
     }
 
 
-def _clipped(
-    model: nn.Module,
-    *,
-    records: Records,
-    chosen: np.ndarray,
-    settings: Settings,
-    own: list[nn.Parameter],
-    each: Loss | None,
-    one: Loss | None,
-    keeper: Bookkeeper | None,
-) -> list[torch.Tensor]:
-    if keeper is None:
+def _engine(
+    model: nn.Module, *, records: Records, clip: float, each: Loss | None, one: Loss | None
+) -> tuple[Callable[[np.ndarray], None], Callable[[], object]]:
+    """What leaves the clipped sum over a part of a batch in the parameters' gradients, and what
+    takes the hooks off again.
+    """
+    from methods.dp.engine import OneByOne, OnePass
+
+    if each is None:
         assert one is not None
-        single = (records.batch(chosen[i : i + 1]) for i in range(len(chosen)))
-        return one_by_one(own, single, partial(one, model), settings.clip)
-    assert each is not None
-    total = [torch.zeros_like(p) for p in own] if len(chosen) == 0 else []
-    consecutive = (
-        chosen[at : at + settings.physical] for at in range(0, len(chosen), settings.physical)
-    )
-    for some in (
-        consecutive if records.chunks is None else records.chunks(chosen, settings.physical)
-    ):
-        batch = records.batch(some)
-        part = keeper.clipped_sum(partial(each, model, batch), settings.clip, len(some))
-        if total:
-            torch._foreach_add_(total, part)
-        else:
-            total = part
-    return total
+        slow, loss = OneByOne(model, clip), one
+
+        def by_record(part: np.ndarray) -> None:
+            single = (records.batch(part[i : i + 1]) for i in range(len(part)))
+            slow.clipped_backward(partial(loss, model, batch) for batch in single)
+
+        return by_record, slow.to_standard_module
+    fast, losses = OnePass(model, clip), each
+
+    def at_once(part: np.ndarray) -> None:
+        if len(part):
+            fast.clipped_backward(partial(losses, model, records.batch(part)), len(part))
+
+    return at_once, fast.to_standard_module
+
+
+class _Sums:
+    """Of every trained parameter's noisy gradient, over the steps."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._own = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        self._total = [torch.zeros_like(p) for p in self._own.values()]
+
+    def add(self) -> None:
+        torch._foreach_add_(self._total, [p.grad for p in self._own.values() if p.grad is not None])
+
+    def mean(self, steps: int) -> dict[str, np.ndarray]:
+        return {k: (g / max(steps, 1)).numpy() for k, g in zip(self._own, self._total)}
 
 
 def _add_drift(
     own: list[nn.Parameter], drift: Callable[[nn.Module], torch.Tensor], model: nn.Module
 ) -> None:
     """The gradient of a term that no record is in."""
-    kept = [(p, p.requires_grad) for p in own]
-    for p in own:
-        p.requires_grad_(True)
-    found = torch.autograd.grad(drift(model), own, allow_unused=True)
-    for (p, was), g in zip(kept, found):
-        p.requires_grad_(was)
+    for p, g in zip(own, torch.autograd.grad(drift(model), own, allow_unused=True)):
         if g is not None and p.grad is not None:
             p.grad.add_(g)

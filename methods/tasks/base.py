@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from typing_extensions import TypeVar
 
+from config.part import ALL, Part
 from corpora.notes import Note, Reading, sentence_of
 
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
@@ -64,8 +65,10 @@ class Task(ABC, Generic[D]):
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, in the parts that
     #: `record_chunks` makes of a batch, so that their gradients are clipped in one pass
-    #: (`methods.dp.clipping`); otherwise one by one.
+    #: (`methods.dp.engine`); otherwise one by one.
     record_rows: bool = False
+    #: Which part of the network is trained.
+    part: Part = ALL
 
     def notes(self) -> tuple[Note, ...]:
         """All that was done to the data: by the reader, by setting some aside, by the network's

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from config.part import ALL, HEAD, Part
 from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
@@ -33,7 +34,7 @@ from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PCNN, UNKNOWN, hashed_word
-from models.tuning import FULL, LIGHT, fixed_vectors, frozen
+from models.tuning import check_part, fixed_numbers, fixed_vectors, frozen
 
 __all__ = ["DistantTask", "Knobs"]
 
@@ -48,7 +49,6 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    tune: str = FULL  #: or light: word vectors stay as they are; what DP=record does by itself
     weight_decay: float = 1e-5
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
@@ -66,7 +66,9 @@ class DistantTask(Task[Rows]):
         knobs: Knobs,
         bag_rule: str = "one",
         vectors: tuple[tuple[str, ...], np.ndarray] | None = None,
+        part: Part = ALL,
     ) -> None:
+        self.part = check_part(part, "a PCNN", layers=1)
         self.corpus, self.knobs, self.bag_rule = corpus, knobs, bag_rule
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about, self.reading = corpus.about, corpus.reading
@@ -91,7 +93,11 @@ class DistantTask(Task[Rows]):
             if vectors is not None
             else "starting from random numbers"
         )
-        start += ", with word vectors that stay as they are" if knobs.tune == LIGHT else ""
+        start += {
+            "all": "",
+            "top": ", with word vectors that stay as they are",
+            "head": ", of which only the classifier is trained",
+        }[part.kind]
         self.network_words = (
             f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
         )
@@ -128,8 +134,16 @@ class DistantTask(Task[Rows]):
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
             )
-        if self.knobs.tune == LIGHT:
+        if self.part != ALL:
             fixed_vectors(model.word, given=self._vectors is not None)
+        if self.part == HEAD:
+            tables = (model.head_position, model.tail_position)
+            for table in tables:
+                fixed_vectors(table, given=False)
+            fixed_numbers([model.convolution.weight])
+            with torch.no_grad():
+                model.convolution.bias.zero_()
+            model.convolution.bias.requires_grad_(False)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:

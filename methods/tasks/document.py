@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from config.errors import UserError, check_choice
+from config.part import ALL, BIAS, Part
 from corpora.document import entropy
 from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import SPLITS, Document, DocumentCorpus
@@ -37,7 +38,7 @@ from models.backbone import Checkpoint
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import assemble
 from models.saved import encoder_files
-from models.tuning import FULL, LIGHT, frozen, rows_are_records
+from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["DocumentTask", "Knobs"]
 
@@ -55,14 +56,11 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
-    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where few parameters are
-    #: trained
+    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where only biases are trained
     block: int = 0
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     #: pieces of a document, markers included; two windows hold at most 2 window - 2
     max_length: int = 1024
-    #: or light: biases, layer norms and the classifier; what DP=record does by itself
-    tune: str = FULL
     weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
@@ -72,21 +70,24 @@ class DocumentTask(Task[Data]):
     record_unit = "document"
     metric = "f1"
 
-    def __init__(self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint) -> None:
-        knobs = replace(knobs, block=knobs.block or (16 if knobs.tune == LIGHT else 64))
+    def __init__(
+        self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint, part: Part = ALL
+    ) -> None:
+        self.part = check_part(part, "an encoder", checkpoint.backbone)
+        knobs = replace(knobs, block=knobs.block or (16 if part == BIAS else 64))
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading = corpus.reading
-        lightly = ", of which only biases, layer norms and the classifier are trained" * (
-            knobs.tune == LIGHT
-        )
-        self.network_words = f"a document encoder, starting from {checkpoint.words}{lightly}"
+        few = words_of(part)
+        if part == BIAS:
+            few = ", of which only biases, layer norms and the classifier are trained"
+        self.network_words = f"a document encoder, starting from {checkpoint.words}{few}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
-        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
+        self.record_rows = rows_are_records(checkpoint.backbone, part)
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -150,8 +151,9 @@ class DocumentTask(Task[Data]):
             torch.manual_seed(seed)
             outputs = heads.outputs(self.head, len(self.relations))
             model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
-        if self.knobs.tune == LIGHT:
-            model.train_few()
+            train_part(model.backbone, self.part)
+        if self.part == BIAS:
+            model.fix_projections()
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -260,7 +262,7 @@ class DocumentTask(Task[Data]):
             "encoder_sha256": self.checkpoint.sha256,
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        return files | encoder_files(self.checkpoint)
+        return files | encoder_files(self.checkpoint, self.part)
 
     def _pair_types(self) -> list[list[str]]:
         """The types, head and tail, of which the training split has candidate pairs: what a model

@@ -4,14 +4,14 @@ here.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
+from config.part import ALL, BIAS, PROMPTS, TOP, Part, parse_part
 from config.settings import Settings
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
-from models.tuning import LIGHT, tuning
 
 __all__ = ["BUILT_IN", "is_built_in", "load_task", "task_name"]
 
@@ -92,6 +92,22 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
             )
 
 
+#: Which part of a network is trained where TRAIN does not say: without and with DP=record.
+_PARTS = {
+    "distant": (ALL, TOP),
+    "sentence": (ALL, BIAS),
+    "document": (ALL, BIAS),
+    "ner, pointer": (PROMPTS, BIAS),
+    "ner, tagger": (ALL, BIAS),
+}
+
+
+def _part(settings: Settings, network: str) -> Part:
+    if settings.train:
+        return parse_part(settings.train)
+    return _PARTS[network][settings.dp == "record"]
+
+
 def load_task(settings: Settings) -> Task:
     """The task of these settings, its corpus read from the cache, made or imported."""
     name = task_name(settings)
@@ -112,8 +128,7 @@ def _distant(settings: Settings) -> Task:
 
     _refuse_unused(settings, "distant", ("vectors",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("distant", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
+    knobs = Knobs(**task_knobs("distant", settings.options))
     if is_built_in(corpus):
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
@@ -125,7 +140,13 @@ def _distant(settings: Settings) -> Task:
         from corpora.distant.vectors import read_vectors
 
         vectors = read_vectors(settings.vectors, knobs.vector_words)
-    return DistantTask(loaded, knobs, bag_rule_of(settings.method, settings.options), vectors)
+    return DistantTask(
+        loaded,
+        knobs,
+        bag_rule_of(settings.method, settings.options),
+        vectors,
+        _part(settings, "distant"),
+    )
 
 
 def _sentence(settings: Settings) -> Task:
@@ -136,8 +157,7 @@ def _sentence(settings: Settings) -> Task:
 
     _refuse_unused(settings, "sentence", ("encoder",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("sentence", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
+    knobs = Knobs(**task_knobs("sentence", settings.options))
     if not 0.0 <= knobs.public < 1.0:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
     if not uses_public(settings.method, settings.options) and "public" not in settings.options:
@@ -149,7 +169,8 @@ def _sentence(settings: Settings) -> Task:
         from corpora.sentence import read as sentences
 
         loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
-    return SentenceTask(loaded, knobs, style, load_checkpoint(settings.encoder, "bert", MARKERS))
+    checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
+    return SentenceTask(loaded, knobs, style, checkpoint, _part(settings, "sentence"))
 
 
 def _document(settings: Settings) -> Task:
@@ -160,15 +181,15 @@ def _document(settings: Settings) -> Task:
 
     _refuse_unused(settings, "document", ("encoder",))
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("document", settings.options)})
-    knobs = replace(knobs, tune=tuning(knobs.tune, settings.dp == "record"))
+    knobs = Knobs(**task_knobs("document", settings.options))
     if is_built_in(corpus):
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
         from corpora.document import read as documents
 
         loaded = documents.load(corpus, knobs.mesh)
-    return DocumentTask(loaded, knobs, load_checkpoint(settings.encoder, "document", (STAR,)))
+    checkpoint = load_checkpoint(settings.encoder, "document", (STAR,))
+    return DocumentTask(loaded, knobs, checkpoint, _part(settings, "document"))
 
 
 def _ner(settings: Settings) -> Task:
@@ -176,18 +197,13 @@ def _ner(settings: Settings) -> Task:
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
     from models.backbone import load_checkpoint
-    from models.pointer import PROMPTS
 
     corpus = _corpus(settings)
-    knobs = Knobs(**{**asdict(Knobs()), "tune": "", **task_knobs("ner", settings.options)})
+    knobs = Knobs(**task_knobs("ner", settings.options))
     name = knobs.network or network_of(settings.method, "pointer")
     check_choice("network", name, ("pointer", "tagger"))
     _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
-    private = settings.dp == "record"
-    if name == "tagger":
-        knobs = replace(knobs, tune=tuning(knobs.tune, private))
-    elif not knobs.tune:
-        knobs = replace(knobs, tune=LIGHT if private else PROMPTS)
+    part = _part(settings, f"ner, {name}")
     if is_built_in(corpus):
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
@@ -195,7 +211,7 @@ def _ner(settings: Settings) -> Task:
 
         loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity)
     if name == "tagger":
-        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs)
+        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs, part)
         return NerTask(loaded, knobs, tagger, settings.seed)
-    pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs)
+    pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs, part)
     return NerTask(loaded, knobs, pointer, settings.seed)

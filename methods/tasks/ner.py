@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from config.part import BIAS
 from corpora.ner.scores import score
 from corpora.ner.table import SPLITS, NerCorpus, Rows
 from corpora.ner.tags import tag_sets
@@ -26,12 +27,13 @@ from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.ner_networks import Batch, Network
+from models.adapters import adapter_files
 from models.pieces import Pieces, to_pieces
-from models.pointer import PROMPTS, Inputs, PointerNer, trainable_share
+from models.pointer import Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
 from models.saved import encoder_files
 from models.tagger import Tagger
-from models.tuning import LIGHT, LIGHTLY, frozen, rows_are_records
+from models.tuning import frozen, rows_are_records, words_of
 
 __all__ = ["Data", "Knobs", "NerTask"]
 
@@ -45,8 +47,6 @@ class Knobs:
     #: tag sets: all, disjoint, clinic, or given (corpora.ner.tags); empty: disjoint where built in
     tags: str = ""
     network: str = ""  #: pointer or tagger; empty: the method's own
-    #: or full: the language model too; or light: few of both, what DP=record does by itself
-    tune: str = PROMPTS
     prompts: int = 10  #: N_q, rows of q
     hidden: int = 64  #: h, between q and the keys and values; 400 for a full-size BART
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
@@ -96,8 +96,9 @@ class NerTask(Task[Data]):
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
+        self.part = network.part
         self.record_rows = (
-            rows_are_records(checkpoint.backbone, knobs.tune) if tagger else knobs.tune == LIGHT
+            rows_are_records(checkpoint.backbone, self.part) if tagger else self.part == BIAS
         )
         self.corpus_name, self.corpus_hash, self.labels = corpus.name, corpus.hash, corpus.types
         self._seed = derived_seed(seed, "tags")
@@ -106,9 +107,7 @@ class NerTask(Task[Data]):
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading = corpus.reading
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
-        self.network_words = (
-            f"{kind}, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
-        )
+        self.network_words = f"{kind}, starting from {checkpoint.words}{words_of(self.part)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
@@ -273,7 +272,9 @@ class NerTask(Task[Data]):
             "max_length": self.knobs.max_length,
         }
         files = {"config.json": json.dumps(about, indent=1, default=str).encode()}
-        return files if self.network.name == "pointer" else files | encoder_files(self.checkpoint)
+        if self.network.name == "pointer":
+            return files | adapter_files(self.checkpoint.backbone, self.part)
+        return files | encoder_files(self.checkpoint, self.part)
 
     # What the methods of this task use
 

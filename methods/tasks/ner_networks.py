@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError, check_choice
+from config.errors import UserError
+from config.part import ALL, PROMPTS, Part
 from models.backbone import Checkpoint
 from models.pieces import label_pieces
-from models.pointer import PROMPTS, Inputs, PointerNer, losses_of, split_losses
+from models.pointer import Inputs, PointerNer, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
 from models.tagger import Tagger, spans_of, tags_of
-from models.tuning import FULL, LIGHT, biases_only
+from models.tuning import check_part, train_part
 
 if TYPE_CHECKING:
     from methods.tasks.ner import Knobs
@@ -49,18 +50,22 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
 
 
 class PointerNetwork:
-    """LightNER. `tune` is prompts (the language model is frozen and never travels), full, or
-    light.
-    """
+    """LightNER. Unless it is trained too, the language model never travels."""
 
     name = "pointer"
 
-    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Knobs) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        types: tuple[str, ...],
+        knobs: Knobs,
+        part: Part = PROMPTS,
+    ) -> None:
+        self.part = check_part(part, "a prompted pointer network")
         if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
             raise UserError(
                 f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
             )
-        check_choice("tune", knobs.tune, (PROMPTS, FULL, LIGHT))
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
@@ -69,7 +74,7 @@ class PointerNetwork:
 
     def new_model(self) -> PointerNer:
         k = self.knobs
-        return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, k.tune)
+        return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, self.part)
 
     def targets(
         self,
@@ -116,22 +121,28 @@ class PointerNetwork:
             "seq2seq_sha256": self.checkpoint.sha256,
             "prompts": k.prompts,
             "hidden": k.hidden,
-            "tune": k.tune,
+            "train": str(self.part),
         }
 
 
 class TaggerNetwork:
-    """A conventional tagger; every parameter is trained and travels, or with `light` few."""
+    """A conventional tagger."""
 
     name = "tagger"
 
-    def __init__(self, checkpoint: Checkpoint, types: tuple[str, ...], knobs: Knobs) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        types: tuple[str, ...],
+        knobs: Knobs,
+        part: Part = ALL,
+    ) -> None:
+        self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
 
     def new_model(self) -> Tagger:
         model = Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
-        if self.knobs.tune == LIGHT:
-            biases_only(model.backbone)
+        train_part(model.backbone, self.part)
         return model
 
     def targets(

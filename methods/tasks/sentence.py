@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, check_choice, nearest
+from config.part import ALL, Part
 from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
@@ -31,7 +32,7 @@ from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
 from models.sentence_encoder import STYLES, SentenceEncoder, Style
-from models.tuning import FULL, LIGHT, LIGHTLY, biases_only, frozen, rows_are_records
+from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
@@ -52,8 +53,6 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    #: or light: biases, layer norms and what stands on the encoder; what DP=record does by itself
-    tune: str = FULL
     weight_decay: float = 0.01
     #: the share of the training data that becomes D_v: of methods that use one, and where it is given
     public: float = 0.2
@@ -111,7 +110,12 @@ class SentenceTask(Task[Data]):
     metric = "micro_f1"
 
     def __init__(
-        self, corpus: SentenceCorpus, knobs: Knobs, style: Style, checkpoint: Checkpoint
+        self,
+        corpus: SentenceCorpus,
+        knobs: Knobs,
+        style: Style,
+        checkpoint: Checkpoint,
+        part: Part = ALL,
     ) -> None:
         check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
@@ -120,10 +124,9 @@ class SentenceTask(Task[Data]):
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading = corpus.reading
         self.labels, self.none = corpus.relations, corpus.none
-        self.record_rows = rows_are_records(checkpoint.backbone, knobs.tune)
-        self.network_words = (
-            f"a sentence encoder, starting from {checkpoint.words}{LIGHTLY * (knobs.tune == LIGHT)}"
-        )
+        self.part = check_part(part, "an encoder", checkpoint.backbone)
+        self.record_rows = rows_are_records(checkpoint.backbone, part)
+        self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
         self._packed_now("train")  # before silos are forked, so that they share it
@@ -180,8 +183,7 @@ class SentenceTask(Task[Data]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
-        if self.knobs.tune == LIGHT:
-            biases_only(model.backbone)
+            train_part(model.backbone, self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -276,7 +278,7 @@ class SentenceTask(Task[Data]):
             "encoder_sha256": self.checkpoint.sha256,
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
-        return files | encoder_files(self.checkpoint)
+        return files | encoder_files(self.checkpoint, self.part)
 
     # What the methods of this task use
 

@@ -53,7 +53,7 @@ def _head(run: RunFiles) -> Html:
     if s.get("citation"):
         parts.append(node("p", s["citation"], class_="dim"))
     parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
-    return node("header", *parts)
+    return node("header", *parts, _documents())
 
 
 def _tile(name: str, value: Html, note: str, id_: str) -> Html:
@@ -154,10 +154,16 @@ def _contents(run: RunFiles) -> Html:
         "silos": "silos",
     }
     names |= {"plan": "plan and fact"} if run.plan else {}
-    links = [
-        node("a", name, href=f"#{id_}") for id_, name in (names | {"again": "run it again"}).items()
-    ]
+    names |= {"again": "versions and hashes" if run.study is not None else "run it again"}
+    links = [node("a", name, href=f"#{id_}") for id_, name in names.items()]
     return node("nav", *links, aria_label="Contents")
+
+
+def _documents() -> Html:
+    """The two documents that stand beside the report (study.papers)."""
+    names = {"communication-cost": "Communication cost", "privacy-budget": "Privacy budget"}
+    links = [node("a", name, href=f"{kind}.html") for kind, name in names.items()]
+    return node("nav", *links, aria_label="The other documents", id="documents")
 
 
 def _quality(run: RunFiles) -> Html:

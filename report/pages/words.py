@@ -10,6 +10,7 @@ from typing import Any
 
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, data, node
+from report.pages.protection import sentences
 from report.units import clock, exact, human_bytes
 
 __all__ = [
@@ -121,8 +122,9 @@ def plain(run: RunFiles) -> tuple[tuple[str, str, list[str]], ...]:
     """
     return (
         ("How good it is.", _good(run.summary), []),
-        ("What left a silo.", *_left(run)),
+        ("What left a silo, and who could read it.", *_left(run)),
         ("Privacy budget.", _budget(run.summary), []),
+        ("What is not protected.", _bare(run), []),
     )
 
 
@@ -175,6 +177,11 @@ def _budget(s: Mapping[str, Any]) -> str:
         f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent can "
         f"tell about {whose}; smaller is safer."
     )
+
+
+def _bare(run: RunFiles) -> str:
+    first, *more = sentences(run)
+    return f"{first} " + (f"The list further down has {len(more)} more." if more else "")
 
 
 _METRICS = {

@@ -57,7 +57,7 @@ def test_without_the_noise_the_attacks_succeed() -> None:
     private = {**SMALL, "epochs": "2", "batch": "12", "dp": "record", "noise": "6"}
     # by itself it trains no word vectors: there is nothing to invert
     assert attack_update(_study(private))[0] == []
-    noisy = audit(_study({**private, "options.tune": "full"}), shadows=2)
+    noisy = audit(_study({**private, "train": "all"}), shadows=2)
     assert 0 < noisy["epsilon_at_most"] < 2.0
     for attack in noisy["membership"]:
         assert attack["epsilon_at_least"] <= noisy["epsilon_at_most"] and attack["auc"] < 0.7

@@ -25,7 +25,7 @@ PRIVATE = {
     "dp": "record",
     "noise": "1.0",
     "runner": "inprocess",
-    "options.tune": "full",
+    "train": "all",
 }
 
 

@@ -5,6 +5,7 @@ would slip through.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -15,12 +16,43 @@ import torch
 from opacus.grad_sample import GradSampleModule
 from torch import nn
 
+from config.errors import UserError
 from config.load import load
-from methods.dp.clipping import Bookkeeper, _squares, one_by_one
 from methods.dp.dpsgd import padding_rows
+from methods.dp.engine import OneByOne, OnePass
 from methods.fedlcc import bilinear_cosine
 from methods.tasks.load import load_task
 from tests.methods.small_private import WORDS, private_view
+
+
+def _taken(model: nn.Module) -> list[torch.Tensor]:
+    """The trained parameters' gradients, taken off."""
+    own = [p for p in model.parameters() if p.requires_grad]
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
+    for p in own:
+        p.grad = None
+    return found
+
+
+def _clipped(
+    model: nn.Module, losses: Callable[[], torch.Tensor], clip: float, records: int
+) -> list[torch.Tensor]:
+    """In one pass over all records."""
+    engine = OnePass(model, clip)
+    try:
+        engine.clipped_backward(losses, records)
+    finally:
+        engine.to_standard_module()
+    return _taken(model)
+
+
+def _one_by_one(
+    model: nn.Module, losses: Sequence[Callable[[], torch.Tensor]], clip: float
+) -> list[torch.Tensor]:
+    engine = OneByOne(model, clip)
+    engine.clipped_backward(losses)
+    engine.to_standard_module()
+    return _taken(model)
 
 
 def _by_hand(
@@ -54,12 +86,15 @@ def _still(model: nn.Module) -> nn.Module:
     "network",
     ["pcnn", "feded", "fedcmc", "tagger", "fedlcc"]
     + [
-        "pcnn, light",
-        "feded, light",
-        "tagger, light",
-        "fedner, light",
-        "fedlcc, light",
-        "fedlcc, light, two windows",
+        "pcnn, top",
+        "feded, bias",
+        "feded, lora",
+        "feded, head",
+        "tagger, bias",
+        "tagger, top",
+        "fedner, bias",
+        "fedlcc, bias",
+        "fedlcc, bias, two windows",
     ],
 )
 def test_clipping_is_by_record(network: str, clip: float) -> None:
@@ -74,7 +109,9 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         "fedner": {"method": "fedner", "corpus": "ner:sentences=30,dev=12,test=12"},
         "fedlcc": {"method": "fedlcc", "corpus": "document:documents=12,dev=10,test=10"},
     }[network.partition(",")[0]]
-    light = {"options.tune": "light"} if "light" in network else {}
+    few = {"bias": "bias", "lora": "lora:4", "top": "top:1", "head": "head"}
+    said = network.split(", ")
+    light = {"train": few[said[1]]} if len(said) > 1 else {}
     short = {"options.window": "96"} if "windows" in network else {}
     task: Any = load_task(load(None, words | light | short))
     data, rows = task.subset(np.arange(12)), np.array([0, 3, 4, 7, 9, 11])
@@ -86,11 +123,9 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
     model = _still(task.new_model(1))
     slow = _by_hand(task, model, data, rows, clip)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
-    keeper = Bookkeeper(model)
     losses = [partial(task.record_losses, model, task.batch(data, some)) for some in chunks]
-    parts = [keeper.clipped_sum(each, clip) for each in losses]
+    parts = [_clipped(model, each, clip, len(some)) for each, some in zip(losses, chunks)]
     fast = [torch.stack(same).sum(dim=0) for same in zip(*parts)]
-    keeper.close()
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     assert all(p.grad is None for p in model.parameters())
     assert math.sqrt(sum(float((g**2).sum()) for g in fast)) <= len(rows) * clip * (1 + 1e-5)
@@ -105,7 +140,7 @@ def _documents() -> Any:
     words = {
         "method": "fedlcc",
         "corpus": "document:documents=12,dev=10,test=10",
-        "options.tune": "light",
+        "train": "bias",
     }
     return load_task(load(None, words))
 
@@ -121,11 +156,9 @@ def test_documents_without_pairs_count_nothing() -> None:
         torch.zeros(0, 1, dtype=torch.bool),
     )
     assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
-    keeper = Bookkeeper(model)
     assert all(
-        not g.any() for g in keeper.clipped_sum(partial(task.record_losses, model, empty), 1.0)
+        not g.any() for g in _clipped(model, partial(task.record_losses, model, empty), 1.0, 3)
     )
-    keeper.close()
     assert len(bilinear_cosine(torch.zeros(0, 64), torch.zeros(0, 64), 16)) == 0
 
 
@@ -170,19 +203,15 @@ def test_squares_that_vanish_do_not_pass_the_clip(
     """
     layer = nn.Linear(inside, outside)
     a, g = torch.full((2, positions, inside), 3e17), torch.full((2, positions, outside), 2.6e-23)
-    keeper = Bookkeeper(layer)
-    clipped = keeper.clipped_sum(lambda: (layer(a) * g).sum((1, 2)), 0.01)
-    keeper.close()
+    clipped = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), 0.01, 2)
     norm = math.sqrt(sum(float((t.double() ** 2).sum()) for t in clipped))
     assert 0.019 < norm <= 0.02 * 1.001
 
 
 def test_losses_of_another_number_than_the_records_are_an_error() -> None:
     layer = nn.Linear(3, 2)
-    keeper = Bookkeeper(layer)
     with pytest.raises(RuntimeError, match="for 4 records"):
-        keeper.clipped_sum(lambda: layer(torch.ones(4, 3)).sum().view(1), 1.0, 4)
-    keeper.close()
+        _clipped(layer, lambda: layer(torch.ones(4, 3)).sum().view(1), 1.0, 4)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e7])
@@ -195,9 +224,7 @@ def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
     a = torch.randn(1, 1, 180).repeat(1, 4, 1) + torch.randn(1, 4, 180) * 1e-4
     g = torch.randn(1, 4, 230) * scale
     g[:, 1], g[:, 3] = -g[:, 0], -g[:, 2]
-    keeper = Bookkeeper(layer)
-    clipped = keeper.clipped_sum(lambda: (layer(a) * g).sum((1, 2)), 1.0)
-    keeper.close()
+    clipped = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), 1.0, 1)
     assert torch.cat([x.flatten() for x in clipped]).norm() <= 1.01
 
 
@@ -212,23 +239,21 @@ def test_parts_that_nearly_cancel_are_clipped_to_the_clip() -> None:
         g[:, 1], g[:, 3] = -g[:, 0], -g[:, 2]
         layer = nn.Linear(180, 230, bias=False)
         clip = float((g[0].double().T @ a[0].double()).norm()) / 10
-        keeper = Bookkeeper(layer)
-        (total,) = keeper.clipped_sum(lambda: (layer(a) * g).sum((1, 2)), clip)  # noqa: B023
-        keeper.close()
+        (total,) = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), clip, 1)  # noqa: B023
         assert 0.85 * clip < float(total.norm()) <= 1.001 * clip
 
 
-def test_parts_that_cancel_entirely_still_count_a_ten_thousandth() -> None:
+@pytest.mark.parametrize("layer", [nn.Linear(2, 2), nn.LayerNorm(2)])
+def test_parts_that_cancel_entirely_still_count_a_ten_thousandth(layer: nn.Module) -> None:
     """Rounding lets parts of any size through where their sum is nothing; so their size is bounded
-    too.
+    too: of two records, the first has parts of 1e8 that leave a sum of 3, and counts 1.5e-4 of it.
     """
-    g = torch.tensor([[[1e8, 0.0], [-1e8, 0.0]], [[3e-3, 0.0], [0.0, 0.0]]])
-    for layer in (nn.Linear(2, 2), nn.LayerNorm(2)):
-        x = torch.ones(2, 2, 2)
-        squares = _squares(layer, x, g, frozenset({"bias"}))
-        assert squares[0] == pytest.approx(2e4**2, rel=1e-4) and squares[1] == pytest.approx(
-            9e-6, rel=1e-4
-        )
+    for name, p in layer.named_parameters():
+        p.requires_grad_(name == "bias")
+    g = torch.tensor([[[1e8, 3.0], [-1e8, 0.0]], [[0.5, 0.0], [0.0, 0.0]]])
+    x = torch.tensor([1.0, -1.0]).expand(2, 2, 2)
+    (bias,) = _clipped(layer, lambda: (layer(x) * g).sum((1, 2)), 1.0, 2)
+    torch.testing.assert_close(bias, torch.tensor([0.5, 3 / 2e4]), rtol=1e-3, atol=0.0)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
@@ -238,14 +263,10 @@ def test_a_record_without_a_finite_gradient_counts_nothing(value: float) -> None
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     x = torch.randn(5, 3)
     x[2] = value
-    keeper = Bookkeeper(model)
-    some = keeper.clipped_sum(lambda: (model(x) ** 2).sum(dim=1) * 1e10, 1.0)
-    rest = keeper.clipped_sum(lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0)
-    keeper.close()
-    own = list(model.parameters())
-    slow = one_by_one(
-        own, [x[i : i + 1] for i in range(5)], lambda r: (model(r) ** 2).sum() * 1e10, 1.0
-    )
+    some = _clipped(model, lambda: (model(x) ** 2).sum(dim=1) * 1e10, 1.0, 5)
+    rest = _clipped(model, lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0, 4)
+    each = [partial(lambda r: (model(r) ** 2).sum() * 1e10, x[i : i + 1]) for i in range(5)]
+    slow = _one_by_one(model, each, 1.0)
     assert all(torch.isfinite(t).all() for t in (*some, *slow))
     extra = torch.cat([(a - b).flatten() for a, b in zip(some, rest)]).norm()
     assert extra <= (1.01 if value == 1e30 else 1e-5)
@@ -257,9 +278,7 @@ def test_opacus_clips_alike() -> None:
     """
     view = private_view()
     task, model, rows = view.task, _still(view.task.new_model(1)), np.arange(9)
-    keeper = Bookkeeper(model)
-    fast = keeper.clipped_sum(lambda: task.record_losses(model, task.batch(view.data, rows)), 0.1)
-    keeper.close()
+    fast = _clipped(model, lambda: task.record_losses(model, task.batch(view.data, rows)), 0.1, 9)
     wrapped = GradSampleModule(model, batch_first=True, loss_reduction="sum")
     task.record_losses(model, task.batch(view.data, rows)).sum().backward()
     own, padding = list(model.parameters()), padding_rows(model)
@@ -274,17 +293,73 @@ def test_opacus_clips_alike() -> None:
         torch.testing.assert_close(a, torch.tensordot(factor, g, dims=1), rtol=2e-3, atol=2e-6)
 
 
-def test_what_the_bookkeeper_cannot_tell_apart_it_refuses() -> None:
+def test_what_cannot_be_told_apart_is_refused() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.free = nn.Parameter(torch.ones(2))
 
-    with pytest.raises(TypeError, match="Odd"):
-        Bookkeeper(Odd())
-    twice = nn.Linear(2, 2)
-    keeper = Bookkeeper(twice)
-    with pytest.raises(RuntimeError, match="used twice"):
-        keeper.clipped_sum(lambda: twice(twice(torch.ones(3, 2))).sum(dim=1), 1.0)
+    for odd in (Odd(), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))):
+        with pytest.raises(UserError, match="DP=record cannot clip in one pass"):
+            OnePass(odd, 1.0)
+        assert not any(m._forward_hooks for m in odd.modules())
+    layer = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="not the record"):
-        keeper.clipped_sum(lambda: twice(torch.ones(6, 2)).view(3, 4).sum(dim=1), 1.0)
+        _clipped(layer, lambda: layer(torch.ones(6, 2)).view(3, 4).sum(dim=1), 1.0, 3)
+
+
+class _Tied(nn.Module):
+    """Words in and out by one table (with padding), one layer used twice, an adapter of low rank
+    beside a frozen layer, a layer norm without a bias.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 6, padding_idx=0)
+        self.twice = nn.Linear(6, 6)
+        self.frozen = nn.Linear(6, 6)
+        self.down, self.up = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
+        self.norm = nn.LayerNorm(6, bias=False)
+        self.out = nn.Linear(6, 7)
+        self.out.weight = self.words.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.twice(self.words(ids)))
+        hidden = self.twice(hidden.mean(dim=1, keepdim=True) + hidden)
+        hidden = self.frozen(hidden) + self.up(self.down(hidden))
+        return self.out(self.norm(hidden).mean(dim=1))
+
+
+@pytest.mark.parametrize("clip", [0.05, 1e6])
+def test_what_is_used_twice_is_written_out(clip: float) -> None:
+    """Tied tables, layers that are called twice, and adapters: the same as record by record."""
+    torch.manual_seed(0)
+    model = _Tied().train()
+    ids = torch.randint(0, 7, (5, 4))  # 0 is padding
+    gold = torch.tensor([1, 2, 3, 1, 5])
+
+    def losses(rows: slice) -> torch.Tensor:
+        return nn.functional.cross_entropy(model(ids[rows]), gold[rows], reduction="none")
+
+    fast = _clipped(model, lambda: losses(slice(None)), clip, 5)
+    single = [partial(lambda i: losses(slice(i, i + 1)).sum(), i) for i in range(5)]
+    slow = _one_by_one(model, single, clip)
+    assert sum(bool(g.any()) for g in slow) == len(slow) == 7
+    for a, b in zip(fast, slow):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_used_twice_and_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("methods.dp.engine._MOST", 100)
+    model = _Tied().train()
+    with pytest.raises(UserError, match="lower PHYSICAL to 2 or less"):
+        _clipped(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
+
+
+def test_the_hooks_are_gone_when_training_is_over() -> None:
+    model = _Tied().train()
+    _clipped(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
+    left = ("grad_sample", "_forward_counter", "_current_grad_sample", "_norm_sample")
+    assert not any(hasattr(p, name) for p in model.parameters() for name in left)
+    assert not any(m._forward_hooks or hasattr(m, "activations") for m in model.modules())

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.part import ALL
 from models import prompted_bart as bart
 from models.pieces import label_pieces, label_words, to_pieces
 from models.pointer import Inputs, PointerNer, losses_of, split_losses, trainable_share
@@ -249,7 +250,7 @@ def test_only_prompts_and_label_weights_are_trained_and_one_language_model_serve
     assert all(n.startswith("prompts.") or n == "label_weights" for n in trained)
     # q 3x16; three times (16x8 + 8) and (8x32 + 32); one label weight
     assert trainable_share(first)[0] == 48 + 3 * (136 + 288) + 1
-    whole = PointerNer(backbone, [[7]], length=3, hidden=8, tune="full")
+    whole = PointerNer(backbone, [[7]], length=3, hidden=8, part=ALL)
     assert whole.backbone is not backbone and trainable_share(whole)[0] == trainable_share(whole)[1]
     assert not any(p.requires_grad for p in backbone.parameters())
 

@@ -135,7 +135,8 @@ def test_the_shipped_language_model_is_the_one_of_its_manifest_its_plan_and_toda
     [
         ({"options.tags": "disjont"}, 'Did you mean "disjoint"'),
         ({"options.network": "lstm"}, "pointer or tagger"),
-        ({"options.tune": "some"}, "prompts, full or light"),
+        ({"train": "some"}, "all, top:K, head, lora:R, bias or prompts"),
+        ({"train": "head"}, "it can train all, lora, bias or prompts"),
         ({"options.max_length": "1000"}, "between 16 and 256"),
         ({"seq2seq": "./nowhere/at/all"}, 'SEQ2SEQ "./nowhere/at/all" is not a folder'),
         ({"seq2seq": str(PRETRAINED / "bert")}, "is not a BART"),
