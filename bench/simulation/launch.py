@@ -162,7 +162,7 @@ def fork_silos(
     log_of: Callable[[int], Path],
 ) -> dict[int, int]:
     """So many silos in a process. Returns silo -> process."""
-    pids, parent = {}, os.getpid()
+    pids, parent = dict[int, int](), os.getpid()
     for share in hosts_of(silos, per_process):
         if per_process == 1:
             pid = fork(parent, log_of(share[0]), lambda i=share[0]: take_part(i))  # type: ignore[misc]

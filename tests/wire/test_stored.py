@@ -17,7 +17,7 @@ from wire.bundle import Inbox, pack, packed_like, pieces
 from wire.messages import FRAME_BYTES, BadMessage
 from wire.stored import Lazily, Stored, stored
 
-LARGE = {
+LARGE: dict[str, np.ndarray] = {
     "words": np.arange(700_001, dtype=np.float32),
     "nothing": np.zeros((0, 3), np.float32),
     "numbers": np.arange(12, dtype=np.int64).reshape(3, 4),
