@@ -29,7 +29,7 @@ def _chapter(title: str) -> str:
 
 
 def test_every_setting_is_there_and_its_default() -> None:
-    rows = dict(re.findall(r"^\| `([A-Z0-9]+)` \| .+ \| ?(.*?) \|$", PAGE, re.M))
+    rows = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| .+ \| ?(.*?) \|$", PAGE, re.M))
     defaults = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
     del defaults["options"]
     assert set(rows) - {"SET", "CONFIG"} == {name.upper() for name in defaults}

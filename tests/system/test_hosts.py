@@ -45,7 +45,7 @@ def test_silos_that_share_a_process_give_the_model_of_silos_that_do_not(tmp_path
         assert not any(other in " ".join(said) for other in set(silos) - {name})
         assert (home / "journal.jsonl").stat().st_size and (home / "ledger.jsonl").stat().st_size
     kinds = {t["kind"] for t in lines(run / "traffic.jsonl") if t["direction"] == "up"}
-    assert kinds >= {"handshake", "hello", "sum", "ready", "sum-start", "chunk"}
+    assert kinds >= {"handshake", "hello", "sum", "ready", "upload", "chunk"}
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:
