@@ -9,61 +9,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView, silo_name
-from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
 from privacy.sum_noise import SumNoise
 from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile, OptimizerFile
 from study.agreement import rounding_seed
 from wire.stored import Lazily, give_back, stored
 
-__all__ = ["Gate", "MemoryFile"]
+__all__ = ["Gate"]
 
 log = logging.getLogger("silo")
 _LARGEST = 1e3  #: of a number received under DP=record
 
 
-@dataclass(frozen=True)
-class MemoryFile:
-    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never
-    half there.
+class _Carried(dict[str, Any]):
+    """What a round's earlier exchanges left. Nothing else may stand in for what is not there."""
 
-    They are of one study: another may promise privacy to what this one left in the clear.
-    """
-
-    path: Path | None  #: None: kept in memory only (the in-process runner)
-    study: str = ""
-
-    @property
-    def folder(self) -> Path | None:
-        return None if self.path is None else self.path.parent
-
-    def read(self) -> Arrays:
-        """Each array when it is looked up: none is in memory between rounds."""
-        if self.path is None or not self.path.exists():
-            return {}
-        file = safe_open(self.path, "numpy").__enter__()  # stays the file that it was
-        if (file.metadata() or {}).get("study", "") != self.study:
-            return {}
-        return Lazily(file.keys(), file.get_tensor)
-
-    def kept(self, arrays: Arrays) -> Arrays:
-        """The same from the disk, where there is one."""
-        if self.path is None:
-            return arrays
-        save_arrays(self.path, arrays, {"study": self.study})
-        return self.read()
+    def __missing__(self, name: str) -> Any:
+        raise Refusal(
+            "model-inconsistency",
+            f"it stands on {name!r} of an earlier exchange of the round, which this silo has not answered, or "
+            "was told anew",
+        )
 
 
 class Gate:
@@ -73,6 +50,10 @@ class Gate:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
         self._view = replace(view, memory=memory.read(), privacy=method.privacy)
+        self._optimizer = OptimizerFile(memory)
+        if view.settings.keep_optimizer:
+            before, after = self._optimizer.before, self._optimizer.after
+            self._view = replace(self._view, kept_optimizer=before, keep_optimizer=after)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -106,6 +87,19 @@ class Gate:
             "contributors": exchange.contributors,
         }
 
+    def ask_again(self, index: int) -> None:
+        """An exchange stands on those before it, also when it is asked for again after later ones: a
+        coordinator that crashed may begin the round anew, and must get the same answer.
+
+        What the exchange and later ones left is gone as soon as it is told again, answered or not.
+        The sum's context forgets it at the same moment (silo.told): what a silo still carried would
+        be bound by nothing.
+        """
+        self._carried = {k: v for k, v in self._carried.items() if k < index}
+        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        if self._last is not None and self._last[0][1] > index:
+            self._last = None
+
     def answer(
         self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None
     ) -> Answer:
@@ -115,7 +109,7 @@ class Gate:
         `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
         """
         key = (heard.round, index, heard_hash)
-        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        self.ask_again(index)
         exchange, settings = self.exchange(index), self._view.settings
         noise = None
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
@@ -141,12 +135,9 @@ class Gate:
             )
         if noise is not None and encoding is not None:
             spend("noisy sum", sum_noise.charge_of(noise, exchange, encoding))
-        # An exchange stands on those before it, also when it is asked for again after later ones: a
-        # coordinator that crashed may begin the round anew, and must get the same answer.
-        self._carried = {k: v for k, v in self._carried.items() if k < index}
-        carry = {
-            name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
-        }
+        carry = _Carried(
+            (name, value) for k in sorted(self._carried) for name, value in self._carried[k].items()
+        )
         try:
             view = replace(self._view, carry=carry, spend=spend, certified=self._certified)
             answer = exchange.answer(view, heard)
@@ -165,10 +156,12 @@ class Gate:
         for disclosure in exchange.disclosures:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
-        self._keep(index, heard, answer, encoding)
         if answer.memory is not None:
             self._view = replace(self._view, memory=self._memory.kept(answer.memory))
             answer = replace(answer, memory=None)
+        self._optimizer.keep()
+        # last: what failed halfway leaves nothing behind
+        self._keep(index, heard, answer, encoding)
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)

@@ -216,6 +216,7 @@ class Session:
             self._over()
         self._round.number = message.round
         self._round.ask_again(message.exchange)
+        self._gate.ask_again(message.exchange)
         self._told = Told(message, common, self._limit, self._folder)
         self.state = State.HEARING
         yield from self._heard_all()
