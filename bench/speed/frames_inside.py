@@ -2,7 +2,8 @@
 environment: `python frames_inside.py PEER own|ours OUR_ROOT OUR_PACKAGES SETTING=VALUE …`.
 
 Network, data, partition and scoring are ours, so that the work is the same. The loop around them,
-how models are handed out and how updates are averaged are the peer's, as its authors wrote it. The peer's own packages come first; torch is the one that we use.
+how models are handed out and how updates are averaged are the peer's, as its authors wrote it. The
+peer's own packages come first; torch is the one that we use.
 """
 
 from __future__ import annotations
