@@ -48,6 +48,7 @@ MACHINE_SETTINGS: frozenset[str] = frozenset(
         "port",
         "runner",
         "seq2seq",
+        "silos_per_process",
         "slots",
         "target",
         "vectors",
@@ -160,6 +161,9 @@ class Settings:
         0.0, "clip range of an update's coordinates", "adapted from the last aggregate"
     )
     slots: int = _setting(0, "silos computing at once in a simulation", "one per core")
+    silos_per_process: int = _setting(
+        1, "silos that share a process of a simulation, for more than fit as processes"
+    )
     deadline: float = _setting(
         600.0, "seconds after which an exchange closes without the stragglers"
     )
