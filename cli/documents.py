@@ -1,4 +1,4 @@
-"""`sottovoce documents`, `sottovoce verify` and `sottovoce ledger`: papers for an officer's files.
+"""`sottovoce documents` and `sottovoce verify document`: papers for an officer's files.
 
 A document is a JSON file with figures, signed by the party that made it, and a page made from it.
 Reports are imported by the commands that need them: a silo that runs must load none.
@@ -7,6 +7,7 @@ Reports are imported by the commands that need them: a silo that runs must load 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,92 +15,100 @@ import typer
 
 from cli.keys import say
 from config.errors import UserError
-from crypto.identity.keys import Identity
 from study.commands import own_folder
+from wire.keyring import Keyring
 from wire.passphrase import open_keys
 
-__all__ = ["documents", "verify_document"]
+__all__ = ["documents", "verify_app", "write_own"]
+
+verify_app = typer.Typer(help="Check what somebody signed.", no_args_is_help=True)
 
 
 def documents(
     where: Annotated[
         str,
-        typer.Argument(help="A run folder; or, with --home, a study of this silo (or its hash)."),
+        typer.Argument(help="A run folder; or, with a silo's --home, a study (or its hash)."),
     ],
     home: Annotated[
         str, typer.Option(help="The party's own folder: documents are signed with its identity.")
     ] = "",
     out: Annotated[str, typer.Option(help="Where to write them; nothing: beside their logs.")] = "",
 ) -> None:
-    """Write communication-cost and privacy-budget, as JSON and as pages, for a finished run or for a
-    silo's own part in a study.
+    """Write report, communication-cost and privacy-budget, as JSON and as pages, for a finished run
+    or for a silo's own part in a study.
     """
-    from report.documents import consortium_documents, silo_documents
     from report.files import read_run
+    from study.papers import write_run_papers
 
     identity, party = None, ""
     if home:
         ring = open_keys(own_folder(home))
         identity, party = ring.identity, ring.card.name
         if ring.card.role == "silo":
-            record = _record(Path(home), where)
-            made = silo_documents(record, Path(home) / "ledger.jsonl")
-            _write(Path(out) if out else record, made, identity, party)
+            _said(write_own(Path(home), where, ring, Path(out) if out else None))
             return
     run = Path(where)
-    _write(Path(out) if out else run, consortium_documents(read_run(run)), identity, party)
+    _said(write_run_papers(Path(out) if out else run, read_run(run), identity, party))
 
 
-def _write(
-    folder: Path, made: dict[str, dict[str, Any]], identity: Identity | None, party: str
-) -> None:
+def write_own(home: Path, study: str, ring: Keyring, out: Path | None = None) -> list[Path]:
+    """A silo's own, signed; beside its record, unless `out` says where. Returns the pages."""
+    from silo.papers import own_documents, record_of
     from study.papers import write_documents
 
-    for path in write_documents(folder, made, identity, party):
-        say(str(path))
+    record = record_of(home, study)
+    made = own_documents(home, record, round(time.time(), 3))
+    return write_documents(out or record, made, ring.identity, ring.card.name)
 
 
-def _record(home: Path, study: str) -> Path:
-    """By the study's hash, or by the name under which it was proposed."""
-    from report.files import read_table
-
-    look = read_table(home / "studies" / Path(study).name / "look.json") or {}
-    hash_ = str(look.get("hash") or study)
-    folder = home / "records" / Path(hash_).name[:12]
-    if not folder.is_dir():
-        known = sorted(p.name for p in (home / "records").glob("*"))
-        raise UserError(f'{home} has no record of "{study}"; it has: {", ".join(known) or "none"}.')
-    return folder
+def _said(pages: list[Path]) -> None:
+    for page in pages:
+        say(str(page))
 
 
+@verify_app.command("document")
 def verify_document(
-    file: Annotated[str, typer.Argument(help="communication-cost.json or privacy-budget.json.")],
+    file: Annotated[
+        str, typer.Argument(help="report.json, communication-cost.json or privacy-budget.json.")
+    ],
     home: Annotated[str, typer.Option(help="Own folder: its pinned roster knows who may sign.")],
     logs: Annotated[
-        str, typer.Option(help="A run folder, or a silo's record: compare every figure with it.")
+        str,
+        typer.Option(help="A run folder, or a silo's own folder: compare every figure with it."),
     ] = "",
 ) -> None:
     """Check a document's signature against the pinned roster, and its figures against the logs."""
-    from study.papers import check_document
+    from study.papers import check_document, page_is_as_signed
 
-    document = check_document(Path(file), open_keys(own_folder(home)).pinned())
+    path = Path(file)
+    document = check_document(path, open_keys(own_folder(home)).pinned())
     say(f"{file}: signed by {document['signed_by']}, as it stands")
+    as_signed = page_is_as_signed(path, document)
+    if as_signed is False:
+        raise UserError(
+            f"{path.with_suffix('.html')} is not the page that {document['signed_by']} signed."
+        )
+    if as_signed:
+        say(f"{path.with_suffix('.html')}: the page that was signed")
     if logs:
-        _compare(document, Path(logs), Path(home))
+        _compare(document, Path(logs))
 
 
-def _compare(document: dict[str, Any], logs: Path, home: Path) -> None:
-    from report.documents import consortium_documents, silo_documents
+def _compare(document: dict[str, Any], logs: Path) -> None:
+    from report.documents import consortium_documents
     from report.files import read_run
+    from study.papers import figures_of
 
-    silo = (logs / "about.json").is_file()
-    made = (
-        silo_documents(logs, home / "ledger.jsonl")
-        if silo
-        else consortium_documents(read_run(logs))
-    )
+    if (logs / "keys").is_dir():
+        from silo.papers import own_documents, record_of
+
+        record = record_of(logs, str(document["about"]["study_hash"]))
+        made = own_documents(logs, record, document["made"], document["ledger_lines"])
+    else:
+        made = consortium_documents(read_run(logs))
     fresh = json.loads(json.dumps(made[document["document"]]))
-    other = [k for k in fresh if document.get(k) != fresh[k]]
+    given = figures_of(document)
+    other = [k for k in {**fresh, **given} if given.get(k) != fresh.get(k)]
     if other:
-        raise UserError(f"The logs in {logs} give other figures: {', '.join(other)}.")
+        raise UserError(f"The logs in {logs} give other figures: {', '.join(sorted(other))}.")
     say(f"every figure is that of {logs}")

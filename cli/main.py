@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from cli import convert, make, parties, runs, use
-from cli.consortium import consortium_app, join
+from cli.consortium import consortium_app
 from cli.corpus import corpus
-from cli.documents import documents, verify_document
+from cli.documents import documents, verify_app
+from cli.join import join
 from cli.keys import keys_app, roster_app
 from cli.ledger import ledger_app
 from cli.studies import study_app
@@ -40,10 +41,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan": runs.plan,
     "join": join,
     "doctor": parties.doctor,
+    "page": parties.page,
     "methods": make.methods,
     "report": runs.report,
     "documents": documents,
-    "verify": verify_document,
     "export": runs.export,
     "watch": runs.watch,
     "compare": runs.compare,
@@ -61,6 +62,7 @@ app.add_typer(consortium_app, name="consortium")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(verify_app, name="verify")
 
 
 def _show_version(asked: bool) -> None:

@@ -6,18 +6,29 @@ reports or of the bench.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from study.commands import Checkpoint, OwnCorpus, coordinator_app, silo_app
+from study.commands import (
+    Checkpoint,
+    Mapped,
+    Own,
+    OwnCorpus,
+    coordinator_app,
+    own_folder,
+    silo_app,
+)
 
 if TYPE_CHECKING:
+    from silo.home import Home
     from study.machine import Machine
 
-__all__ = ["coordinator", "doctor", "silo"]
+__all__ = ["coordinator", "doctor", "page", "silo"]
 
 console = Console()
 
@@ -27,7 +38,28 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
     if look:
         return look_at(config, Path(look))
-    return run_silo(config, accept, console)
+    return run_silo(config, accept, console, _papers)
+
+
+def _papers(home: Home, study: bytes) -> None:
+    """The silo's own documents, in a process of their own: the one that had the data loads nothing
+    of reports. It is forked, so that nobody is asked for a passphrase a second time.
+    """
+    if child := os.fork():
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+            say = f"its documents could not be written; later: sottovoce documents {study.hex()}"
+            console.print(say, soft_wrap=True, highlight=False)
+        return
+    status = 1
+    try:
+        from cli.documents import write_own
+
+        for page in write_own(home.path, study.hex(), home.keys):
+            console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)  # nothing of the parent's is ended a second time
 
 
 def _serve_silo(config: Path) -> int:
@@ -42,14 +74,45 @@ def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
     return run_coordinator(config, machine, console=console, **how)
 
 
-def _serve_coordinator(machine: Machine, listen: str) -> int:
+def _serve_coordinator(machine: Machine, listen: str, **how: Any) -> int:
     from coordinator.serving import serve_board
 
-    return serve_board(machine, listen, console)
+    return serve_board(machine, listen, console=console, **how)
 
 
 silo = silo_app(_run_silo, _serve_silo)
 coordinator = coordinator_app(_run_coordinator, _serve_coordinator)
+
+
+def page(
+    home: Own,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+    corpus: OwnCorpus = "",
+    encoder: Checkpoint = "",
+    seq2seq: Checkpoint = "",
+    vectors: Checkpoint = "",
+    out: Annotated[str, typer.Option(help="Where a coordinator's run folders are made.")] = "runs",
+) -> None:
+    """Serve the operator's page on this machine: studies, consent, rounds, budget, who is missing."""
+    from report.operator import Party, run_page_for
+    from study.machine import Machine, pinned_roster
+    from wire.passphrase import open_keys
+
+    keys = open_keys(own_folder(home))
+    roster = pinned_roster(keys)
+    party: Party
+    if keys.card.role == "silo":
+        from silo.operator_page import SiloPage
+
+        party = SiloPage(Path(home), keys.card.name, roster)
+    else:
+        from coordinator.operator_page import CoordinatorPage
+
+        machine = Machine(
+            Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+        )
+        party = CoordinatorPage(machine, roster)
+    raise typer.Exit(run_page_for(party, port, console))
 
 
 def doctor(
@@ -63,6 +126,7 @@ def doctor(
         str, typer.Option(help="Where the coordinator will listen.")
     ] = "127.0.0.1:5555",
     corpus: OwnCorpus = "",
+    mapping: Mapped = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
@@ -75,6 +139,12 @@ def doctor(
     from study.machine import Machine
 
     machine = Machine(
-        Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+        Path(home),
+        corpus=corpus,
+        encoder=encoder,
+        seq2seq=seq2seq,
+        vectors=vectors,
+        out=out,
+        mapping=mapping,
     )
     raise typer.Exit(examine(Path(config), machine, listen, console))

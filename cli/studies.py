@@ -83,23 +83,16 @@ def propose(
     vectors: Checkpoint = "",
 ) -> None:
     """Propose a study to every silo. It runs when enough of them have accepted."""
-    from config.study import read_study
-    from coordinator.program import coordinator_study
+    from coordinator.proposing import look_at
+    from coordinator.proposing import propose as post
     from study.agreement import page
-    from study.machine import Machine, one_thread, pinned_roster
+    from study.machine import Machine, pinned_roster
     from wire.passphrase import open_keys
 
     board, path = _board(home), named(file, "study propose")
-    one_thread()
-    roster = pinned_roster(open_keys(Path(home)))
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
-    of = coordinator_study(read_study(path), roster, machine)
-    posted = board.post(
-        title=of.study.title,
-        text=path.read_text("utf-8"),
-        hash=of.hash.hex(),
-        enough=enough or len(roster.silos),
-    )
+    of = look_at(path, machine, pinned_roster(open_keys(Path(home))))
+    posted = post(board, of, path.read_text("utf-8"), enough)
     _say(page(of))
     _say(f"\nproposed as {posted.id}; it runs when {posted.enough} silos have accepted")
 
@@ -197,7 +190,7 @@ def list_(home: Own) -> None:
             said = f"accepted by {', '.join(s.said('accept')) or 'nobody'}"
             if gone := s.said("decline"):
                 said += f", declined by {', '.join(gone)}"
-            state = s.outcome or s.wanted.value
+            state = s.outcome or (f"paused: {s.why}" if s.why else s.wanted.value)
             _say(f"{s.id}  {clock(s.proposed)}  {state:<9}  {s.title}; {said}, {s.enough} needed")
         return
     for k in _studies(home).all():
@@ -221,6 +214,19 @@ def show(study: Id, home: Own) -> None:
     known = _studies(home)[study]
     _say(known.page or known.refused)
     _say(f"\nstate: {known.state or 'proposed'}; decided: {known.word or 'nothing yet'}")
+
+
+@study_app.command("status")
+def status(study: Id, home: Own) -> None:
+    """How a study goes here: rounds, who is waited for, what left, what is spent."""
+    from cli.status import of_coordinator, of_silo
+
+    silo = _role(home) == "silo"
+    said = (
+        of_silo(Path(home), _studies(home)[study]) if silo else of_coordinator(_board(home), study)
+    )
+    for line in said:
+        _say(line)
 
 
 @study_app.command("logs")

@@ -5,7 +5,8 @@ model it leaves.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,34 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from config.errors import UserError
 from methods.base import Arrays, State
 from methods.common.arrays import save_arrays
 from models import saved
 from wire.crowd import when_descriptors_are_free
+from wire.stored import Lazily
 
 __all__ = [
     "Checkpoint",
     "Midway",
     "forget_midway",
+    "keep_only",
+    "model_file",
     "read",
     "read_midway",
+    "read_model",
     "save_model",
     "write",
+    "write_midway",
 ]
-__all__ += ["write_midway"]
+
+_NAME = "checkpoint-2"  #: of the layout of a checkpoint
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     finished: int  #: rounds that are done
     state: State
-    best: Arrays  #: the model that scored best on the development split so far
     figures: Mapping[str, Any] = field(default_factory=dict)  #: what else the loop carries, JSON
 
 
@@ -72,13 +79,43 @@ def forget_midway(folder: Path) -> None:
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:
+    """The state, and under a name of its own the model of the last round, until `keep_only`."""
     folder.mkdir(exist_ok=True)
     arrays = {f"model:{k}": v for k, v in checkpoint.state.model.items()}
     arrays |= {f"memory:{k}": v for k, v in checkpoint.state.memory.items()}
-    arrays |= {f"best:{k}": v for k, v in checkpoint.best.items()}
     meta = json.dumps({"finished": checkpoint.finished, "figures": dict(checkpoint.figures)})
-    when_descriptors_are_free(
-        lambda: save_arrays(folder / "state.safetensors", arrays, {"checkpoint": meta})
+    path = folder / "state.safetensors"
+
+    def save() -> None:
+        save_arrays(path, arrays, {_NAME: meta})
+        model = model_file(folder, checkpoint.finished - 1)
+        model.unlink(missing_ok=True)
+        try:
+            model.hardlink_to(path)  # the same bytes: the next state will be another file
+        except OSError:  # a file system without links
+            shutil.copyfile(path, model)
+
+    when_descriptors_are_free(save)
+
+
+def model_file(folder: Path, round: int) -> Path:
+    """The model after this round."""
+    return folder / f"round-{round:05d}.safetensors"
+
+
+def keep_only(folder: Path, rounds: Collection[int]) -> None:
+    """Of the models that have names of their own."""
+    wanted = {model_file(folder, round) for round in rounds}
+    for path in set(folder.glob("round-*.safetensors")) - wanted:
+        path.unlink(missing_ok=True)
+
+
+def read_model(path: Path) -> Arrays:
+    """Each array when it is looked up."""
+    file = safe_open(path, framework="numpy").__enter__()
+    names = [key for key in file.keys() if key.startswith("model:")]  # noqa: SIM118 (not a dict)
+    return Lazily(
+        (n.removeprefix("model:") for n in names), lambda n: file.get_tensor(f"model:{n}")
     )
 
 
@@ -86,17 +123,22 @@ def read(folder: Path) -> Checkpoint | None:
     path = folder / "state.safetensors"
     if not path.exists():
         return None
-    meta, parts = _parts(path, "checkpoint")
+    meta, parts = _parts(path, _NAME)
     # safetensors sorts by name; the order of parameters is the method's, restored by whoever built
     # the model.
     state = State(parts["model"], parts["memory"])
-    return Checkpoint(meta["finished"], state, parts["best"], meta["figures"])
+    return Checkpoint(meta["finished"], state, meta["figures"])
 
 
 def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
-    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}, "best": {}}
+    parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}}
     with safe_open(path, framework="numpy") as f:
-        meta: dict[str, Any] = json.loads(f.metadata()[name])
+        if name not in (metadata := f.metadata() or {}):
+            raise UserError(
+                f'"{path.parent.parent}" was begun by another version of this program, which alone '
+                "can go on with it; begin a new run."
+            )
+        meta: dict[str, Any] = json.loads(metadata[name])
         for key in f.keys():  # noqa: SIM118 (not a dict)
             part, array = key.split(":", 1)
             parts[part][array] = f.get_tensor(key)

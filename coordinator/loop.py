@@ -10,17 +10,16 @@ for, from that sum itself (coordinator.reopen).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from config.errors import UserError
 from config.settings import Settings
 from coordinator import checkpoint
-from coordinator.checkpoint import Checkpoint, Midway
+from coordinator.checkpoint import Checkpoint, Midway, read_model
 from coordinator.cohorts import cohort_of, draws, select
+from coordinator.evaluation import Evaluator, Inline, scorer
 from coordinator.exchange import (
     BudgetsSpent,
     Call,
@@ -35,12 +34,12 @@ from coordinator.exchange import (
 )
 from coordinator.progress import Progress, RoundSoFar
 from coordinator.runlog import RunLog
+from coordinator.scores import Scores, unscored
 from coordinator.summary import Scored, write_summary
 from methods.base import Arrays, Exchange, Folded, Method, State, derived_seed, silo_name
 from methods.common.arrays import model_sha256
-from methods.common.training import load
 from methods.outside import blamed
-from methods.tasks.base import Evaluation, Split, Task
+from methods.tasks.base import Task
 from report import events
 from wire.messages import OVER
 
@@ -64,29 +63,31 @@ class _Loop:
         )
         seed = self._seed = derived_seed(settings.seed, "init")
         self.state = method.init(seed)
-        self.progress, self.best, self.finished = Progress(), self.state.model, 0
-        self._network = task.new_model(seed)
+        self.progress, self.finished = Progress(), 0
         self._began, self._earlier = time.monotonic(), 0.0
         self._midway: Midway | None = None
 
-    def resume(self, kept: Checkpoint | None, midway: Midway | None) -> None:
+    def resume(self, kept: Checkpoint | None, midway: Midway | None, evaluator: Evaluator) -> None:
         if kept is not None:
-            self.state = self._ordered(kept.state)
-            self.best, self.finished, self.progress = (
-                kept.best,
-                kept.finished,
-                Progress(**kept.figures),
-            )
+            self.state = State(self._ordered(kept.state.model), kept.state.memory)
+            self.finished, self.progress = kept.finished, Progress(**kept.figures)
             self._earlier = self.progress.wall
-        if self.progress.pending is not None:
-            self.carrier.counter.restore(self.progress.pending["traffic"])
-            self._score(self.finished - 1, time.monotonic())
+        self.progress.pending = unscored(self.runlog.path, vars(self.progress))
+        self.scores = Scores(evaluator, self.runlog, self.progress, self._is_scored)
+        for entry in list(self.progress.pending):
+            self.runlog.append("traffic.jsonl", *entry["traffic"])
+            self._score(entry)
         if midway is not None and midway.round == self.finished:
             self._midway = midway
 
-    def _ordered(self, state: State) -> State:
+    def _ordered(self, model: Arrays) -> Arrays:
         """In the order that the method gave its parameters, which the file does not keep."""
-        return State({k: state.model[k] for k in self.state.model}, state.memory)
+        return {k: model[k] for k in self.state.model}
+
+    def _score(self, entry: dict[str, Any]) -> None:
+        line = entry["line"]
+        self.runlog.privacy(self.method, line["round"], entry["sent"], entry["charged"])
+        self.scores.add(line)
 
     def round(self, round: int) -> None:
         began = time.monotonic()
@@ -127,14 +128,19 @@ class _Loop:
                 self.state, self.progress.ranges, now = before, dict(ranges), None
         assert now is not None
         self._take_note(now)
-        self.progress.pending = now.pending()
+        entry = self._entry(round, now, began)
+        self.progress.pending.append(entry)
         self.progress.members = [silo_name(i) for i in now.asked]
         # before it is scored: once shares are out, this sum can never be had again
         self._keep(round + 1)
+        self.finished = round + 1
         checkpoint.forget_midway(self._folder)
         self.carrier.kept()
         self.carrier.end_round(round)
-        self._score(round, began)
+        up, down = self.runlog.traffic(self.carrier.counter)
+        seconds = time.monotonic() - began
+        entry["line"] |= {"seconds": seconds, "bytes_up": up, "bytes_down": down}
+        self._score(entry)
 
     def _give_up(self, round: int, now: RoundSoFar, why: Exception) -> None:
         self.runlog.event(events.RoundSpent(round=round, why=str(why)))
@@ -160,7 +166,8 @@ class _Loop:
         able = set(self.carrier.go_on(round, now.next, now.said)) & set(now.cohort)
         if not now.opened and len(able) < len(now.cohort):
             return None  # from the beginning, nobody need be left out
-        self.state, self.progress.ranges = self._ordered(midway.state), dict(now.ranges)
+        self.state = State(self._ordered(midway.state.model), midway.state.memory)
+        self.progress.ranges = dict(now.ranges)
         self.carrier.counter.restore(now.traffic)
         self.runlog.event(
             events.Round(
@@ -233,90 +240,63 @@ class _Loop:
             )
         return state
 
-    def _score(self, round: int, began: float) -> None:
-        pending = self.progress.pending
-        assert pending is not None
-        since = time.monotonic()
-        evaluation = self.evaluate(self.state.model, "dev")
-        self.carrier.phases.add("evaluating", since)
-        if evaluation.value > self.progress.best_value:
-            self.progress.best_value, self.progress.best_round = evaluation.value, round
-            self.best = self.state.model
-        up, down = self.runlog.traffic(self.carrier.counter)
-        self.runlog.privacy(self.method, round, pending["sent"], pending["charged"])
-        wanted = set(pending["asked"])  # who is drawn is asked, here or not
+    def _entry(self, round: int, now: RoundSoFar, began: float) -> dict[str, Any]:
+        """What a checkpoint keeps of a round until it is scored."""
+        wanted = set(now.asked)  # who is drawn is asked, here or not
         if not draws(self.settings):
             wanted |= set(select(self.settings, round, range(self.settings.silos)))
-        missed = tuple(map(silo_name, sorted(wanted - set(pending["survivors"]))))
-        seconds = time.monotonic() - began
+        missed = tuple(map(silo_name, sorted(wanted - set(now.cohort))))
         line = {
             "round": round,
-            "participants": [silo_name(i) for i in pending["asked"]],
-            "survivors": [silo_name(i) for i in pending["survivors"]],
-            "asked_by_exchange": [list(map(silo_name, who)) for who in pending.get("told", [])],
-            "survivors_by_exchange": [list(map(silo_name, who)) for who in pending["by_exchange"]],
-            "missed": list(missed),
+            **now.line(missed),
             "metric": self.task.metric,
-            "dev": evaluation.value,
-            "figures": dict(evaluation.figures),
-            "seconds": seconds,
+            "seconds": time.monotonic() - began,
             **self.carrier.phases.drain(),
-            "bytes_up": up,
-            "bytes_down": down,
-            "arrays_up": pending["arrays"]["up"],
-            "arrays_down": pending["arrays"]["down"],
-            "numbers_sent": pending.get("numbers"),
+            **_bytes(now.traffic),
             "model_sha256": model_sha256(self.state.model),
         }
-        self.runlog.append("rounds.jsonl", line)
-        self.progress.pending = None
-        self._keep(round + 1)
-        self.runlog.event(
-            events.RoundDone(
-                round=round, dev=evaluation.value, seconds=seconds, bytes_up=up, missed=missed
-            )
-        )
+        return {"line": line, "traffic": now.traffic, "sent": now.sent, "charged": now.charged}
+
+    def _is_scored(self, round: int) -> bool:
+        """EVALUATE: every so many rounds, and the last."""
+        s = self.settings
+        return (round + 1) % s.evaluate == 0 or round + 1 == s.rounds
 
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began
-        kept = Checkpoint(finished, self.state, self.best, vars(self.progress))
-        checkpoint.write(self._folder, kept)
+        checkpoint.write(self._folder, Checkpoint(finished, self.state, vars(self.progress)))
 
     @property
     def _folder(self) -> Path:
         return self.runlog.path / "checkpoint"
 
-    @property
-    def finished_any(self) -> bool:
-        return self.progress.best_round >= 0
-
-    def evaluate(self, model: Arrays, split: Split) -> Evaluation:
-        if self.method.evaluate is not None:
-            return self.method.evaluate(model, split)
-        load(self._network, model)
-        self._network.eval()
-        with torch.no_grad():
-            return self.task.evaluate(self._network, split)
-
     def finish(self) -> dict[str, Any]:
         self.carrier.stop(OVER)
-        test = self.evaluate(self.best, "test")
-        # The figure to compare with: where this very model started. It chooses nothing.
-        before = self.evaluate(self.method.init(self._seed).model, "test")
+        file, test = self.scores.finish()
+        best = read_model(file) if file else self.method.init(self._seed).model
         self.carrier.settle()
         self.runlog.traffic(self.carrier.counter)
         self.progress.wall = self._earlier + time.monotonic() - self._began
-        whole = {**self.task.frozen(), **self.best}
         checkpoint.save_model(
             self.runlog.path / "model",
-            whole,
+            {**self.task.frozen(), **best},
             self.task.model_files(),
             per_silo=self.method.evaluate is not None,
         )
-        scored = Scored(self.best, test, before.value, self._network)
+        self.task.forget_features()
+        assert self.progress.before is not None
+        network = self.task.new_model(self._seed)
+        scored = Scored(best, test, self.progress.before, network)
         return write_summary(
             self.runlog, self.method, self.task, self.settings, vars(self.progress), scored
         )
+
+
+def _bytes(traffic: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    sums = {"bytes_up": 0, "bytes_down": 0}
+    for line in traffic:
+        sums[f"bytes_{line['direction']}"] += line["wire_bytes"]
+    return sums
 
 
 def run_study(
@@ -326,20 +306,24 @@ def run_study(
     settings: Settings,
     carrier: Carrier,
     runlog: RunLog,
+    evaluator: Evaluator | None = None,
     resume: Checkpoint | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     midway: Midway | None = None,
 ) -> dict[str, Any]:
-    """All rounds, then summary.json and the model. Returns the summary."""
+    """All rounds, then summary.json and the model. Returns the summary. `evaluator`: None to score
+    here, between the rounds.
+    """
     loop = _Loop(method, task, settings, carrier, runlog)
-    loop.resume(resume, midway)
+    here = Inline(scorer(method, task, settings.seed))
+    loop.resume(resume, midway, evaluator or here)
     for round in range(loop.finished, settings.rounds):
         if should_stop():
             raise Interrupted
         try:
             loop.round(round)
         except BudgetsSpent:
-            if not loop.finished_any:
+            if not loop.finished:
                 raise RoundFailed(
                     "No round could be made: the silos' privacy budgets are spent."
                 ) from None

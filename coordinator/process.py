@@ -11,14 +11,16 @@ from typing import Any
 
 import zmq
 
-from config.errors import UserError
+from config.errors import Busy
 from config.settings import Settings
 from coordinator import checkpoint, reopen
+from coordinator.evaluation import Apart, scorer
 from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.loop import run_study
 from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
+from coordinator.scores import first_unscored
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
@@ -83,30 +85,32 @@ def serve(
 
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
-    server = None
-    runlog = RunLog(run)
-    if settings.metrics:
-        figures = CoordinatorMetrics(settings.rounds, settings.silos, silo_names(run))
-        runlog.observer = figures.observe
-        try:
-            server = MetricsServer(figures, *address_of(settings.metrics))
-        except OSError as e:
-            where = f"METRICS={settings.metrics}"
-            raise UserError(
-                f"{where} cannot be listened on ({e.strerror}); give another port."
-            ) from None
-        log.info("figures for Prometheus on port %d", server.port)
-    raise_file_limit()
-    roster = keys.pinned()
-    allowed, revoked = doors(roster)
-    identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}
-    unread = min(UNREAD, upload_bytes(method) + ALLOWANCE)
-    router = Router(keys.curve, allowed, ByteCounter(), revoked, unread)
+    server, router, runlog = None, None, RunLog(run)
+    task.keep_features_in(run / "features")
+    # Forked before anything is open here: what it inherits would outlive this process.
+    evaluator = Apart(scorer(method, task, settings.seed), lambda: stop["asked"])
     try:
+        if settings.metrics:
+            figures = CoordinatorMetrics(settings.rounds, settings.silos, silo_names(run))
+            runlog.observer = figures.observe
+            try:
+                server = MetricsServer(figures, *address_of(settings.metrics))
+            except OSError as e:
+                where = f"METRICS={settings.metrics}"
+                raise Busy(
+                    f"{where} cannot be listened on ({e.strerror}); give another port."
+                ) from None
+            log.info("figures for Prometheus on port %d", server.port)
+        raise_file_limit()
+        roster = keys.pinned()
+        allowed, revoked = doors(roster)
+        identities = {silo_name(i): card.identity for i, card in enumerate(roster.silos)}
+        unread = min(UNREAD, upload_bytes(method) + ALLOWANCE)
+        router = Router(keys.curve, allowed, ByteCounter(), revoked, unread)
         try:
             port = router.bind(host, settings.port)
         except zmq.ZMQError as e:
-            raise UserError(
+            raise Busy(
                 f"The coordinator cannot listen on {host}:{settings.port} ({e.strerror}); "
                 "give another PORT, or 0 for any free one."
             ) from None
@@ -117,7 +121,7 @@ def serve(
             reopen.read(folder),
         )
         if resume is not None:
-            runlog.truncate_rounds(resume.finished - bool(resume.figures["pending"]))
+            runlog.truncate_rounds(first_unscored(run, resume))
         finished = resume.finished if resume is not None else 0
         runlog.event(events.Listening(port=port, round=finished))
         bound(port)
@@ -131,7 +135,7 @@ def serve(
             study=study,
             runlog=runlog,
             slots=slots,
-            should_stop=lambda: stop["asked"],
+            should_stop=lambda: stop["asked"] or evaluator.look(),
             content=content,
             grace=grace,
             patience=patience,
@@ -159,6 +163,7 @@ def serve(
                 carrier=carrier,
                 runlog=runlog,
                 resume=resume,
+                evaluator=evaluator,
                 should_stop=lambda: stop["asked"],
                 midway=midway,
             )
@@ -173,6 +178,8 @@ def serve(
             runlog.event(events.Failed(why=str(e)))
             raise
     finally:
-        router.close()
+        evaluator.close()
+        if router is not None:
+            router.close()
         if server is not None:
             server.close()

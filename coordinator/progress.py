@@ -1,7 +1,7 @@
 """How far a run has come: what is carried beside the model, within a round and between rounds.
 
-Both records are kept in checkpoints by the names of their fields, so that the fields of old runs
-must stay.
+Both records are kept in checkpoints by the names of their fields: with other fields a checkpoint
+has another name (coordinator.checkpoint).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class Progress:
     best_round: int = -1
     wall: float = 0.0
     ranges: dict[str, list[float]] = field(default_factory=dict)
-    #: A round whose sums are folded but which is not scored yet: who was asked, who survived, who
-    #: sent what.
-    pending: dict[str, Any] | None = None
+    #: The rounds whose sums are folded and which have no line yet: of each its `line` as far as it
+    #: is known, its `traffic`, who `sent` what, and what was `charged` for it.
+    pending: list[dict[str, Any]] = field(default_factory=list)
+    before: float | None = None  #: the test metric before the first round, once it is known
     #: who was in the last round: after a crash, they are waited for
     members: list[str] = field(default_factory=list)
 
@@ -66,16 +67,15 @@ class RoundSoFar:
             table += [[]] * (call.index - len(table)) + [list(silos)]
         self.sent += [[silo_name(i), call.exchange.name] for i in folded.survivors]
 
-    def pending(self) -> dict[str, Any]:
-        """What scoring this round needs, as a checkpoint keeps it."""
+    def line(self, missed: tuple[str, ...]) -> dict[str, Any]:
+        """Its line of rounds.jsonl, as far as it is known when its sums are folded."""
         return {
-            "asked": self.asked,
-            "survivors": self.cohort,
-            "by_exchange": self.by_exchange,
-            "told": self.told,
-            "sent": self.sent,
-            "charged": self.charged,
-            "arrays": self.arrays,
-            "numbers": self.numbers,
-            "traffic": self.traffic,
+            "participants": [silo_name(i) for i in self.asked],
+            "survivors": [silo_name(i) for i in self.cohort],
+            "asked_by_exchange": [list(map(silo_name, who)) for who in self.told],
+            "survivors_by_exchange": [list(map(silo_name, who)) for who in self.by_exchange],
+            "missed": list(missed),
+            "arrays_up": self.arrays["up"],
+            "arrays_down": self.arrays["down"],
+            "numbers_sent": self.numbers,
         }

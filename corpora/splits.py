@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.notes import Note, Notes
 
 __all__ = [
@@ -51,7 +52,13 @@ _WORDS = {
     **dict.fromkeys(("traindev", "traindevel", "trainval", "trainvalid"), BOTH),
     "public": PUBLIC,
 }
-_ABOUT = re.compile(r"(readme|licen[cs]e|citation|changelog|copying|notice)(?![a-z])", re.I)
+#: files about a corpus, by the whole of their name: a note may be called notice_01.txt
+_ABOUT = re.compile(
+    r"(readme(?![a-z]).*|licen[cs]e|citation|changelog|copying|notice)(\.(txt|md|rst|cff|html|pdf))?",
+    re.I,
+)
+_CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  #: before a word, as in NCBItrainset
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  #: of a word, as in goldTrain
 _SHARD = re.compile(r"\d+-of-\d+")
 _SEEN = 12  #: files that an error names
 
@@ -59,13 +66,10 @@ _SEEN = 12  #: files that an error names
 def _splits_in(name: str) -> set[str]:
     found: set[str] = set()
     for word in re.findall(r"[^\W\d_]+", name):
-        split = _WORDS.get(word.lower())
-        if split is None:  # NCBItrainset
-            split = _WORDS.get(word.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-        if split == BOTH:
-            found |= {"train", "dev"}
-        elif split is not None:
-            found.add(split)
+        parts = (word.lstrip(_CAPITALS), *_PARTS.findall(word))
+        for part in (word,) if word.lower() in _WORDS else parts:
+            split = _WORDS.get(part.lower(), "")
+            found |= {"train", "dev"} if split == BOTH else {split} - {""}
     return found
 
 
@@ -86,7 +90,7 @@ def data_files(folder: Path) -> list[Path]:
         parts = path.relative_to(folder).parts
         if any(p.startswith(".") for p in parts) or path.name.endswith("~"):
             continue
-        if path.is_file() and not _ABOUT.match(path.name):
+        if path.is_file() and not _ABOUT.fullmatch(path.name):
             found.append(path)
     return found
 
@@ -108,7 +112,9 @@ def training_file(folder: Path) -> Path | None:
         if is_own(folder, path):
             parts = path.relative_to(folder).parts
             found.setdefault(next(filter(None, map(split_of, parts)), ""), path)
-    return found.get("train") or found.get(BOTH)
+    # a coordinator's folder has none
+    held_out = ("test", "dev") if may_lack("train") else ()
+    return next((found[s] for s in ("train", BOTH, *held_out) if s in found), None)
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,7 @@ def assign(
     _both(folder, found, notes)
     unsplit = tuple(found.pop("", ()))
     files = {s: tuple(found[s]) for s in ("train", "dev", "test", PUBLIC) if s in found}
-    return Assigned(folder, files, unsplit, notes.all(), tuple(seen))
+    return only_held(Assigned(folder, files, unsplit, notes.all(), tuple(seen)))
 
 
 def _of_file(name: str, document_files: bool) -> str:
@@ -229,7 +235,11 @@ def cut_documents(documents: Collection[str], wanted: Collection[str]) -> dict[s
     About a tenth each, decided by a hash of the document's name alone: the same in every run and at
     every silo. In a corpus so small that a split would be empty, it gets the document with the
     least hash of the largest split. Raises ValueError where there are fewer documents than splits.
+    A silo scores nothing, so nothing is cut from its documents.
     """
+    wanted = [split for split in wanted if not may_lack(split)]
+    if not wanted:
+        return dict.fromkeys(documents, "train")
     hashes = {
         d: int.from_bytes(hashlib.blake2b(d.encode(), digest_size=4).digest(), "little")
         for d in documents

@@ -1,140 +1,234 @@
-"""The two documents of a study beside its report: what it cost in communication, and what it cost in
+"""The three documents of a study: its report, what it cost in communication, and what it cost in
 privacy. As tables of figures first (JSON); the pages are made from these (report.pages.documents).
 
-The consortium's are made from a run folder. A silo's own are made from what the silo itself wrote
-down (silo.record), and have the same shape, so that each figure that both have can be compared. Here
-figures are added up, and no more.
+The consortium's are made here, from a run folder. A silo's own are made from what the silo itself
+wrote down (silo.papers), and have the same shape, so that each figure that both have can be compared.
+Here figures are added up, and no more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from config.errors import UserError
-from report.files import RunFiles, read_lines, read_table
+from config.names import with_names
+from report.absences import absences, standstills
+from report.events import RefusedBySilo
+from report.files import RunFiles
+from report.pages.protection import unprotected
 
-__all__ = ["KINDS", "consortium_documents", "silo_documents"]
+__all__ = [
+    "KINDS",
+    "answers",
+    "bytes_of",
+    "consortium_documents",
+    "disclosed_of",
+    "header",
+    "span",
+    "spent_of",
+]
 
-KINDS = ("communication-cost", "privacy-budget")
-_ABOUT = (
-    *("title", "consortium", "coordinator", "silos", "roster_version", "roster_fingerprint"),
-    *("study_hash", "program", "method", "rounds"),
-)
+KINDS = ("report", "communication-cost", "privacy-budget")
 Line = Mapping[str, Any]
 Document = dict[str, Any]
 
 
 def consortium_documents(run: RunFiles) -> dict[str, Document]:
     """Of all silos, from the run's files."""
-    s = run.summary
-    about = {
-        "party": (run.study or {}).get("coordinator", "this simulation"),
-        "role": "coordinator",
-        **_which(run),
-        "method": s["method"],
-        "rounds": s["rounds"],
-        "metric": s["metric"],
-        "value": s["value"],
-        "simulated": run.study is None,
-    }
-    name = run.members.get
+    about = _about(run)
     silos = sorted({t["silo"] for t in run.traffic} | {p["silo"] for p in run.privacy})
-    cost = {
-        **_header("communication-cost", about),
-        "all_silos": _bytes(run.traffic),
-        "silos": {
-            name(silo, silo): _bytes([t for t in run.traffic if t["silo"] == silo])
-            for silo in silos
-        },
-        "arrays_up_per_silo_round": s["arrays_up_per_silo_round"],
-        "model_float32_bytes": s.get("model_float32_bytes"),
-    }
-    sent = run.disclosures["each_silo_sends"]
-    budget = {
-        **_header("privacy-budget", about),
-        "dp": s.get("dp", "off"),
-        "unit": s.get("privacy_unit") or "record",
-        "delta": s["delta"],
-        "budget": s.get("epsilon_budget"),
-        "masked": s["masked"],
-        "masks_hold_if": run.disclosures["masks_hold_if"],
-        "disclosed": [_disclosed(d) for d in sent],
-        "silos": {
-            name(silo, silo): _spent([p for p in run.privacy if p["silo"] == silo])
-            for silo in silos
-        },
-        "declined": [],
-    }
-    return {d["document"]: d for d in (cost, budget)}
+    cost = _cost(run, about, silos)
+    budget = _budget(run, about, silos)
+    made = [_report(run, about, cost, budget), cost, budget]
+    told = answers(budget, cost["all_silos"]["bytes_up"])
+    return {d["document"]: {**d, "answers": told} for d in made}
 
 
-def silo_documents(record: Path, ledger: Path) -> dict[str, Document]:
-    """Of one silo, from its own records and its ledger."""
-    about_, left = read_table(record / "about.json"), read_lines(record / "left.jsonl")
-    traffic = read_lines(record / "traffic.jsonl")
-    if about_ is None:
-        raise UserError(f"{record} has no about.json: this silo took no part in such a study.")
-    about = {"party": about_["silo"], "role": "silo", **{k: about_[k] for k in _ABOUT}}
-    about["began"], about["ended"] = _span(x["time"] for x in left)
-    gone = [x for x in left if x["what"] == "left"]
-    cost = {
-        **_header("communication-cost", about),
-        "silos": {about_["silo"]: _bytes(traffic)},
-        "times_left": [
-            {k: x[k] for k in ("time", "round", "exchange", "name", "channel")} for x in gone
-        ],
-    }
-    charged = [{**x, "disclosure": x["name"]} for x in gone if x["epsilon_after"] is not None]
-    whole = read_lines(ledger)
-    budget = {
-        **_header("privacy-budget", about),
-        "dp": about_["dp"],
-        "delta": about_["delta"] if about_["dp"] != "off" else 0.0,
-        "budget": about_["epsilon_budget"],
-        "masked": True,
-        "masks_hold_if": about_["masks_hold_if"],
-        "disclosed": [_disclosed(d) for d in about_["each_silo_sends"]],
-        "silos": {about_["silo"]: _spent(charged)},
-        "declined": [
-            {k: x[k] for k in ("time", "round", "name", "detail")}
-            for x in left
-            if x["what"] == "declined"
-        ],
-        "ledger_lines": len(whole),
-        "ledger_epsilon": whole[-1]["epsilon_after"] if whole else 0.0,
-    }
-    return {d["document"]: d for d in (cost, budget)}
-
-
-def _header(kind: str, about: Mapping[str, Any]) -> Document:
-    return {"document": kind, "format": 1, "about": dict(about)}
-
-
-def _which(run: RunFiles) -> dict[str, Any]:
-    began, ended = _span(event.time for event in run.events)
+def _about(run: RunFiles) -> dict[str, Any]:
+    s = run.summary
+    began, ended = span(event.time for event in run.events)
     of = run.study or {
-        "title": f"{run.summary['method']} on {run.summary['corpus']}",
+        "title": f"{s['method']} on {s['corpus']}",
         "consortium": "a simulation",
         "coordinator": "this simulation",
-        "silos": [f"silo-{i:03d}" for i in range(run.summary["silos"])],
+        "silos": [f"silo-{i:03d}" for i in range(s["silos"])],
         "roster_version": None,
         "roster_fingerprint": None,
         "study_hash": None,
         "program": run.config.get("run", {}).get("sottovoce", ""),
     }
-    return {**of, "began": began, "ended": ended}
+    return {
+        "party": of["coordinator"],
+        "role": "coordinator",
+        **of,
+        "began": began,
+        "ended": ended,
+        "method": s["method"],
+        "method_summary": s.get("method_summary", ""),
+        "rounds": s["rounds"],
+        "simulated": run.study is None,
+        "reference": bool(s["reference"]),
+    }
 
 
-def _span(times: Iterable[float]) -> tuple[float | None, float | None]:
+def _report(run: RunFiles, about: Line, cost: Line, budget: Line) -> Document:
+    s, name = run.summary, run.members.get
+    asked: dict[str, list[int]] = defaultdict(list)
+    came: dict[str, list[int]] = defaultdict(list)
+    for r in run.rounds:
+        for silo in r["participants"]:
+            asked[name(silo, silo)].append(r["round"])
+        for silo in r["survivors"]:
+            came[name(silo, silo)].append(r["round"])
+    return {
+        **header("report", about),
+        "metric": s["metric"],
+        "value": s["value"],
+        "before_value": s.get("before_value"),
+        "selected_round": s["selected_round"],
+        "figures": s["figures"],
+        "per_class": s["per_class"],
+        "seed": s["seed"],
+        "model_sha256": s["model_sha256"],
+        "corpus": s["corpus"],
+        "wall_seconds": s["wall_seconds"],
+        "dp": budget["dp"],
+        "unit": budget["unit"],
+        "delta": budget["delta"],
+        "budget": budget["budget"],
+        "masked": budget["masked"],
+        "masks_hold_if": budget["masks_hold_if"],
+        "disclosed": budget["disclosed"],
+        "not_protected": budget["not_protected"],
+        "by_round": [
+            {
+                "round": r["round"],
+                "asked": [name(silo, silo) for silo in r["participants"]],
+                "answered": [name(silo, silo) for silo in r["survivors"]],
+                "dev": r["dev"],
+                "seconds": r["seconds"],
+            }
+            for r in run.rounds
+        ],
+        "silos": {
+            silo: {
+                "rounds": came[silo],
+                "rounds_asked": asked[silo],
+                **{k: cost["silos"][silo][k] for k in _TOTALS},
+                "epsilon": budget["silos"][silo]["epsilon"],
+            }
+            for silo in cost["silos"]
+        },
+        "absences": [
+            {"silo": name(a.silo, a.silo), "round": a.round, "lost": a.lost, "back": a.back}
+            for a in absences(run.events)
+        ],
+        "standstills": [
+            {
+                "round": w.round,
+                "waited_for": [name(silo, silo) for silo in w.silos],
+                "began": w.began,
+                "ended": w.ended,
+            }
+            for w in standstills(run.events)
+        ],
+    }
+
+
+def _cost(run: RunFiles, about: Line, silos: Sequence[str]) -> Document:
+    s = run.summary
+    return {
+        **header("communication-cost", about),
+        "all_silos": bytes_of(run.traffic),
+        "silos": {
+            run.members.get(silo, silo): bytes_of([t for t in run.traffic if t["silo"] == silo])
+            for silo in silos
+        },
+        "arrays_up_per_silo_round": s["arrays_up_per_silo_round"],
+        "arrays_down_per_silo_round": s["arrays_down_per_silo_round"],
+        "model_float32_bytes": s.get("model_float32_bytes"),
+    }
+
+
+def _budget(run: RunFiles, about: Line, silos: Sequence[str]) -> Document:
+    s, d = run.summary, run.disclosures
+    disclosed = [disclosed_of(x) for x in d["each_silo_sends"]]
+    spent = {
+        run.members.get(silo, silo): spent_of([p for p in run.privacy if p["silo"] == silo])
+        for silo in silos
+    }
+    return {
+        **header("privacy-budget", about),
+        "dp": s.get("dp", "off"),
+        "unit": s.get("privacy_unit") or "record",
+        "delta": s["delta"],
+        "budget": s.get("epsilon_budget"),
+        "masked": s["masked"],
+        "masks_hold_if": d["masks_hold_if"],
+        "disclosed": disclosed,
+        "silos": spent,
+        "declined": [
+            {
+                "silo": run.members.get(e.silo, e.silo),
+                "time": e.time,
+                "name": e.attack,
+                "detail": with_names(e.detail, run.members),
+            }
+            for e in run.events
+            if isinstance(e, RefusedBySilo)
+        ],
+        "not_protected": unprotected(
+            dp=s.get("dp", "off"),
+            unit=s.get("privacy_unit") or "record",
+            infinite=s["epsilon"] == "inf",
+            masked=bool(s["masked"]) and not s["reference"],
+            simulated=about["simulated"],
+        ),
+    }
+
+
+def answers(budget: Line, bytes_up: int) -> dict[str, Any]:
+    """An officer's four questions: what left, who could read it, what does the budget say, what is
+    not protected. On the first screen of every document.
+    """
+    spent = [s["epsilon"] for s in budget["silos"].values()]
+    infinite = not spent or any(e in (None, "inf") for e in spent)
+    remains = budget["ledger"]["remains"] if "ledger" in budget else None
+    if remains is None and budget["budget"] and not infinite:
+        remains = max(0.0, budget["budget"] - max(spent))
+    return {
+        "left": [
+            {k: d[k] for k in ("name", "channel", "readable_by")} for d in budget["disclosed"]
+        ],
+        "bytes_up": bytes_up,
+        "dp": budget["dp"],
+        "unit": budget["unit"],
+        "epsilon": "inf" if infinite else max(spent),
+        "delta": budget["delta"],
+        "budget": budget["budget"],
+        "remains": remains,
+        "not_protected": budget["not_protected"],
+    }
+
+
+def header(kind: str, about: Line) -> Document:
+    return {"document": kind, "format": 1, "about": dict(about)}
+
+
+def span(times: Iterable[float]) -> tuple[float | None, float | None]:
     known = [t for t in times if t]
     return (min(known), max(known)) if known else (None, None)
 
 
-def _bytes(lines: Sequence[Line]) -> dict[str, Any]:
-    """Messages and bytes on the wire: in all, by channel, by kind, by round."""
+_TOTALS = ("bytes_up", "bytes_down", "messages_up", "messages_down")
+
+
+def bytes_of(lines: Sequence[Line]) -> dict[str, Any]:
+    """Messages and bytes on the wire: in all, by channel, by kind; and by round what was masked,
+    sealed or broadcast. Keys, signatures and acknowledgements belong to no round: one that is sent in
+    a round may arrive in the next.
+    """
     total: dict[str, int] = defaultdict(int)
     channel: dict[str, int] = defaultdict(int)
     kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -146,26 +240,32 @@ def _bytes(lines: Sequence[Line]) -> dict[str, Any]:
         sums = kind[f"{t['direction']}, {t['kind']}, {t['channel']}"]
         for at, figure in enumerate(("messages", "payload_bytes", "wire_bytes")):
             sums[at] += t[figure]
-        rounds[t["round"]][t["direction"]] += t["wire_bytes"]
-    names = ("bytes_up", "bytes_down", "messages_up", "messages_down")
+        if t["channel"] != "control":
+            rounds[t["round"]][t["direction"]] += t["wire_bytes"]
     return {
-        **{n: total[n] for n in names},
+        **{n: total[n] for n in _TOTALS},
         "by_channel": dict(sorted(channel.items())),
         "by_kind": dict(sorted(kind.items())),
         "by_round": [{"round": r, **sums} for r, sums in sorted(rounds.items())],
     }
 
 
-def _spent(lines: Sequence[Line]) -> dict[str, Any]:
-    """What a ledger was charged in this study: epsilon after each round, and each kind of event."""
-    after: dict[int, Any] = {}
+def spent_of(lines: Sequence[Line]) -> dict[str, Any]:
+    """What a ledger was charged: epsilon after each round by both accountants, and each kind of
+    event. `event`: in words.
+    """
+    after: dict[int, tuple[Any, Any]] = {}
     events: dict[tuple[str, str], int] = defaultdict(int)
     for line in lines:
-        after[line["round"]] = line["epsilon_after"]
+        after[line["round"]] = (line["epsilon_after"], line.get("rdp_epsilon_after"))
         events[line["disclosure"], line["event"]] += 1
+    last = after[max(after)] if after else (None, None)
     return {
-        "epsilon": after[max(after)] if after else None,
-        "by_round": [{"round": r, "epsilon": e} for r, e in sorted(after.items())],
+        "epsilon": last[0],
+        "epsilon_rdp": last[1],
+        "by_round": [
+            {"round": r, "epsilon": e, "epsilon_rdp": rdp} for r, (e, rdp) in sorted(after.items())
+        ],
         "charged": [
             {"what": what, "event": event, "times": n}
             for (what, event), n in sorted(events.items())
@@ -173,6 +273,6 @@ def _spent(lines: Sequence[Line]) -> dict[str, Any]:
     }
 
 
-def _disclosed(d: Line) -> dict[str, Any]:
+def disclosed_of(d: Line) -> dict[str, Any]:
     keys = ("exchange", "name", "channel", "shape", "readable_by", "reveals", "privacy", "unless")
     return {k: d.get(k, "") for k in keys}

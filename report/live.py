@@ -20,7 +20,7 @@ from config.errors import UserError
 from config.names import with_names
 from report import events
 from report.event_file import EventFile
-from report.files import read_lines, silo_names
+from report.files import read_lines, read_table, silo_names
 from report.units import clock
 
 __all__ = ["ENDED", "LiveRun"]
@@ -193,6 +193,7 @@ class LiveRun:
             test = {"value": s["value"], "epsilon": s["epsilon"], "wall_seconds": s["wall_seconds"]}
         return {
             "run": self.path.name,
+            "title": (read_table(self.path / "study.json") or {}).get("title", ""),
             "method": Path(c["method"]).stem,
             "corpus": c["corpus"] or "built-in",
             "masked": c["secagg"],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 
-__all__ = ["clock", "duration", "exact", "human_bytes", "short"]
+__all__ = ["clock", "duration", "exact", "human_bytes", "score", "short"]
 
 
 def human_bytes(n: float) -> str:
@@ -21,6 +22,8 @@ def exact(value: float, unit: str) -> str:
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
     if unit == "seconds":
         return f"{value:.3f}"
+    if unit == "epsilon":  # rounded up, never in our favour
+        return f"{math.ceil(round(value * 1e4, 6)) / 1e4:.4f}"
     return f"{value:.4f}"
 
 
@@ -29,6 +32,11 @@ def short(value: float, unit: str) -> str:
     if unit == "bytes":
         return human_bytes(value)
     return duration(value) if unit == "seconds" else exact(value, unit)
+
+
+def score(value: float | None) -> str:
+    """A round's metric in a table; a round may not have been scored."""
+    return "–" if value is None else exact(value, "score")
 
 
 def duration(seconds: float) -> str:

@@ -9,15 +9,17 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 from config.settings import Settings
 from crypto.errors import Refusal
 from crypto.identity.statements import Signer
@@ -26,11 +28,12 @@ from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.home import Home
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile
 from silo.prometheus import SiloMetrics
 from silo.record import Record
 from silo.redial import SILENT, Redial
@@ -47,20 +50,26 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
-AGAIN = 75
+AGAIN = BUSY
 NOTHING: Mapping[str, str] = {}
+_ALONE = nullcontext()
 
 log = logging.getLogger("silo")
 
 
 def open_ledger(
-    home: Path, name: str, view: SiloView, method: Method, most: float = math.inf
+    home: Path,
+    name: str,
+    view: SiloView,
+    method: Method,
+    most: float = math.inf,
+    study: bytes = b"",
 ) -> Ledger:
     """The silo's own, in its folder; or, where LEDGER names one, the ledger of this corpus and silo
     there.
 
     A LEDGER folder serves simulations, whose partition may change from run to run: there it must be
-    the same records. `most`: the silo's own bound on epsilon.
+    the same records. `most`: the silo's own bound on epsilon. `study`: the hash of what is charged.
     """
     settings, corpus = view.settings, view.task.corpus_hash.encode()
     held = hashlib.sha256(corpus + np.asarray(view.data.indices, np.int64).tobytes())
@@ -70,7 +79,7 @@ def open_ledger(
     budget = budget_of(settings)
     budget = replace(budget, epsilon=min(budget.epsilon, most))
     unit = unit_of(settings, view.task, method)
-    return Ledger(path, budget, held.hexdigest()[:32], shared, unit)
+    return Ledger(path, budget, held.hexdigest()[:32], shared, unit, study.hex())
 
 
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
@@ -126,6 +135,8 @@ def serve(
     agreed: Mapping[str, str] = NOTHING,
     silent: float = SILENT,
     record: Record | None = None,
+    work: Path | None = None,
+    turn: AbstractContextManager[object] = _ALONE,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
@@ -137,13 +148,15 @@ def serve(
     the noise or foresee the cohorts. `rules`: this
     silo's own, which win over the study's. `agreed`: further named hashes that every party must
     match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
-    for its own officer.
+    for its own officer. `work`: where the study's journal and memory are; None: in the silo's
+    folder. `turn`: held while it works, where silos share a process.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
-    journal = FileJournal(home.path / "journal.jsonl")
+    work = work or home.path
+    journal = FileJournal(work / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
-    study = study_hash(settings, content)
+    study = study_hash(settings, content, task.name)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)
@@ -177,17 +190,19 @@ def serve(
         signer=signer,
         peers=peers,
     )
-    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon)
+    _keep_features(task, home.path / "features", study.hex())
+    ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
-        gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
+        gate=Gate(view, method, MemoryFile(work / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=limit,
         hello=Hello(VERSION, study, content),
         rules=rules.during(settings),
-        kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
+        kept_shares=KeptShares(work / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
+        folder=work,
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
@@ -202,35 +217,41 @@ def serve(
     try:
         while session.state is not State.STOPPED:
             try:
-                if record is not None:
-                    record.dialled()
-                for said in session.greet():
+                with turn:
                     if record is not None:
-                        record.sending(*said)
-                    dealer.send(*said)
+                        record.dialled()
+                    for said in session.greet():
+                        if record is not None:
+                            record.sending(*said)
+                        dealer.send(*said)
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
                     redial.heard()
-                    began = time.monotonic()
-                    if figures is not None:
-                        figures.heard(*word)
-                    if record is not None:
-                        record.heard(*word)
-                    for message, payload in session.hear(*word):
-                        if record is not None:
-                            record.sending(message, payload)
-                        dealer.send(message, payload)
+                    with turn:
+                        began = time.monotonic()
                         if figures is not None:
-                            figures.sent(message, payload, time.monotonic() - began)
+                            figures.heard(*word)
+                        if record is not None:
+                            record.heard(*word)
+                        for message, payload in session.hear(*word):
+                            if record is not None:
+                                record.sending(message, payload)
+                            dealer.send(message, payload)
+                            if figures is not None:
+                                figures.sent(message, payload, time.monotonic() - began)
                     del word
             except Cut as e:
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
+                if record is not None:
+                    record.cut()
                 redial.cut(e)
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
+        if session.finished:
+            task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
         ledger.settle()
         return 0 if session.finished else AGAIN
@@ -244,12 +265,22 @@ def serve(
         ledger.close()
 
 
+def _keep_features(task: Any, folder: Path, study: str) -> None:
+    """What the frozen part of the network makes of this silo's texts belongs to one study: what
+    another left is removed.
+    """
+    for left in folder.iterdir() if folder.is_dir() else ():
+        if left.name != study:
+            shutil.rmtree(left, ignore_errors=True)
+    task.keep_features_in(folder / study)
+
+
 def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:
     figures = SiloMetrics(name)
     try:
         server = MetricsServer(figures, *address_of(address))
     except OSError as e:
-        raise UserError(
+        raise Busy(
             f"METRICS={address} cannot be listened on ({e.strerror}); give another port."
         ) from None
     log.info("figures for Prometheus on port %d", server.port)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,15 @@ from config.errors import UserError
 from config.logs import log_to
 from config.site import OwnLimits, Site, read_site
 from config.study import read_study
-from methods.dp.coverage import large_delta, records_in
+from methods import describe
+from methods.dp.coverage import large_delta, records_in, unit_of
+from methods.tasks.words import data_lines
 from silo import process
 from silo.home import Home
 from silo.record import Record, record_folder
 from silo.rules import Hours, Rules
 from study.agreement import Agreed, agreed, disclosed, page, sum_assumption
-from study.machine import Machine, guarded, local_settings, one_thread
+from study.machine import Machine, guarded, local_settings, one_thread, own_holding
 from study.prepare import prepare
 from wire.messages import VERSION
 from wire.passphrase import passphrase_for
@@ -36,8 +40,15 @@ __all__ = ["look_at", "rules_of", "run_silo", "silo_study"]
 log = logging.getLogger("silo")
 
 
-def run_silo(config: Path, accept: str, console: Console) -> int:
-    """Take part in the study that the silo's own file names. Returns an exit status."""
+def run_silo(
+    config: Path,
+    accept: str,
+    console: Console,
+    finished: Callable[[Home, bytes], None] = lambda home, study: None,
+) -> int:
+    """Take part in the study that the silo's own file names. Returns an exit status. `finished` is
+    called with the study's hash once it is over.
+    """
     one_thread()
     log_to(sys.stderr)
     site = read_site(config)
@@ -45,14 +56,14 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
     home = Home(site.home, passphrase_for(site.home))
     log_to(sys.stderr, home.names)
     of = silo_study(site, home, rules)
-    console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    console.print(_own_page(of, home.index), soft_wrap=True, highlight=False, markup=False)
     if warning := _delta_warning(of, home.index):
         log.warning("%s", warning)
         console.print(f"Warning: {warning}", soft_wrap=True, highlight=False, markup=False)
     _consent(home, of, accept, console)
     _wait_for_hours(rules, console)
     study = of.prepared
-    return guarded(process.serve, log)(
+    status = guarded(process.serve, log)(
         home,
         address=",".join(f"tcp://{place}" for place in site.addresses),
         settings=study.settings,
@@ -61,14 +72,18 @@ def run_silo(config: Path, accept: str, console: Console) -> int:
         method=study.method,
         rules=rules,
         agreed=of.content,
-        record=_record(home, of),
+        record=_record(home, of, rules),
+        work=home.work(of.hash),
     )
+    if status == 0:
+        finished(home, of.hash)
+    return status
 
 
-def _record(home: Home, of: Agreed) -> Record:
+def _record(home: Home, of: Agreed, rules: Rules) -> Record:
     """With what was agreed to, before anything leaves."""
     folder, roster, s = record_folder(home.path, of.hash), of.roster, of.prepared.settings
-    record = Record(folder, home.name, of.prepared.method)
+    record = Record(folder, home.name, of.prepared.method, home.names)
     about = {
         "title": of.study.title,
         "consortium": roster.consortium,
@@ -81,10 +96,13 @@ def _record(home: Home, of: Agreed) -> Record:
         "study_hash": of.hash.hex(),
         "program": VERSION,
         "method": s.method_name,
+        "method_summary": describe(s.method).summary,
         "rounds": s.rounds,
         "dp": s.dp,
         "epsilon_budget": s.epsilon or None,
+        "own_limit": None if math.isinf(rules.maximum_epsilon) else rules.maximum_epsilon,
         "delta": s.delta,
+        "unit": unit_of(s, of.prepared.task, of.prepared.method),
         "records": len(of.prepared.partition.indices[home.index]),
         "masks_hold_if": sum_assumption(s),
         "each_silo_sends": disclosed(of.prepared.method),
@@ -111,7 +129,7 @@ def look_at(config: Path, answer: Path) -> int:
         look = {
             "title": of.study.title,
             "hash": of.hash.hex(),
-            "page": page(of),
+            "page": _own_page(of, home.index),
             "warning": _delta_warning(of, home.index),
             "facts": {"method": s.method_name, **facts},
         }
@@ -119,6 +137,18 @@ def look_at(config: Path, answer: Path) -> int:
         look = {"refused": str(e)}
     answer.write_text(json.dumps(look), "utf-8")
     return 0
+
+
+def _own_page(of: Agreed, index: int) -> str:
+    """What the study is, and what this silo would bring into it: for its operator alone."""
+    if of.study.data is None:
+        return page(of)
+    task, own = of.prepared.task, of.prepared.partition.indices[index]
+    counts = ", ".join(
+        f"{name} {n}" for name, n in zip(task.labels, task.label_counts(own).tolist())
+    )
+    lines = [f"{len(own)} {task.record_unit}s; {counts}", *data_lines(task)]
+    return "\n".join([page(of), "", "This silo's data:", *(f"  {line}" for line in lines)])
 
 
 def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
@@ -135,10 +165,12 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
         seq2seq=site.seq2seq,
         vectors=site.vectors,
         metrics=site.metrics,
+        mapping=site.mapping,
     )
-    settings, cut_alike = local_settings(study, home.roster, machine)
+    settings = local_settings(study, home.roster, machine)
+    holding = own_holding(study, machine, home.called)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read
-    prepared = prepare(rules.applied(settings), None if cut_alike else home.index)
+    prepared = prepare(rules.applied(settings), None if holding is None else home.index, holding)
     # again: now what the study left open is known
     rules.check(prepared.settings, len(home.roster.silos))
     return agreed(study, home.roster, prepared)

@@ -1,18 +1,20 @@
 """What a silo writes down of a study for its own officer, from what it itself heard and said: what
-left, when, at what cost in bytes and epsilon, and what it declined.
+left, when, in which sums, at what cost in bytes, and what it declined.
 
 One folder per study, `records/<study hash>` under the silo's own: `about.json` (which study, what was
-agreed to), `left.jsonl` (a line for everything that left, and for everything that was declined),
-`traffic.jsonl` (bytes, as the coordinator counts them). Nothing here is taken from the coordinator's
-word, and nothing here is sent. `sottovoce documents` makes the silo's documents of it.
+agreed to), `left.jsonl` (a line for everything that left, for every sum that was opened with this
+silo's help, for everything that was declined, and for every connection), `traffic.jsonl` (bytes, as
+the coordinator counts them). What it cost in privacy is in the ledger. Nothing here is taken from the
+coordinator's word, and nothing here is sent. `sottovoce documents` makes the silo's documents of it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from wire.order import NUMBER_BYTES
 
 __all__ = ["Record", "record_folder"]
 
+_MOST_DETAIL = 300  #: characters of a refusal's reason
+
 
 def record_folder(home: Path, study: bytes) -> Path:
     return home / "records" / study.hex()[:12]
@@ -31,58 +35,66 @@ def record_folder(home: Path, study: bytes) -> Path:
 class Record:
     """Told of every message; writes a line before what it is about leaves."""
 
-    def __init__(self, folder: Path, name: str, method: Method) -> None:
+    def __init__(self, folder: Path, name: str, method: Method, names: Mapping[str, str]) -> None:
+        """`names`: what people call the silos."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._folder, self._name, self._method = folder, name, method
+        self._folder, self._name, self._method, self._names = folder, name, method, names
         self._counter = ByteCounter()
-        self._round, self._exchange = -1, 0
-        self._charged: Sequence[Mapping[str, Any]] = ()
+        # A silo that was started again is where it was.
+        self._round = self._counter.round = _last_round(folder / "left.jsonl")
+        self._exchange = 0
+        self._asked: list[str] = []  #: whose parts are in the sum that is to be opened
 
     def dialled(self) -> None:
         self._counter.connection(self._name)
+        self._append("left.jsonl", {"what": "connected"})
+
+    def cut(self) -> None:
+        self._append("left.jsonl", {"what": "connection lost"})
+        self.flush()
 
     def heard(self, message: m.Message, payload: Any) -> None:
-        if isinstance(message, m.Broadcast):
+        # One that the session will refuse must not move this record.
+        if isinstance(message, m.Broadcast) and 0 <= message.exchange < len(self._method.exchanges):
             self._round = self._counter.round = message.round
             self._exchange = message.exchange
+        elif isinstance(message, m.SumStep) and message.step == "unmask":
+            said = message.record.get("survivors")
+            self._asked = [str(s) for s in said] if isinstance(said, list) else []
         self._count("down", message, payload)
-        if isinstance(message, (m.RoundOver, m.Stop)):
+        if not isinstance(message, m.Chunk):
             self.flush()
 
     def sending(self, message: m.Message, payload: Any) -> None:
         """Called before the message goes."""
-        if isinstance(message, m.Ready):
-            self._charged = message.charged
-        elif isinstance(message, m.SealedStart):
-            self._left("sealed")
+        if isinstance(message, m.SealedStart):
+            if any(math.prod(shape) for _, _, shape in message.arrays):
+                self._left("sealed")
         elif isinstance(message, m.SumStart):
             self._left("masked")
+        elif isinstance(message, m.SumStep) and message.step == "release":
+            silos = [self._names.get(silo, silo) for silo in self._asked]
+            self._append("left.jsonl", {"what": "sum opened", **self._where(), "silos": silos})
         elif isinstance(message, m.Refused):
-            self._append(
-                "left.jsonl",
-                {"what": "declined", "name": message.attack, "detail": message.detail[:300]},
-            )
+            declined = {"name": message.attack, "detail": message.detail[:_MOST_DETAIL]}
+            self._append("left.jsonl", {"what": "declined", **declined})
         self._count("up", message, payload)
+
+    def _where(self) -> dict[str, str]:
+        return {"exchange": self._method.exchanges[self._exchange].name}
 
     def _left(self, channel: str) -> None:
         exchange = self._method.exchanges[self._exchange]
-        said = {c["disclosure"]: c for c in self._charged}
-        for disclosure in exchange.disclosures:
-            if disclosure.channel != channel:
-                continue
-            charge = said.get(disclosure.name, {})
-            self._append(
-                "left.jsonl",
-                {
-                    "what": "left",
-                    "exchange": exchange.name,
-                    "name": disclosure.name,
-                    "channel": channel,
-                    "event": charge.get("event", ""),
-                    "epsilon_after": charge.get("epsilon_after"),
-                    "delta": charge.get("delta"),
-                },
-            )
+        # What is signed travels with what is masked.
+        channels = ("masked", "signed") if channel == "masked" else (channel,)
+        self._append(
+            "left.jsonl",
+            *(
+                {"what": "left", **self._where(), "name": d.name, "channel": d.channel}
+                for d in exchange.disclosures
+                if d.channel in channels
+            ),
+        )
 
     def _count(self, direction: str, message: m.Message, payload: Any) -> None:
         """As the coordinator counts the same message (wire.router)."""
@@ -104,9 +116,18 @@ class Record:
         handle = os.open(self._folder / file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(handle, text.encode())
-            os.fsync(handle)
+            if stamp:  # bytes are counted; what left is on the disk before it leaves
+                os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _last_round(path: Path) -> int:
+    """Of the last whole line; -1: none."""
+    if not path.exists():
+        return -1
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return int(json.loads(lines[-1])["round"]) if lines else -1
 
 
 _CHANNELS = {"upload": "masked", "sealed": "sealed"}

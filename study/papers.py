@@ -1,7 +1,12 @@
-"""Documents as files: figures signed by the party that made them, and the pages made from these."""
+"""Documents as files: figures signed by the party that made them, and the pages made from these.
+
+What is signed is the figures and, by its hash, the page: whoever prints the page can show that it is
+the one that the party signed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,13 +16,21 @@ from config.errors import UserError
 from crypto.derive import Label
 from crypto.identity.keys import Identity, verify
 from crypto.identity.roster import Roster
-from report.documents import KINDS
-from report.files import read_table
+from report.documents import KINDS, consortium_documents
+from report.files import RunFiles, read_table
 from report.pages.documents import document_page
+from report.pages.run import run_page
 
-__all__ = ["check_document", "write_documents"]
+__all__ = [
+    "check_document",
+    "figures_of",
+    "page_is_as_signed",
+    "write_documents",
+    "write_run_papers",
+]
 
-_SIGNED = ("signed_by", "signature")
+_SIGNED = ("signed_by", "signature", "page_sha256")
+NO_PAGES: Mapping[str, str] = {}
 
 
 def write_documents(
@@ -25,26 +38,38 @@ def write_documents(
     made: Mapping[str, Mapping[str, Any]],
     identity: Identity | None = None,
     party: str = "",
+    pages: Mapping[str, str] = NO_PAGES,
 ) -> list[Path]:
     """KIND.json and KIND.html for each; returns the pages. Without an identity (a simulation)
-    nothing is signed.
+    nothing is signed. `pages`: those that are made from more than the figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pages = []
+    written = []
     for kind, figures in made.items():
         document, note = dict(figures), ""
         if identity is not None:
-            signature = identity.sign(Label.DOCUMENT, _content(document)).hex()
-            document |= {"signed_by": party, "signature": signature}
             note = (
                 f"Signed by {party} with the identity that its consortium's roster has. To check it: "
-                f"sottovoce verify {kind}.json --home <own folder>"
+                f"sottovoce verify document {kind}.json --home <own folder>"
             )
+        page = pages[kind] if kind in pages else document_page(figures, note)
+        document["page_sha256"] = hashlib.sha256(page.encode()).hexdigest()
+        if identity is not None:
+            signature = identity.sign(Label.DOCUMENT, _content(document)).hex()
+            document |= {"signed_by": party, "signature": signature}
         path = folder / f"{kind}.json"
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-        pages.append(path.with_suffix(".html"))
-        pages[-1].write_text(document_page(document, note), "utf-8")
-    return pages
+        written.append(path.with_suffix(".html"))
+        written[-1].write_text(page, "utf-8")
+    return written
+
+
+def write_run_papers(
+    folder: Path, run: RunFiles, identity: Identity | None = None, party: str = ""
+) -> list[Path]:
+    """All three of a finished run; the report is the run's own page."""
+    pages = {"report": run_page(run)}
+    return write_documents(folder, consortium_documents(run), identity, party, pages)
 
 
 def check_document(file: Path, roster: Roster) -> dict[str, Any]:
@@ -52,11 +77,13 @@ def check_document(file: Path, roster: Roster) -> dict[str, Any]:
     document = read_table(file)
     if document is None or document.get("document") not in KINDS:
         raise UserError(f"{file} is not a document of this program.")
+    if "signature" not in document:
+        raise UserError(f"{file} is not signed: it is of a simulation, or was made without --home.")
     signer = roster.card(str(document.get("signed_by")))
     if signer is None:
         raise UserError(f"{file} is signed by nobody that the pinned roster knows.")
     try:
-        signature = bytes.fromhex(str(document.get("signature")))
+        signature = bytes.fromhex(str(document["signature"]))
     except ValueError:
         signature = b""
     if not verify(signer.identity, signature, Label.DOCUMENT, _content(document)):
@@ -64,7 +91,20 @@ def check_document(file: Path, roster: Roster) -> dict[str, Any]:
     return document
 
 
+def page_is_as_signed(file: Path, document: Mapping[str, Any]) -> bool | None:
+    """Whether the page beside the figures is the one that was signed; None: there is no page."""
+    page = file.with_suffix(".html")
+    if not page.is_file():
+        return None
+    return hashlib.sha256(page.read_bytes()).hexdigest() == document["page_sha256"]
+
+
+def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without its signature and its page."""
+    return {k: v for k, v in document.items() if k not in _SIGNED}
+
+
 def _content(document: Mapping[str, Any]) -> bytes:
-    """What is signed: the figures, whatever the spelling of the file."""
-    figures = {k: v for k, v in document.items() if k not in _SIGNED}
-    return json.dumps(figures, sort_keys=True, separators=(",", ":")).encode()
+    """What is signed: the figures and the page's hash, whatever the spelling of the file."""
+    signed = {**figures_of(document), "page_sha256": document.get("page_sha256", "")}
+    return json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()

@@ -18,18 +18,20 @@ class MemoryWatch:
         self.peak_mb = 0.0
         self._next = 0.0
 
-    def sample(self, pids: list[int]) -> None:
+    def sample(self) -> None:
+        """This process and all that descend from it."""
         now = time.monotonic()
         if now < self._next:
             return
-        total = sum(_pss(pid) for pid in pids) / 2**20
+        here = psutil.Process()
+        total = sum(map(_pss, [here, *here.children(recursive=True)])) / 2**20
         self.peak_mb = max(self.peak_mb, round(total, 1))
         done = time.monotonic()
         self._next = done + max(0.5, 50 * (done - now))
 
 
-def _pss(pid: int) -> int:
+def _pss(process: psutil.Process) -> int:
     try:
-        return int(psutil.Process(pid).memory_full_info().pss)
+        return int(process.memory_full_info().pss)
     except psutil.Error:
         return 0  # the process has just ended

@@ -22,14 +22,13 @@ from coordinator import rundir
 from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
-from methods.tasks.words import data_lines
-from report.documents import consortium_documents
+from methods.tasks.words import data_lines, full_size_line, training_line
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
 from report.units import human_bytes
 from report.write import write_report
-from study.papers import write_documents
+from study.papers import write_run_papers
 from study.prepare import Study, prepare, warm, write_partition
 
 __all__ = ["resume", "simulate"]
@@ -65,7 +64,8 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
     if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with
-        write_plan(run, study, worth_calibrating(study))
+        for warning in write_plan(run, study, worth_calibrating(study)):
+            console.print(f"plan: {warning}", style="bold", highlight=False, soft_wrap=True)
     sentence, cpu = "", _cpu_seconds()
     try:
         if settings.runner == "processes":
@@ -106,7 +106,9 @@ def _say_data(study: Study, console: Console) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     among = f", divided among {len(sizes)} silos" * (len(sizes) > 1)
     line = f"trained on: {sum(sizes):,} {study.task.record_unit}s{among}"
-    console.print(line, highlight=False, soft_wrap=True)
+    how = [f"trained by: {training_line(study.settings)}"]
+    for text in (line, *how, *filter(None, [full_size_line(study.settings, study.task)])):
+        console.print(text, highlight=False, soft_wrap=True)
 
 
 def _new_run(study: Study) -> Path:
@@ -147,7 +149,7 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
 
     def should_stop() -> bool:
         follower.catch_up()
-        memory.sample([os.getpid()])
+        memory.sample()
         return asked["stop"]
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -173,7 +175,7 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
     summary = json.loads(path.read_text("utf-8")) | measured
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
-    write_documents(run, consortium_documents(read_run(run)))
+    write_run_papers(run, read_run(run))
     s = summary
     if not s["masked"] and not s["reference"]:
         console.print("[bold red]NOTHING WAS MASKED in this run (SECAGG=off).[/bold red]")

@@ -17,25 +17,33 @@ from config.errors import UserError
 from corpora.distant import formats
 from corpora.distant.gids import gids, is_gids, without_train
 from corpora.distant.rows import Row, Rows, held_out, parsed
-from corpora.distant.table import NA, Content, Corpus, cached
+from corpora.distant.table import Content, Corpus, cached
 from corpora.formats import unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading
 from corpora.json_rows import first_json, json_rows
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name, read_json
 from corpora.notes import Notes, Reading
-from corpora.relations import is_none
 from corpora.splits import Assigned, assign, is_own, training_file
 
 __all__ = ["load", "recognise"]
 
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other rows
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other rows
 _DEV_PERCENT = 5
 _PGR_HEADER = "FILE_ID\tSENTENCE\t"
 _RELATIONS = ("rel2id.json", "relation2id.txt")
 Parse = Callable[[Any], Iterable[Row]]
 
 
-def load(folder: str) -> Corpus:
-    """The corpus in `folder`, from the cache or read now."""
+def load(folder: str, holding: Holding | None = None) -> Corpus:
+    """The corpus in `folder`, from the cache or read now. `holding`: what its party has of a
+    study's data.
+    """
+    with reading(holding):
+        return _load(folder)
+
+
+def _load(folder: str) -> Corpus:
+    holding = now()
     path = corpus_folder(folder)
     found = assign(path, lambda p: is_own(path, p) and not _lists_relations(p))
     kind = recognise(path)
@@ -53,6 +61,7 @@ def load(folder: str) -> Corpus:
         "name": path.name,
         "files": {s: [file_hash(f) for f in files] for s, files in found.files.items()},
         "relations": file_hash(listed) if listed is not None else "",
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     return cached(source, lambda: _content(kind, found, listed))
 
@@ -96,11 +105,12 @@ def _content(kind: str, found: Assigned, listed: Path | None) -> Content:
         files = _pgr(rows, found, notes)
     else:
         files = _publishers(rows, kind, found, listed, notes)
+    rows.rename(f'The corpus "{name}"', notes)
     # Freebase relations are those of NYT10, of which the paper counts the first 2,000 points; of
     # others all.
     freebase = kind == "nyt10" or any(r.startswith("/") for r in rows.relations)
     points = 2000 if freebase and kind != "pgr" else 0
-    return rows.content(name, Reading(kind, files, notes.all(found.folder)), points)
+    return rows.content(name, Reading(kind, held(files), notes.all(found.folder)), points)
 
 
 def _table(path: Path, notes: Notes, header: str = "") -> Iterator[tuple[int, str]]:
@@ -115,23 +125,23 @@ def _publishers(
     """The publisher's splits; where there is no dev, one is held out by entity pair."""
     parse: Parse = formats.opennre if kind == "opennre" else formats.mirgene
     if kind == "opennre" and listed is not None:
-        _number(rows, _from_json(listed))
+        rows.name(_from_json(listed))
     if kind == "gids":
         text = "entities are a part of a word, and stand where the word does"
         inside = lambda name: notes.add("repaired", text, example=name)  # noqa: E731
         parse = lambda line: gids(line, inside)  # noqa: E731
     if kind == "nyt10":
         parse = _with_list(rows, found.folder, listed, notes)
-    dev_there = "dev" in found.files
+    cut_dev = "dev" not in found.files
     for split, paths in found.files.items():
         if split not in rows.splits:
             continue
         for path in paths:
             given = json_rows(path, notes) if kind == "opennre" else _table(path, notes)
             for row in parsed(path, given, parse):
-                kept_out = split == "train" and not dev_there and held_out(row, _DEV_PERCENT, "dev")
+                kept_out = split == "train" and cut_dev and held_out(row, _DEV_PERCENT, "dev")
                 rows.add("dev" if kept_out else split, row)
-    if dev_there:
+    if not cut_dev:
         return found.names()
     text = f"sentences of {_DEV_PERCENT} % of the training pairs became dev, for choosing the round"
     notes.add("cut", text, count=len(rows.splits["dev"]))
@@ -161,7 +171,7 @@ def _with_list(rows: Rows, folder: Path, listed: Path | None, notes: Notes) -> P
         if len(fields) != 2 or not fields[1].isdigit():
             raise UserError(f'{listed}, line {number}: not "relation number".')
         names.append((int(fields[1]), fields[0]))
-    _number(rows, [r for _, r in sorted(names)])
+    rows.name([r for _, r in sorted(names)])
     known = set(rows.relations)
 
     def absent(name: str) -> None:
@@ -196,10 +206,11 @@ def _pgr(rows: Rows, found: Assigned, notes: Notes) -> dict[str, tuple[str, ...]
         for row in parsed(path, _table(path, notes, _PGR_HEADER), formats.pgr):
             if tuple(row.words) in seen:
                 left += 1
-            elif not tests and held_out(row, 20, "test"):
+            elif not tests and not may_lack("test") and held_out(row, 20, "test"):
                 rows.add("test", row)
             else:
-                rows.add("dev" if held_out(row, 10, "dev") else "train", row)
+                cut = not may_lack("dev") and held_out(row, 10, "dev")
+                rows.add("dev" if cut else "train", row)
     if left:
         text = "training sentences left out that stand in the test file"
         notes.add("skipped", text, count=left)
@@ -211,10 +222,3 @@ def _pgr(rows: Rows, found: Assigned, notes: Notes) -> dict[str, tuple[str, ...]
     notes.add("cut", text, count=len(rows.splits["dev"]))
     notes.add("said", "labels are distant")
     return {**files, "dev": ()}
-
-
-def _number(rows: Rows, names: list[str]) -> None:
-    """Relations in the publisher's order, NA first whatever its number there."""
-    for relation in names:
-        if relation != NA and not is_none(relation):
-            rows.relations.setdefault(relation, len(rows.relations))

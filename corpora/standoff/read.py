@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.lines import plain_name
 from corpora.notes import Note, Notes
 from corpora.records import SUFFIXES, first_record, is_saved, records, saved_splits
@@ -69,10 +70,6 @@ def _ends(*endings: str) -> Callable[[Path], bool]:
     return lambda path: path.is_file() and plain_name(path).endswith(endings)
 
 
-def _brat_text(path: Path) -> bool:
-    return plain_name(path).endswith(".txt")
-
-
 _FILES = (
     Format("brat", "BRAT", _ends(".ann"), brat.brat, document_files=True),
     Format("bionlp", "the BioNLP shared tasks", _ends(".a1"), brat.bionlp, document_files=True),
@@ -127,7 +124,7 @@ def row_sources(
         elif name:
             files[split] = (place,)
     whole = (folder,) if "" in saved_splits(folder) else ()
-    return Assigned(folder, files, whole, notes.all(), tuple(seen))
+    return only_held(Assigned(folder, files, whole, notes.all(), tuple(seen)))
 
 
 def row_files(folder: Path, told: Told) -> Assigned:
@@ -158,8 +155,8 @@ def _wanted(folder: Path, kind: str) -> Callable[[Path], bool]:
     cannot be told: then it is damaged, and its reader says where. A file of rows of another kind is
     passed over.
     """
-    if kind in ("brat", "bionlp"):
-        return _brat_text
+    if kind in brat.MARKS:
+        return _ends(".txt", *brat.MARKS[kind])
     told = FORMATS[kind].told_by
     endings = {Path(plain_name(p)).suffix for p in data_files(folder) if told(p)}
     rows = kind in {f.name for f in _ROWS}
@@ -176,6 +173,8 @@ def _wanted(folder: Path, kind: str) -> Callable[[Path], bool]:
 
 
 def sources(folder: Path, kind: str) -> Assigned:
+    if kind in brat.MARKS:
+        brat.check_texts(data_files(folder), kind)
     wanted = _wanted(folder, kind)
     found = row_sources(folder, wanted, document_files=FORMATS[kind].document_files)
     notes = Notes()
@@ -221,7 +220,7 @@ def read(folder: Path, kind: str) -> Read:
     names = dict(found.names())
     if loose and "train" not in names:
         names["train"] = tuple(str(p.relative_to(folder)) for p in found.unsplit)
-    if not splits.get("train"):
+    if not splits.setdefault("train", []) and not may_lack("train"):
         raise UserError(f"{folder} has no training documents of {form.title}.")
     return Read(_cut(folder, splits, notes), names, notes.all())
 

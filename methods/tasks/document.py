@@ -25,7 +25,14 @@ from corpora.document.scores import facts, known_facts, score
 from corpora.document.table import SPLITS, Document, DocumentCorpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
-from methods.tasks.batching import LEAST_LENGTH, batches_by_length, check_length, chunks_by_length
+from methods.tasks.batching import (
+    LEAST_LENGTH,
+    batches_by_length,
+    check_length,
+    chunks_by_length,
+    for_each,
+)
+from methods.tasks.bottom import of_documents, with_features
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
@@ -55,7 +62,6 @@ class Knobs:
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     #: pieces of a document, markers included; two windows hold at most 2 window - 2
     max_length: int = 1024
-    weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
@@ -72,7 +78,8 @@ class DocumentTask(Task[Data]):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = True
         few = words_of(part)
         if part == BIAS:
             few = ", of which only biases, layer norms and the classifier are trained"
@@ -82,6 +89,10 @@ class DocumentTask(Task[Data]):
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
         self.record_rows = rows_are_records(checkpoint.backbone, part)
+        if part.has_frozen_bottom:
+            t = checkpoint.tokenizer
+            special = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
+            self.bottom = of_documents(checkpoint, part, self.window, special)
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -148,6 +159,7 @@ class DocumentTask(Task[Data]):
             train_part(model.backbone, self.part)
         if self.part == BIAS:
             model.fix_projections()
+        model.cut(self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -227,11 +239,6 @@ class DocumentTask(Task[Data]):
             yield from [chunk] if room else np.split(chunk, len(chunk))
         yield from chunks_by_length(data.lengths, chosen[long], 1)
 
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
-        )
-
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
         logits = self.read_all(model, data, lambda r: r.logits)
@@ -259,12 +266,12 @@ class DocumentTask(Task[Data]):
         return files | encoder_files(self.checkpoint, self.part)
 
     def _pair_types(self) -> list[list[str]]:
-        """The types, head and tail, of which the training split has candidate pairs: what a model
-        can be asked for.
+        """The types, head and tail, of which the training split (or what a coordinator scores on)
+        has candidate pairs: what a model can be asked for.
         """
         seen = {
             (d.entities[p.head].type, d.entities[p.tail].type)
-            for d in self.documents("train")
+            for d in self.documents("train") or self.documents("test")
             for p in d.candidates
         }
         return [list(pair) for pair in sorted(seen)]
@@ -275,7 +282,11 @@ class DocumentTask(Task[Data]):
         """The documents at `chosen` of the data's list as tensors, and their pairs' labels."""
         t = self.checkpoint.tokenizer
         ids = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
-        batch = assemble(data.split.pieces, data.indices[chosen], self.window, *ids)
+        rows, pieces = data.indices[chosen], data.split.pieces
+        batch = assemble(pieces, rows, self.window, *ids)
+        if self.bottom is not None:
+            texts = self.bottom.texts(pieces, data.indices, rows)
+            batch = with_features(batch, self.bottom.store, texts, self.part)
         return batch, torch.from_numpy(data.split.labels[batch.pair_rows])
 
     def read_all(
@@ -285,17 +296,21 @@ class DocumentTask(Task[Data]):
         assert isinstance(model, DocumentEncoder)
         was = model.training
         model.eval()
-        rows, found = [np.zeros(0, np.int64)], []
-        with torch.no_grad():
-            for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+
+        def read(chosen: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+            with torch.no_grad():
                 batch, _ = self.batch(data, chosen)
-                rows.append(batch.pair_rows)
-                found.append(what(model.read(batch)))
+                return batch.pair_rows, what(model.read(batch))
+
+        if self.bottom is not None:
+            self.bottom.prepare(data.split.pieces, data.indices)
+        everything = np.arange(self.size(data))
+        found = for_each(read, chunks_by_length(data.lengths, everything, _SCORE_BATCH))
         model.train(was)
-        place = {int(r): i for i, r in enumerate(np.concatenate(rows))}
         if not found:
             return torch.zeros(0, 1)
-        return torch.cat(found)[[place[int(r)] for r in data.pair_rows]]
+        place = {int(r): i for i, r in enumerate(np.concatenate([rows for rows, _ in found]))}
+        return torch.cat([part for _, part in found])[[place[int(r)] for r in data.pair_rows]]
 
     @cached_property
     def _known(self) -> Mapping[str, np.ndarray]:

@@ -1,5 +1,5 @@
-"""communication-cost.html and privacy-budget.html: a document's figures (report.documents) as a page
-for an officer's files. It prints on paper and asks no network for anything.
+"""report.html (a silo's own), communication-cost.html and privacy-budget.html: a document's figures
+(report.documents) as a page for an officer's files. It prints on A4 and asks no network for anything.
 
 The first screen answers four questions: what left, who could read it, what does the budget say, what
 is not protected.
@@ -7,17 +7,19 @@ is not protected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from report.pages.budget import budget_parts, down, epsilon_words
 from report.pages.charts import Chart, Series, draw
 from report.pages.elements import NONE, Html, data, node, page, section, table
-from report.units import clock, exact, human_bytes
+from report.units import clock, human_bytes
 
-__all__ = ["document_page"]
+__all__ = ["NAMES", "document_page"]
 
 Document = Mapping[str, Any]
-_TITLES = {
+NAMES = {
+    "report": "Report",
     "communication-cost": "Communication cost",
     "privacy-budget": "Privacy budget",
 }
@@ -27,19 +29,41 @@ _BEFORE = "before the first"
 def document_page(document: Document, signature: str = "") -> str:
     """`signature`: in words, by whom it is signed and how to check it."""
     kind, about = document["document"], document["about"]
-    title = f"{_TITLES[kind]}: {about['title']}"
-    body = _cost(document) if kind == "communication-cost" else _budget(document)
+    title = f"{NAMES[kind]}: {about['title']}"
+    made = {"report": _report, "communication-cost": _cost, "privacy-budget": budget_parts}
     foot = [node("p", signature, id="signature", class_="dim")] if signature else []
-    return page(title, _head(document, title), *body, *foot)
+    return page(
+        title,
+        _head(document, title),
+        _questions(document),
+        _which(about),
+        *made[kind](document),
+        *foot,
+    )
 
 
 def _head(document: Document, title: str) -> Html:
     about = document["about"]
     whose = (
-        f"What {about['party']} itself wrote down, and nothing that anybody else said."
+        f"From what {about['party']} itself wrote down, and from nothing that anybody else said."
         if about["role"] == "silo"
-        else "What the coordinator counted, and what the silos' ledgers said."
+        else "From what the coordinator counted, and what the silos' ledgers said."
     )
+    parts = [node("h1", title), node("p", whose, class_="lead")]
+    if about.get("simulated"):
+        words = (
+            "This is a simulation: its silos were one person's, and its noise comes from its seed."
+        )
+        parts.append(node("p", node("strong", words), class_="warning", role="note"))
+    others = [
+        node("a", NAMES[kind], href=f"{kind}.html")
+        for kind in NAMES
+        if kind != document["document"]
+    ]
+    return node("header", *parts, node("nav", *others, aria_label="The other documents"))
+
+
+def _which(about: Mapping[str, Any]) -> Html:
     rows = [
         ("study", about["title"]),
         ("consortium", about["consortium"]),
@@ -48,39 +72,173 @@ def _head(document: Document, title: str) -> Html:
         ("silos", ", ".join(about["silos"])),
         ("began", clock(about["began"]) if about.get("began") else NONE),
         ("ended", clock(about["ended"]) if about.get("ended") else NONE),
-        ("method, rounds", f"{about['method']}, {about['rounds']}"),
+        ("method", f"{about['method']}. {about['method_summary']}"),
+        ("rounds", str(about["rounds"])),
         ("program", f"sottovoce {about['program']}"),
     ]
     if about["study_hash"]:
         roster = f"version {about['roster_version']} ({about['roster_fingerprint']})"
         rows += [("roster", roster), ("study hash", about["study_hash"])]
+    if consent := about.get("consent"):
+        how = {"asked": "by its operator, who was asked", "policy": "by its own policy"}
+        rows.append(("agreed to", f"{consent['time']}, {how.get(consent['how'], 'by its hash')}"))
     pairs = [x for name, value in rows for x in (node("dt", name), node("dd", str(value)))]
-    parts = [node("h1", title), node("p", whose, class_="lead")]
-    if about.get("simulated"):
-        words = (
-            "This is a simulation: its silos were one person's, and its noise comes from its seed."
-        )
-        parts.append(node("p", node("strong", words), class_="warning", role="note"))
-    return node("header", *parts, node("dl", *pairs, class_="facts", id="about"))
+    return node("dl", *pairs, class_="facts", id="about")
 
 
-def _tiles(*tiles: tuple[str, Html | str, str]) -> Html:
+def _questions(d: Document) -> Html:
+    """The first screen."""
+    told, about = d["answers"], d["about"]
+    whose = about["party"] if about["role"] == "silo" else "all silos"
+    readable: dict[str, list[str]] = {}
+    for x in told["left"]:
+        readable.setdefault(x["readable_by"], []).append(x["name"])
+    read = [
+        node("span", f"{' and '.join(names)}: {by}", class_="said")
+        for by, names in readable.items()
+    ]
+    worst = told["epsilon"]
+    of = f", of {told['budget']:g} allowed" if told["budget"] else ""
+    left = "" if told["remains"] is None else f"; {down(told['remains'])} remains"
+    says = (
+        "no bound holds: nothing limits what could be learnt about a record"
+        if worst == "inf"
+        else f"at delta {told['delta']:g}, for one {told['unit']}{of}{left}"
+    )
+    sent = ", ".join(x["name"] for x in told["left"]) or "nothing"
+    tiles = (
+        (
+            "What left?",
+            node("span", sent, class_="said"),
+            f"{human_bytes(told['bytes_up'])} in all, sent by {whose}. No sentence, word or label.",
+        ),
+        ("Who could read it?", Html("".join(read) or "nobody"), ""),
+        (
+            "What does the budget say?",
+            node("span", data(worst, f"epsilon {epsilon_words(worst)}"), class_="big"),
+            says,
+        ),
+        (
+            "What is not protected?",
+            node("span", told["not_protected"][0], class_="said"),
+            f"and {len(told['not_protected']) - 1} more, in the privacy budget",
+        ),
+    )
     return node(
         "dl",
         *(
             node(
-                "div",
-                node("dt", name),
-                node(
-                    "dd",
-                    node("span", value, class_="big" if isinstance(value, Html) else "said"),
-                    node("small", note),
-                ),
+                "div", node("dt", name), node("dd", value, *([node("small", note)] if note else []))
             )
             for name, value, note in tiles
         ),
-        class_="tiles",
+        class_="tiles questions",
+        id="questions",
     )
+
+
+# A silo's own report
+
+
+def _report(d: Document) -> list[Html]:
+    silo = d["about"]["party"]
+    own = d["silos"][silo]
+    rounds = d["about"]["rounds"]
+    return [
+        section(
+            "part",
+            f"What {silo} took part in",
+            node(
+                "p",
+                f"Its answers were taken in {len(own['rounds'])} of {rounds} rounds. It sent ",
+                data(own["bytes_up"], human_bytes(own["bytes_up"])),
+                f" in {own['messages_up']:,} messages and received ",
+                data(own["bytes_down"], human_bytes(own["bytes_down"])),
+                ".",
+            ),
+            _sums(d),
+        ),
+        section(
+            "left",
+            "What left, when, and who could read it",
+            _times(d),
+            _disclosed_table(d),
+        ),
+        section("declined", "What was declined", *_declined(d)),
+        section("connections", "Connections", _connections(d)),
+        section(
+            "unprotected",
+            "What is not protected",
+            node("ul", *(node("li", x) for x in d["not_protected"])),
+        ),
+    ]
+
+
+def _sums(d: Document) -> Html:
+    if not d["sums"]:
+        return node("p", "No sum was opened with its help.")
+    rows = [
+        (str(x["round"] + 1), x["exchange"], clock(x["time"]), ", ".join(x["silos"]))
+        for x in d["sums"]
+    ]
+    head = ("round", "exchange", "opened", "whose parts are in the sum")
+    words = "Sums that were opened with this silo's help"
+    return table(head, rows, words, numbers=False, id_="sums")
+
+
+def _times(d: Document) -> Html:
+    if not d["times_left"]:
+        return node("p", "Nothing left.", id="nothing-left")
+    readable = {x["name"]: x["readable_by"] for x in d["disclosed"]}
+    rows = [
+        (
+            clock(t["time"]),
+            str(t["round"] + 1),
+            t["name"],
+            t["channel"],
+            readable.get(t["name"], NONE),
+        )
+        for t in d["times_left"]
+    ]
+    head = ("when", "round", "what", "channel", "readable by")
+    return table(head, rows, "Each time that something left", numbers=False, id_="when-table")
+
+
+def _disclosed_table(d: Document) -> Html:
+    rows = [(x["name"], x["shape"], x["reveals"], x["privacy"]) for x in d["disclosed"]]
+    head = ("what", "consists of", "what it tells", "how it is charged")
+    return table(head, rows, "What each of them is", numbers=False, id_="disclosed")
+
+
+def _declined(d: Document) -> list[Html]:
+    parts = []
+    if d["declined"]:
+        rows = [
+            (clock(x["time"]), str(x["round"] + 1), x["name"], x["detail"]) for x in d["declined"]
+        ]
+        head = ("when", "round", "why", "in words")
+        words = "Requests in this study that the silo refused"
+        parts.append(table(head, rows, words, numbers=False, id_="declined-table"))
+    else:
+        parts.append(node("p", "No request in this study was refused."))
+    if d["studies_declined"]:
+        rows = [
+            (x["title"], x["study"], clock(x["time"]), x["why"] or NONE)
+            for x in d["studies_declined"]
+        ]
+        head = ("study", "proposed as", "when", "why")
+        words = "Whole studies that its operator declined"
+        parts.append(table(head, rows, words, numbers=False, id_="declined-studies"))
+    return parts
+
+
+def _connections(d: Document) -> Html:
+    rows = [
+        (clock(x["time"]), x["what"], str(x["round"] + 1) if x["round"] >= 0 else _BEFORE)
+        for x in d["connections"]
+    ]
+    head = ("when", "what", "round")
+    return table(head, rows, "Its connections to the coordinator", numbers=False, id_="dialled")
 
 
 # Communication
@@ -88,40 +246,30 @@ def _tiles(*tiles: tuple[str, Html | str, str]) -> Html:
 
 def _cost(d: Document) -> list[Html]:
     silos: Mapping[str, Any] = d["silos"]
-    whole = d.get("all_silos") or _sum(list(silos.values()))
+    whole = d.get("all_silos") or next(iter(silos.values()))
     if not whole["bytes_up"]:
         return [node("p", "Nothing crossed a wire in this run: it was made in one process.")]
     who = "all silos" if len(silos) > 1 else next(iter(silos))
-    rounds = max(1, sum(1 for r in whole["by_round"] if r["round"] >= 0))
-    each = whole["bytes_up"] / rounds / max(1, len(silos))
-    tiles = _tiles(
-        (
-            f"sent by {who}",
-            data(whole["bytes_up"], human_bytes(whole["bytes_up"])),
-            "on the wire, encryption and framing included",
-        ),
-        (
-            f"received by {who}",
-            data(whole["bytes_down"], human_bytes(whole["bytes_down"])),
-            "TCP and IP headers are not counted",
-        ),
-        (
-            "sent per silo and round",
-            data(each, human_bytes(each)),
-            f"{rounds} rounds, {len(silos)} silos",
-        ),
-        (
-            "messages sent",
-            data(whole["messages_up"], f"{whole['messages_up']:,}"),
-            f"{whole['messages_down']:,} received",
-        ),
+    by_round = whole["by_round"]
+    rounds = max(1, len(by_round))
+    each = sum(r["up"] for r in by_round) / rounds / max(1, len(silos))
+    words = node(
+        "p",
+        f"Sent by {who}: ",
+        data(whole["bytes_up"], human_bytes(whole["bytes_up"])),
+        f" in {whole['messages_up']:,} messages. Received: ",
+        data(whole["bytes_down"], human_bytes(whole["bytes_down"])),
+        f" in {whole['messages_down']:,} messages. In a round, a silo sent ",
+        data(each, human_bytes(each)),
+        " on average, beside keys and signatures. Counted on the wire: encryption and framing are in it, TCP and "
+        "IP headers are not.",
+        id="totals",
     )
-    by_round = [r for r in whole["by_round"] if r["round"] >= 0]
     chart = draw(
         Chart(
             "bytes-by-round",
             f"Bytes of {who}, by round",
-            f"{len(by_round)} rounds.",
+            "What was masked, sealed or broadcast; keys and signatures stand in the table by kind.",
             "round",
             "bytes",
             [
@@ -132,7 +280,7 @@ def _cost(d: Document) -> list[Html]:
             y_unit="bytes",
         )
     )
-    parts = [tiles, section("rounds", "By round", chart, _rounds_table(whole))]
+    parts = [section("rounds", "By round", words, chart, _rounds_table(whole))]
     kinds = [(k, f"{n:,}", f"{p:,}", f"{w:,}") for k, (n, p, w) in whole["by_kind"].items()]
     head = ("direction, message, channel", "messages", "payload bytes", "bytes on the wire")
     parts.append(section("kinds", "By kind of message", table(head, kinds, id_="kinds-table")))
@@ -145,151 +293,12 @@ def _cost(d: Document) -> list[Html]:
         parts.append(section("silos", "By silo", table(head, rows, id_="silos-table")))
     if times := d.get("times_left"):
         rows = [(clock(t["time"]), str(t["round"] + 1), t["name"], t["channel"]) for t in times]
-        head = ("when", "round", "what", "channel")
-        parts.append(
-            section("when", "When what left", table(head, rows, numbers=False, id_="when-table"))
-        )
+        columns = ("when", "round", "what", "channel")
+        when = table(columns, rows, numbers=False, id_="when-table")
+        parts.append(section("when", "When what left", when))
     return parts
 
 
 def _rounds_table(whole: Mapping[str, Any]) -> Html:
-    rows = [
-        (str(r["round"] + 1) if r["round"] >= 0 else _BEFORE, f"{r['up']:,}", f"{r['down']:,}")
-        for r in whole["by_round"]
-    ]
+    rows = [(str(r["round"] + 1), f"{r['up']:,}", f"{r['down']:,}") for r in whole["by_round"]]
     return table(("round", "bytes sent", "bytes received"), rows, id_="rounds-table")
-
-
-def _sum(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """One silo's own document has one silo."""
-    return parts[0]
-
-
-# Privacy
-
-
-def _epsilon(value: Any) -> str:
-    if value is None:
-        return "0"
-    return "infinite" if value == "inf" else exact(float(value), "epsilon")
-
-
-def _budget(d: Document) -> list[Html]:
-    silos: Mapping[str, Any] = d["silos"]
-    spent = [s["epsilon"] for s in silos.values() if s["epsilon"] is not None]
-    worst: Any = "inf" if "inf" in spent else max(spent, default=None)
-    off = d["dp"] == "off" or worst == "inf"
-    readable = sorted({x["readable_by"] for x in d["disclosed"]})
-    tiles = _tiles(
-        (
-            "what left",
-            ", ".join(x["name"] for x in d["disclosed"]),
-            "sentences, words and labels did not",
-        ),
-        ("who could read it", "; ".join(readable), "the table below says it for each"),
-        (
-            "what the budget says",
-            data(worst, f"epsilon {_epsilon(worst)}"),
-            f"at delta {d['delta']:g}" + (f", of {d['budget']:g} allowed" if d["budget"] else ""),
-        ),
-        (
-            "what is not protected",
-            "the sum, and the final model"
-            if off
-            else "several records of one person; that a silo took part",
-            "the list below says all",
-        ),
-    )
-    rows = [
-        (x["name"], x["channel"], x["shape"], x["readable_by"], x["reveals"], x["privacy"])
-        for x in d["disclosed"]
-    ]
-    head = ("what", "channel", "consists of", "readable by", "what it tells", "how it is charged")
-    parts = [
-        tiles,
-        section(
-            "left",
-            "What left, and who could read it",
-            node(
-                "p",
-                f"Of what is masked, only the sum over the silos can be read, as long as {d['masks_hold_if']}.",
-            ),
-            table(head, rows, numbers=False, id_="disclosed"),
-        ),
-        _spent(d),
-        _uncovered(d, off),
-    ]
-    if d["declined"]:
-        refused = [
-            (clock(x["time"]), str(x["round"] + 1), x["name"], x["detail"]) for x in d["declined"]
-        ]
-        columns = ("when", "round", "why", "in words")
-        parts.append(
-            section(
-                "declined",
-                "What was declined",
-                table(columns, refused, numbers=False, id_="declined-table"),
-            )
-        )
-    return parts
-
-
-def _spent(d: Document) -> Html:
-    silos: Mapping[str, Any] = d["silos"]
-    rows = []
-    for name, s in silos.items():
-        for c in s["charged"] or [{"what": NONE, "event": "nothing", "times": 0}]:
-            rows.append((name, c["what"], c["event"], str(c["times"]), _epsilon(s["epsilon"])))
-    head = ("silo", "what", "charged as", "times", "epsilon after this study")
-    parts: list[Html] = [table(head, rows, numbers=False, id_="charged")]
-    curves = [
-        (name, [r for r in s["by_round"] if r["epsilon"] not in (None, "inf")])
-        for name, s in silos.items()
-    ]
-    drawn = [(name, rounds) for name, rounds in curves if rounds]
-    if drawn:
-        x = [str(r["round"] + 1) for r in drawn[0][1]]
-        series = [Series(name, [float(r["epsilon"]) for r in rounds]) for name, rounds in drawn[:8]]
-        chart = Chart(
-            "epsilon",
-            "Epsilon spent, by round",
-            "",
-            "round",
-            "epsilon",
-            series,
-            x=x,
-            y_unit="epsilon",
-        )
-        parts.append(draw(chart))
-    if "ledger_epsilon" in d:
-        parts.append(
-            node(
-                "p",
-                f"Over all studies, this silo's ledger has {d['ledger_lines']} lines and stands at epsilon "
-                f"{_epsilon(d['ledger_epsilon'])}.",
-                id="ledger",
-            )
-        )
-    return section("spent", "What the ledgers were charged", *parts)
-
-
-def _uncovered(d: Document, off: bool) -> Html:
-    found = []
-    if off:
-        found.append(
-            "No noise was added, or something left outside the budget: epsilon is infinite. What was sent, and the "
-            "final model, may tell something about any record."
-        )
-    if d["dp"] == "record":
-        found.append("A person with several records: k of them cost more than k times epsilon.")
-        found.append("What the silo as a whole is like: its kind of text, its share of classes.")
-    found.append("That a silo took part, when, and when its budget ended.")
-    found.append("Facts about the population that are true with or without any one record.")
-    found += [
-        f"A silo's own part of {x['name']}, if {x['unless']}."
-        for x in d["disclosed"]
-        if x["unless"]
-    ]
-    return section(
-        "unprotected", "What is not protected", node("ul", *(node("li", x) for x in found))
-    )

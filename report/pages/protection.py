@@ -8,7 +8,15 @@ from report.files import RunFiles
 from report.pages.charts import Chart, Series, draw
 from report.pages.elements import Html, node, table
 
-__all__ = ["not_protected", "protection", "protection_rows", "sentences", "trust", "utility"]
+__all__ = [
+    "not_protected",
+    "protection",
+    "protection_rows",
+    "sentences",
+    "trust",
+    "unprotected",
+    "utility",
+]
 
 _CHANNEL = {
     "masked": "masks: only the sum can be read",
@@ -70,9 +78,21 @@ def protection(run: RunFiles) -> Html:
 def sentences(run: RunFiles) -> list[str]:
     """What a reader of this run must not believe to be protected."""
     s = run.summary
-    dp, unit = s.get("dp", "off"), s.get("privacy_unit") or "record"
+    return unprotected(
+        dp=s.get("dp", "off"),
+        unit=s.get("privacy_unit") or "record",
+        infinite=s["epsilon"] == "inf",
+        masked=bool(trust(run)),
+        simulated=run.partition is not None,
+    )
+
+
+def unprotected(
+    *, dp: str, unit: str, infinite: bool, masked: bool, simulated: bool = False
+) -> list[str]:
+    """The same from the facts that decide it: reports and officers' documents say it alike."""
     found = []
-    if s["epsilon"] == "inf":
+    if infinite:
         found.append(
             "What was sent, and the final model, may tell something about any record: epsilon is infinite."
         )
@@ -84,12 +104,12 @@ def sentences(run: RunFiles) -> list[str]:
         ]
     if dp == "silo":
         found.append("That a silo took part, and when its budget ended.")
-    if trust(run):
+    if masked:
         found.append(
-            "A silo's own part of a sum, where the conditions named above for what is masked do not hold."
+            "A silo's own part of a sum, where the conditions for what is masked do not hold."
         )
     found.append("Facts about the population that are true with or without any one record.")
-    if dp != "off" and run.partition is not None:
+    if dp != "off" and simulated:
         found.append(
             "Anything, against whoever knows this simulation's seed: its noise comes from it."
         )
@@ -109,7 +129,7 @@ def utility(run: RunFiles) -> Html | None:
     points = [
         (spent[r["round"]], float(r["dev"]))
         for r in run.rounds
-        if spent.get(r["round"], float("inf")) < 1e9
+        if spent.get(r["round"], float("inf")) < 1e9 and r["dev"] is not None
     ]
     if len(points) < 2:
         return None

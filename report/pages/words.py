@@ -10,6 +10,7 @@ from typing import Any
 
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, data, node
+from report.pages.protection import sentences
 from report.units import clock, exact, human_bytes
 
 __all__ = [
@@ -121,8 +122,9 @@ def plain(run: RunFiles) -> tuple[tuple[str, str, list[str]], ...]:
     """
     return (
         ("How good it is.", _good(run.summary), []),
-        ("What left a silo.", *_left(run)),
+        ("What left a silo, and who could read it.", *_left(run)),
         ("Privacy budget.", _budget(run.summary), []),
+        ("What is not protected.", _bare(run), []),
     )
 
 
@@ -173,8 +175,22 @@ def _budget(s: Mapping[str, Any]) -> str:
     of = f", of a budget of {s['epsilon_budget']:g}" if s.get("epsilon_budget") else ""
     return (
         f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent can "
-        f"tell about {whose}; smaller is safer."
+        f"tell about {whose}; smaller is safer." + _second(s)
     )
+
+
+def _second(s: Mapping[str, Any]) -> str:
+    if not s.get("epsilon_opacus"):
+        return ""
+    return (
+        f" Opacus's own accountant, asked at the end, has at most "
+        f"{exact(s['epsilon_opacus'], 'epsilon')} for the same."
+    )
+
+
+def _bare(run: RunFiles) -> str:
+    first, *more = sentences(run)
+    return f"{first} " + (f"The list further down has {len(more)} more." if more else "")
 
 
 _METRICS = {
@@ -233,6 +249,9 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
             f" parameters, {of}",
         )
         found.append(("Model", words))
+    if s.get("training"):
+        said = [s["training"], *filter(None, [s.get("training_defaults")])]
+        found.append(("Training", node("span", f"{'; '.join(said)}.")))
     if s.get("test_size"):
         pieces = [
             piece for k, n in s["test_size"].items() for piece in (", ", data(n, f"{n:,}"), f" {k}")

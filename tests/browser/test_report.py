@@ -40,7 +40,7 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
     asked = sum(len(r["participants"]) for r in rounds)
     assert float(tile(tab, "bytes")[0]) == pytest.approx(sent / asked, rel=1e-12)
     assert tile(tab, "bytes")[1] == f"{sent / asked / 1000:.1f} kB"
-    good, left, budget = tab.run(
+    good, left, budget, bare = tab.run(
         "[...document.querySelectorAll('#plain > li')].map(e => e.textContent)"
     )
     assert (
@@ -60,6 +60,7 @@ def test_page_leads_with_the_figures_of_the_logs(tab: Tab, run: Path) -> None:
         and ": update (one number per model parameter)." in left
     )
     assert "No bound: no noise was added, so epsilon is infinite." in budget
+    assert "may tell something about any record: epsilon is infinite" in bare
     figures = tab.run(
         "[...document.querySelectorAll('#facts data')].map(e => [e.value, e.textContent])"
     )

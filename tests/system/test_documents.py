@@ -4,17 +4,27 @@ both have is the same, and a changed figure is found.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from report.units import exact, human_bytes
+from silo.operator_page import SiloPage
+from silo.studies import Studies
+from tests.browser.chromium import chromium, needs_chromium
 from tests.conftest import sottovoce
 from tests.consortium import Consortium
 
-KINDS = ("communication-cost", "privacy-budget")
+KINDS = ("report", "communication-cost", "privacy-budget")
+#: who made a document, and when that party began
+OWN = {"party", "role", "began", "ended"}
 
 
 @pytest.fixture(scope="module")
@@ -45,70 +55,186 @@ def _hash(c: Consortium) -> str:
 
 
 def _own(c: Consortium, name: str) -> dict[str, dict[str, Any]]:
-    done = sottovoce("documents", _hash(c), "--home", str(c.path / name))
-    assert done.returncode == 0, done.stderr
+    """As the silo's own program left them when the study was over."""
     folder = c.path / name / "records" / _hash(c)[:12]
     return {k: json.loads((folder / f"{k}.json").read_text()) for k in KINDS}
+
+
+def _both(own: Any, theirs: Any, at: str) -> list[str]:
+    """Every figure that stands in both, by its path; a difference fails."""
+    if not isinstance(own, dict) or not isinstance(theirs, dict):
+        assert own == theirs, at
+        return [at]
+    shared = (set(own) & set(theirs)) - OWN
+    return [path for k in sorted(shared) for path in _both(own[k], theirs[k], f"{at}.{k}")]
 
 
 @pytest.mark.slow
 def test_a_silos_figures_are_the_coordinators(finished: Consortium) -> None:
     whole = {k: json.loads((finished.run / f"{k}.json").read_text()) for k in KINDS}
-    assert whole["communication-cost"]["signed_by"] == "hub"
     for name in finished.names:
         own = _own(finished, name)
-        cost, budget = (own[k]["silos"][name] for k in KINDS)
-        theirs = whole["communication-cost"]["silos"][name]
-        assert cost["by_kind"] == theirs["by_kind"]
-        for figure in ("bytes_up", "bytes_down", "messages_up", "messages_down", "by_channel"):
-            assert cost[figure] == theirs[figure] and cost[figure]
-        charged = whole["privacy-budget"]["silos"][name]
-        assert budget["epsilon"] == charged["epsilon"] and 0 < budget["epsilon"] <= 8
-        assert budget["by_round"] == charged["by_round"]
+        seen = []
         for kind in KINDS:
-            for key in ("title", "consortium", "study_hash", "roster_version", "silos"):
-                assert own[kind]["about"][key] == whole[kind]["about"][key]
-        assert own["privacy-budget"]["disclosed"] == whole["privacy-budget"]["disclosed"]
-        lines = (finished.path / name / "ledger.jsonl").read_text().splitlines()
-        assert own["privacy-budget"]["ledger_lines"] == len(lines)
+            assert whole[kind]["signed_by"] == "hub" and own[kind]["signed_by"] == name
+            for part in ("about", "disclosed", "silos", "not_protected", "dp", "delta", "budget"):
+                if part in own[kind] and part in whole[kind]:
+                    seen += _both(own[kind][part], whole[kind][part], f"{kind}.{part}")
+        for path in (
+            "report.about.study_hash",
+            f"report.silos.{name}.rounds",
+            f"report.silos.{name}.epsilon",
+            f"communication-cost.silos.{name}.by_kind.up, upload, masked",
+            f"communication-cost.silos.{name}.by_round",
+            f"communication-cost.silos.{name}.bytes_up",
+            f"privacy-budget.silos.{name}.by_round",
+            f"privacy-budget.silos.{name}.epsilon_rdp",
+            f"privacy-budget.silos.{name}.charged",
+            "privacy-budget.disclosed",
+        ):
+            assert path in seen, seen
+        assert own["report"]["silos"][name]["rounds"] == [0, 1]
+        assert 0 < own["privacy-budget"]["silos"][name]["epsilon"] <= 8
+
+
+@pytest.mark.slow
+def test_a_silos_documents_say_what_only_it_knows(finished: Consortium) -> None:
+    own = _own(finished, "north")
+    report, budget = own["report"], own["privacy-budget"]
+    assert [(x["round"], x["silos"]) for x in report["sums"]] == [
+        (0, ["north", "east", "south"]),
+        (1, ["north", "east", "south"]),
+    ]
+    assert [x["name"] for x in report["times_left"]] == ["update", "weight"] * 2
+    assert [x["what"] for x in report["connections"]] == ["connected"]
+    assert report["about"]["consent"]["how"] == "--accept"
+    content = (finished.path / "north" / "ledger.jsonl").read_bytes()
+    ledger = budget["ledger"]
+    assert ledger["lines"] == content.count(b"\n") == 6
+    assert ledger["sha256"] == hashlib.sha256(content).hexdigest()
+    assert [(x["title"], x["lines"]) for x in ledger["studies"]] == [("Adverse drug events", 6)]
+    # one study is in the ledger: alone and all together are the same, by both accountants
+    (alone,) = ledger["studies"]
+    assert alone["epsilon"] == ledger["epsilon"] == budget["silos"]["north"]["epsilon"]
+    assert alone["epsilon_rdp"] == ledger["epsilon_rdp"] > ledger["epsilon"]
+    assert ledger["remains"] == pytest.approx(8 - ledger["epsilon"], abs=1e-12)
 
 
 @pytest.mark.slow
 def test_a_signature_and_every_figure_can_be_checked(finished: Consortium, tmp_path: Path) -> None:
-    _own(finished, "east")
-    folder = finished.path / "east" / "records" / _hash(finished)[:12]
-    home = ("--home", str(finished.path / "east"))
+    own = finished.path / "east"
+    folder = own / "records" / _hash(finished)[:12]
+
+    def verify(file: Path, party: str, *more: str) -> tuple[int, str]:
+        home = str(finished.path / party)
+        done = sottovoce("verify", "document", str(file), "--home", home, *more)
+        return done.returncode, done.stdout + done.stderr
+
     for kind in KINDS:
-        done = sottovoce("verify", str(folder / f"{kind}.json"), *home, "--logs", str(folder))
-        assert done.returncode == 0 and "signed by east" in done.stdout, done.stderr
-    # another party can check it too
+        status, said = verify(folder / f"{kind}.json", "north", "--logs", str(own))
+        assert status == 0 and "signed by east" in said and "every figure is that of" in said, said
+        assert "the page that was signed" in said
+    status, said = verify(finished.run / "report.json", "south", "--logs", str(finished.run))
+    assert status == 0 and "signed by hub" in said, said
+    # a figure, and the page
     file = folder / "privacy-budget.json"
-    north = ("--home", str(finished.path / "north"))
-    assert sottovoce("verify", str(file), *north).returncode == 0
     table = json.loads(file.read_text())
     table["silos"]["east"]["epsilon"] = 0.1
     (tmp_path / "changed.json").write_text(json.dumps(table))
-    done = sottovoce("verify", str(tmp_path / "changed.json"), *north)
-    assert done.returncode == 2 and "not on this content" in done.stderr
+    status, said = verify(tmp_path / "changed.json", "north")
+    assert status == 2 and "not on this content" in said
+    shutil.copy(file, tmp_path / "privacy-budget.json")
+    page = file.with_suffix(".html").read_text()
+    (tmp_path / "privacy-budget.html").write_text(page.replace("epsilon", "Epsilon"))
+    status, said = verify(tmp_path / "privacy-budget.json", "north")
+    assert status == 2 and "not the page that east signed" in said
     # signed, and yet not what the logs say
-    done = sottovoce("verify", str(file), *home, "--logs", str(finished.run))
-    assert done.returncode == 2 and "other figures" in done.stderr
+    status, said = verify(file, "east", "--logs", str(finished.run))
+    assert status == 2 and "other figures" in said
+    # the ledger goes on: what was signed is still what its first lines say; a changed line is found
+    ledger = own / "ledger.jsonl"
+    text = ledger.read_text()
+    try:
+        ledger.write_text(text + text.splitlines(keepends=True)[0])
+        assert verify(file, "east", "--logs", str(own))[0] == 0
+        ledger.write_text(text.replace('"steps":', '"steps":1', 1))
+        status, said = verify(file, "east", "--logs", str(own))
+        assert status == 2 and "ledger" in said
+    finally:
+        ledger.write_text(text)
 
 
 @pytest.mark.slow
 def test_the_pages_answer_an_officers_four_questions(finished: Consortium) -> None:
-    page = (finished.run / "privacy-budget.html").read_text()
+    own = finished.path / "south" / "records" / _hash(finished)[:12]
+    pages = [folder / f"{kind}.html" for folder in (own, finished.run) for kind in KINDS]
+    pages.remove(finished.run / "report.html")
+    for path in pages:
+        page = path.read_text()
+        for said in (
+            "What left?",
+            "Who could read it?",
+            "What does the budget say?",
+            "What is not protected?",
+            "Adverse drug events",
+            "north, east, south",
+            _hash(finished),
+        ):
+            assert said in page, (path, said)
+    report = (finished.run / "report.html").read_text()
     for said in (
-        "what left",
-        "who could read it",
-        "what the budget says",
-        "what is not protected",
+        "What left a silo, and who could read it.",
+        "Privacy budget.",
+        "What is not protected.",
         "Adverse drug events",
-        "north, east, south",
+        "version 1",
         _hash(finished),
+        "A study is run once",
     ):
-        assert said in page, said
-    assert "Bytes of all silos, by round" in (finished.run / "communication-cost.html").read_text()
+        assert said in report, said
+    assert "un it again" not in report and "silo-001 " not in report
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_pages_fit_screen_phone_and_paper(finished: Consortium) -> None:
+    """The four answers are on the first screen; nothing is cut off at 400 pixels or on A4."""
+    own = finished.path / "south" / "records" / _hash(finished)[:12]
+    pages = [folder / f"{kind}.html" for folder in (own, finished.run) for kind in KINDS]
+    with chromium() as tab:
+        for path in pages:
+            tab.size(1000, 800)
+            tab.open(path.as_uri())
+            tab.until("document.documentElement.dataset.drawn")
+            first = "#plain" if path == finished.run / "report.html" else "#questions"
+            script = f"document.querySelector('{first}').getBoundingClientRect().bottom"
+            assert tab.run(script) < 800, path
+            tab.size(400, 800, mobile=True)
+            tab.until("document.documentElement.scrollWidth <= 400")  # charts are drawn again
+            assert set(tab.requests) == {path.as_uri()} and tab.complaints == []
+            tab.requests.clear()
+            paper = tab.call("Page.printToPDF", preferCSSPageSize=True)["data"]
+            box = re.search(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)", base64.b64decode(paper))
+            assert box is not None
+            assert [round(float(x)) for x in box.groups()] == [595, 842]  # A4 in points
+
+
+@pytest.mark.slow
+def test_the_silos_page_shows_its_rounds(finished: Consortium) -> None:
+    home, study = finished.path / "east", _hash(finished)
+    Studies(home).looked_at("aaaaaaaaaaaa", {"title": "Adverse drug events", "hash": study})
+    page = SiloPage(home, "east", finished.roster)
+    (shown,) = page.state()["studies"]
+    own = _own(finished, "east")
+    up = {r["round"]: r["up"] for r in own["communication-cost"]["silos"]["east"]["by_round"]}
+    assert [(row[0], row[1], row[2], row[3]) for row in shown["table"]["rows"]] == [
+        (str(r + 1), "update, weight", "north, east, south", human_bytes(up[r])) for r in (1, 0)
+    ]
+    spent = own["privacy-budget"]["silos"]["east"]["epsilon"]
+    tiles = {name: value for name, value, _ in page.state()["tiles"]}
+    assert tiles["epsilon spent"] == exact(spent, "epsilon")
+    assert shown["documents"] == list(KINDS)
+    assert (page.folder("aaaaaaaaaaaa") / "report.html").is_file()
 
 
 @pytest.mark.slow
