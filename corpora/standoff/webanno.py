@@ -38,6 +38,7 @@ _SOURCE = re.compile(r"(\d+-\d+(?:\.\d+)?)(?:\[(\d+)_(\d+)\])?$")
 #: features by which a mark has its type, the likeliest first; and those that are concepts
 _TYPES = ("value", "label", "type", "category", "class", "tag", "kind", "role", "name")
 _CONCEPTS = ("identifier", "concept", "conceptid", "iri", "kbid")
+_EMPTY = ("*", "_", "")  #: a feature that nobody filled in; some writers put the sign for no mark
 _GRAMMAR = re.compile(
     r"de\.tudarmstadt\.ukp\.dkpro\.core\.api\.(lexmorph|segmentation|syntax|transform)\."
 )
@@ -198,14 +199,14 @@ def _span(found: _Read, layer: _Layer, fields: list[str], span: Span) -> None:
     short = layer.name.rpartition(".")[2]
     concepts = _stack(fields[layer.concept]) if layer.concept >= 0 else []
     types = _stack(fields[layer.type]) if layer.type >= 0 else ["*"] * len(concepts)
-    if "_" in (*types[:1], *concepts[:1]):  # of a mark no feature is so
+    if {*types, *concepts} == {"_"}:
         return
     for i, value in enumerate(types):
         said = concepts[i] if i < len(concepts) else "*"
         (kind, number), (concept, other) = _numbered(value), _numbered(said)
         number = number or other
         key = (layer.name, f"[{number}]" if number else f"{fields[0]}/{i}")
-        mark = _Mark(short if kind in ("*", "") else kind, "" if concept == "*" else concept, [])
+        mark = _Mark(short if kind in _EMPTY else kind, "" if concept in _EMPTY else concept, [])
         found.marks.setdefault(key, mark).spans.append(span)
         found.at_word.setdefault((layer.name, fields[0]), []).append(key)
 
@@ -229,7 +230,7 @@ def _relation(found: _Read, layer: _Layer, fields: list[str], place: str, notes:
             )
             continue
         plain, _ = _numbered(name)
-        said = layer.name.rpartition(".")[2] if plain in ("*", "") else plain
+        said = layer.name.rpartition(".")[2] if plain in _EMPTY else plain
         ends = (match[1], match[2] or "0", match[3] or "0", fields[0])
         found.relations.append((said, layer.ends, *ends, place))
 

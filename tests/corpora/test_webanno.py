@@ -61,7 +61,8 @@ def test_webanno_layers_as_inception_writes_them(tmp_path: Path) -> None:
         "1-1\t0-7\tXolidan\tN\tN\thttp://kb/Q1\tDrug\tx\tsubj\t1-2\t_\t_\t",
         "1-2\t8-13\teased\tV\tV\t_\t_\tease\t_\t_\t*\t_\t",
         "1-3\t14-17\tdry\tA\tA\t*[1]\tSymptom[1]\tdry\t_\t_\t_\t1-1[0_1]\t",
-        "1-4\t18-23\tcough\tN\tN\t*[1]\tSymptom[1]\tcough\t_\t_\t_\t_\t",
+        # other programs write the sign for no mark where a feature is empty
+        "1-4\t18-23\tcough\tN\tN\t_\tSymptom[1]\tcough\t_\t_\t_\t_\t",
     )
     path = tmp_path / "n.tsv"
     path.write_text("\n".join(head) + "\n", "utf-8")
