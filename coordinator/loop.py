@@ -73,7 +73,7 @@ class _Loop:
             self.finished, self.progress = kept.finished, Progress(**kept.figures)
             self._earlier = self.progress.wall
         self.progress.pending = unscored(self.runlog.path, vars(self.progress))
-        self.scores = Scores(evaluator, self.runlog, self.progress)
+        self.scores = Scores(evaluator, self.runlog, self.progress, self._is_scored)
         for entry in list(self.progress.pending):
             self.runlog.append("traffic.jsonl", *entry["traffic"])
             self._score(entry)
@@ -257,6 +257,11 @@ class _Loop:
         }
         return {"line": line, "traffic": now.traffic, "sent": now.sent, "charged": now.charged}
 
+    def _is_scored(self, round: int) -> bool:
+        """EVALUATE: every so many rounds, and the last."""
+        s = self.settings
+        return (round + 1) % s.evaluate == 0 or round + 1 == s.rounds
+
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began
         checkpoint.write(self._folder, Checkpoint(finished, self.state, vars(self.progress)))
@@ -278,6 +283,7 @@ class _Loop:
             self.task.model_files(),
             per_silo=self.method.evaluate is not None,
         )
+        self.task.forget_features()
         assert self.progress.before is not None
         network = self.task.new_model(self._seed)
         scored = Scored(best, test, self.progress.before, network)

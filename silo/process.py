@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,11 +27,12 @@ from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.home import Home
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile
 from silo.prometheus import SiloMetrics
 from silo.record import Record
 from silo.redial import SILENT, Redial
@@ -148,7 +150,7 @@ def serve(
     index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
-    study = study_hash(settings, content)
+    study = study_hash(settings, content, task.name)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)
@@ -182,6 +184,7 @@ def serve(
         signer=signer,
         peers=peers,
     )
+    _keep_features(task, home.path / "features", study.hex())
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
@@ -238,6 +241,8 @@ def serve(
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
+        if session.finished:
+            task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
         return 0 if session.finished else AGAIN
     finally:
@@ -248,6 +253,16 @@ def serve(
         dealer.close()
         journal.close()
         ledger.close()
+
+
+def _keep_features(task: Any, folder: Path, study: str) -> None:
+    """What the frozen part of the network makes of this silo's texts belongs to one study: what
+    another left is removed.
+    """
+    for left in folder.iterdir() if folder.is_dir() else ():
+        if left.name != study:
+            shutil.rmtree(left, ignore_errors=True)
+    task.keep_features_in(folder / study)
 
 
 def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:

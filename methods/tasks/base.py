@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from typing_extensions import TypeVar
 
 from config.part import ALL, Part
 from corpora.notes import Note, Reading, sentence_of
+from methods.tasks.bottom import Bottom
 
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
@@ -61,6 +63,8 @@ class Task(ABC, Generic[D]):
     labels: tuple[str, ...]
     #: The network in words, with the encoder it starts from: for the report.
     network_words: str = ""
+    #: How many parameters the encoder or language model has that the network stands on; 0: none.
+    encoder_size: int = 0
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, in the parts that
@@ -69,6 +73,20 @@ class Task(ABC, Generic[D]):
     record_rows: bool = False
     #: Which part of the network is trained.
     part: Part = ALL
+    #: What lies below that part and is computed once; None: nothing does.
+    bottom: Bottom | None = None
+
+    def keep_features_in(self, folder: Path) -> None:
+        """Where the features of the frozen bottom are kept, of the texts that this process reads.
+        They are as private as the texts.
+        """
+        if self.bottom is not None:
+            self.bottom.keep_in(folder)
+
+    def forget_features(self) -> None:
+        """The run is over: nothing of them stays."""
+        if self.bottom is not None:
+            self.bottom.forget()
 
     def notes(self) -> tuple[Note, ...]:
         """All that was done to the data: by the reader, by setting some aside, by the network's
@@ -174,9 +192,6 @@ class Task(ABC, Generic[D]):
         """
         for at in range(0, len(chosen), most):
             yield chosen[at : at + most]
-
-    @abstractmethod
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer: ...
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation: ...

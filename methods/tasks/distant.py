@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.part import ALL, HEAD, Part
+from config.part import ALL, Part
 from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
@@ -33,8 +33,8 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
-from models.pcnn import MAX_LENGTH, PCNN, UNKNOWN, hashed_word
-from models.tuning import check_part, fixed_numbers, fixed_vectors, frozen
+from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
+from models.tuning import check_part, frozen
 
 __all__ = ["DistantTask", "Knobs"]
 
@@ -49,7 +49,6 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    weight_decay: float = 1e-5
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
     vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
@@ -93,11 +92,7 @@ class DistantTask(Task[Rows]):
             if vectors is not None
             else "starting from random numbers"
         )
-        start += {
-            "all": "",
-            "top": ", with word vectors that stay as they are",
-            "head": ", of which only the classifier is trained",
-        }[part.kind]
+        start += PARTS[part.kind]
         self.network_words = (
             f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
         )
@@ -134,16 +129,7 @@ class DistantTask(Task[Rows]):
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
             )
-        if self.part != ALL:
-            fixed_vectors(model.word, given=self._vectors is not None)
-        if self.part == HEAD:
-            tables = (model.head_position, model.tail_position)
-            for table in tables:
-                fixed_vectors(table, given=False)
-            fixed_numbers([model.convolution.weight])
-            with torch.no_grad():
-                model.convolution.bias.zero_()
-            model.convolution.bias.requires_grad_(False)
+        model.train_part(self.part, given=self._vectors is not None)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -200,9 +186,6 @@ class DistantTask(Task[Rows]):
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,

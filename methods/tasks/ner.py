@@ -26,6 +26,7 @@ from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
+from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.pieces import Pieces, to_pieces
@@ -52,7 +53,6 @@ class Knobs:
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
     grammar: bool = False  #: decoding allows only pointer, pointer, type
     max_length: int = 128  #: word pieces, begin and end included
-    weight_decay: float = 0.01
     mapping: str = ""  #: a label-mapping file for corpora that disagree on names
     types: str = ""  #: the union, separated by commas, where one silo's data would not show it all
     columns: str = ""  #: the columns of CoNLL files, by name; empty: the word first, the tag last
@@ -97,6 +97,8 @@ class NerTask(Task[Data]):
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
         self.part = network.part
+        if self.part.has_frozen_bottom:
+            self.bottom = of_words(checkpoint, self.part)
         self.record_rows = (
             rows_are_records(checkpoint.backbone, self.part) if tagger else self.part == BIAS
         )
@@ -105,7 +107,7 @@ class NerTask(Task[Data]):
         self._pieces: dict[str, Pieces] = {}
         self._pieces_now("train")  # before silos are forked, so that they share it
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, network.checkpoint.size
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
         self.network_words = f"{kind}, starting from {checkpoint.words}{words_of(self.part)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
@@ -242,10 +244,6 @@ class NerTask(Task[Data]):
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         return chunks_by_length(data.lengths, chosen, most)
 
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(trained, lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
-
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         rows = self.corpus.splits[split]
         all_rows = np.arange(len(rows))
@@ -300,6 +298,9 @@ class NerTask(Task[Data]):
         for i, (row, starts) in enumerate(zip(ids, first_pieces)):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
         inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
+        if self.bottom is not None:
+            texts = self.bottom.texts(p, data.indices, picked)
+            inputs = replace(inputs, ids=self.bottom.store.padded(texts, shape[1]))
         pseudo = [() if data.pseudo is None else data.pseudo[c] for c in chosen]
         tokens, origins = self.network.targets([data.gold(c) for c in chosen], pseudo, first_pieces)
         weights = (
@@ -327,6 +328,8 @@ class NerTask(Task[Data]):
                 for c, spans in zip(chosen, self.network.predict(model, self.batch(bare, chosen))):
                     out[c] = spans
 
+        if self.bottom is not None:
+            self.bottom.prepare(data.pieces, data.indices)
         for_each(read, self.chunks(data, _PREDICT_BATCH))
         model.train(was)
         return out

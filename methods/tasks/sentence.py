@@ -22,12 +22,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, check_choice, nearest
-from config.part import ALL, Part
+from config.part import ALL, HEAD, Part
 from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
+from methods.tasks.bottom import of_sentences
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
@@ -53,7 +54,6 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    weight_decay: float = 0.01
     #: the share of the training data that becomes D_v: of methods that use one, and where it is given
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
@@ -94,7 +94,8 @@ class Data:
 
 @dataclass(frozen=True)
 class Batch:
-    ids: torch.Tensor  #: (rows, longest), padded
+    #: (rows, longest), padded; or what the frozen part of the network made of them
+    ids: torch.Tensor
     real: torch.Tensor
     flags: torch.Tensor
     relation: torch.Tensor
@@ -122,13 +123,15 @@ class SentenceTask(Task[Data]):
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
         self.labels, self.none = corpus.relations, corpus.none
         self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.record_rows = rows_are_records(checkpoint.backbone, part)
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
+        if part.has_frozen_bottom:
+            self.bottom = of_sentences(checkpoint, part, style)
         self._packed_now("train")  # before silos are forked, so that they share it
 
     def _packed_now(self, split: str) -> Packed:
@@ -184,6 +187,7 @@ class SentenceTask(Task[Data]):
             torch.manual_seed(seed)
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
+        model.cut(self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -223,12 +227,6 @@ class SentenceTask(Task[Data]):
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        # fused: of small models on one core, plain AdamW is half the time of a step
-        return torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
-        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
@@ -292,8 +290,13 @@ class SentenceTask(Task[Data]):
         real = span < lengths[:, None]
         where = np.where(real, p.at[rows][:, None] + span, 0)
         pad = self.checkpoint.tokenizer.pad_token_id
+        ids = torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64))
+        if self.bottom is not None:
+            texts = self.bottom.texts(p, data.indices, rows)
+            store = self.bottom.store
+            ids = store.rows(texts) if self.part == HEAD else store.padded(texts, len(span))
         return Batch(
-            torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64)),
+            ids,
             torch.from_numpy(real),
             torch.from_numpy(np.where(real, p.flags[where], 0).astype(np.int64)),
             torch.from_numpy(data.relation[rows].astype(np.int64)),
@@ -318,6 +321,8 @@ class SentenceTask(Task[Data]):
             with torch.inference_mode():
                 out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
 
+        if self.bottom is not None:
+            self.bottom.prepare(data.packed, data.indices)
         dimensions = int(self.checkpoint.backbone.config.hidden_size)
         rows = min(_SCORE_BATCH, max(1, _SCORE_NUMBERS // dimensions))
         for_each(score, (order[b : b + rows] for b in range(0, len(order), rows)))
