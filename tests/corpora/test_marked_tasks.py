@@ -159,10 +159,10 @@ def test_without_splits_documents_are_cut_and_it_is_said(tmp_path: Path) -> None
 def test_a_cut_test_split_without_relations_is_no_published_one(tmp_path: Path) -> None:
     """It is chance, and said as a warning; the dev split does not take its place."""
     entities = [{"id": k, "type": k, "mentions": [[i, i + 1]]} for i, k in enumerate("ab")]
-    row = {"text": "ab cd", "entities": entities}
+    row: dict[str, Any] = {"text": "ab cd", "entities": entities}
     fact = [{"head": "a", "tail": "b", "relation": "x"}]
     made = cut_documents([str(i) for i in range(30)], ("dev", "test"))
-    rows = [
+    rows: list[Mapping[str, Any]] = [
         {**row, "id": id, "relations": [] if split == "test" else fact}
         for id, split in made.items()
     ]
