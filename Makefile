@@ -73,10 +73,10 @@ $(READY): constraints.txt pyproject.toml
 	@touch $@
 
 # What some tests want and no run needs; without them `make test` skips those tests and says so.
-extras: $(VENV)/.extras  ## also install the optional extras: Ray, TensorBoard, MLflow
+extras: $(VENV)/.extras  ## also install the optional extras: Ray, TensorBoard, MLflow, spaCy
 
 $(VENV)/.extras: $(READY)
-	@$(PIP) --no-build-isolation -e '.[dev,ray,tensorboard,mlflow]'
+	@$(PIP) --no-build-isolation -e '.[dev,ray,tensorboard,mlflow,spacy]'
 	@touch $@
 
 clean:  ## remove the environment and caches (runs are kept)
