@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate plan check test lint extras table compare audit bench soak bench-secagg methods clean
+.PHONY: help simulate plan check test lint extras table study compare audit bench soak bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
 
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS=3
 	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
+
+study: $(READY)  ## search on dev, then five seeds: PAPER=fedcmc CORPUS=folder BUDGET=hours
+	@$(BIN)/python -m bench.studies.run $(MAKEOVERRIDES)
 
 compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
