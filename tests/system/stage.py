@@ -181,6 +181,7 @@ METHOD = Method(
 
 
 _TASK = SimpleNamespace(
+    name="",
     agreement=dict,
     corpus_hash="stage",
     record_unit="",
