@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from config.part import ALL, Part, parse_part
-from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
+from config.part import ALL, HEAD, Part, parse_part
+from config.settings import RECORD_DEFAULTS, RECORD_HEAD_DEFAULTS, TASK_DEFAULTS, Settings
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
@@ -100,7 +100,11 @@ def with_task_defaults(
     """Fill what the user left open with what the task wants; `silos`: how many its corpus
     suggests; `train`: which part of its network is trained.
     """
-    private = RECORD_DEFAULTS.get(task, {}) if settings.dp == "record" else {}
+    private: Mapping[str, Any] = {}
+    if settings.dp == "record":
+        private = RECORD_DEFAULTS.get(task, {})
+        if train == HEAD:
+            private = RECORD_HEAD_DEFAULTS.get(task, private)
     open_ = {"partition": "iid", "silos": silos, "train": str(train)}
     wanted = {**open_, **TASK_DEFAULTS.get(task, {}), **private}
     fill = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
-from config.part import ALL, BIAS, PROMPTS, TOP, Part, parse_part
+from config.part import ALL, BIAS, HEAD, PROMPTS, TOP, Part, parse_part
 from config.settings import Settings
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
@@ -95,7 +95,7 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
 #: Which part of a network is trained where TRAIN does not say: without and with DP=record.
 _PARTS = {
     "distant": (ALL, TOP),
-    "sentence": (ALL, BIAS),
+    "sentence": (ALL, HEAD),
     "document": (ALL, BIAS),
     "ner, pointer": (PROMPTS, BIAS),
     "ner, tagger": (ALL, BIAS),
@@ -162,7 +162,8 @@ def _sentence(settings: Settings) -> Task:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
     if not uses_public(settings.method, settings.options) and "public" not in settings.options:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
-    style = style_of(knobs, network_of(settings.method, "feded"))
+    part = _part(settings, "sentence")
+    style = style_of(knobs, network_of(settings.method, "feded"), part)
     if is_built_in(corpus):
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
@@ -170,7 +171,7 @@ def _sentence(settings: Settings) -> Task:
 
         loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
     checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
-    return SentenceTask(loaded, knobs, style, checkpoint, _part(settings, "sentence"))
+    return SentenceTask(loaded, knobs, style, checkpoint, part, settings.dp == "record")
 
 
 def _document(settings: Settings) -> Task:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
@@ -21,26 +21,27 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError, check_choice, nearest
+from config.errors import check_choice
 from config.part import ALL, HEAD, Part
 from corpora.notes import Note
+from corpora.sentence.generate import public_examples
 from corpora.sentence.scores import score
-from corpora.sentence.table import SentenceCorpus
+from corpora.sentence.table import Example, SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import of_sentences
+from methods.tasks.sentence_style import style_of
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
-from models.sentence_encoder import STYLES, SentenceEncoder, Style
+from models.sentence_encoder import SentenceEncoder, Style
 from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
 _SCORE_BATCH = 128  #: rows scored at once, without gradients, by an encoder of few dimensions
 _SCORE_NUMBERS = 1 << 14  #: rows times dimensions at most: beyond, they leave a core's cache
-_YES_NO = {"": None, "yes": True, "no": False}
-_POOLING = {"": None, "cls": True, "entities": False}
+_ENOUGH = 400  #: public sentences whose features are standardised by
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,6 @@ class Knobs:
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
     metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
-
-
-def style_of(knobs: Knobs, default: str) -> Style:
-    """The model these knobs ask for; `default` is the name of the method's own."""
-
-    def choice(key: str, known: Mapping[str, bool | None]) -> bool | None:
-        value = getattr(knobs, key)
-        if value:
-            check_choice(key, value, filter(None, known))
-        return known[value]
-
-    name = knobs.model or default
-    if name not in STYLES:
-        raise UserError(f'There is no sentence model "{name}".{nearest(name, STYLES)}')
-    base = STYLES[name]
-    changed = {"cls": choice("pooling", _POOLING), "blinding": choice("blinding", _YES_NO)}
-    changed["bias"] = choice("bias", _YES_NO)
-    given = {k: v for k, v in changed.items() if v is not None}
-    return replace(base, dropout=knobs.dropout, projection=knobs.projection, **given)
 
 
 @dataclass(frozen=True)
@@ -118,6 +100,7 @@ class SentenceTask(Task[Data]):
         style: Style,
         checkpoint: Checkpoint,
         part: Part = ALL,
+        private: bool = False,
     ) -> None:
         check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
@@ -127,6 +110,7 @@ class SentenceTask(Task[Data]):
         self.reading = corpus.reading
         self.labels, self.none = corpus.relations, corpus.none
         self.part = check_part(part, "an encoder", checkpoint.backbone)
+        self._private = private
         self.record_rows = rows_are_records(checkpoint.backbone, part)
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
@@ -137,14 +121,13 @@ class SentenceTask(Task[Data]):
 
     def _packed_now(self, split: str) -> Packed:
         if split not in self._packed:
-            mentions = (
-                (e.text, e.head, e.tail, e.head_type, e.tail_type)
-                for e in self.corpus.examples(split)
-            )
-            self._packed[split] = tokenise(
-                mentions, self.checkpoint.tokenizer, self.style.blinding, self.knobs.max_length
-            )
+            self._packed[split] = self._tokenised(self.corpus.examples(split))
         return self._packed[split]
+
+    def _tokenised(self, examples: Iterable[Example]) -> Packed:
+        mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in examples)
+        t, limit = self.checkpoint.tokenizer, self.knobs.max_length
+        return tokenise(mentions, t, self.style.blinding, limit)
 
     def data(self, split: str) -> Data:
         """All of a split."""
@@ -189,7 +172,21 @@ class SentenceTask(Task[Data]):
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
         model.cut(self.part)
+        if model.standard is not None:
+            model.standard.set(self._public_features)
         return model
+
+    @cached_property
+    def _public_features(self) -> torch.Tensor:
+        """What a frozen encoder makes of sentences that everybody may know: those of the public set
+        where there is one, else some that are built in.
+        """
+        assert self.bottom is not None
+        if len(self.public.indices) >= _ENOUGH:
+            return self.batch(self.public, np.arange(len(self.public.indices))).ids
+        packed = self._tokenised(public_examples(_ENOUGH))
+        rows = np.arange(len(packed))
+        return self.bottom.store.rows(self.bottom.texts(packed, rows, rows))
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -230,6 +227,9 @@ class SentenceTask(Task[Data]):
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
 
     def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+        if self.part == HEAD and self._private:
+            # Adam would divide noise by its own size: plain steps let it average out
+            return torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=lr)
         # fused: of small models on one core, plain AdamW is half the time of a step
         return torch.optim.AdamW(
             model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import methods
-from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
+from config.settings import RECORD_DEFAULTS, RECORD_HEAD_DEFAULTS, TASK_DEFAULTS, Settings
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/settings.md").read_text("utf-8")
@@ -44,9 +44,14 @@ def test_the_tasks_defaults(task: str, private: bool) -> None:
     wanted = {"partition": "iid", **TASK_DEFAULTS[task]}
     if private:
         wanted |= RECORD_DEFAULTS[task]
+    rows = {f"{task}{', `DP=record`' if private else ''}": wanted}
+    if private and task in RECORD_HEAD_DEFAULTS:
+        (bare,) = rows
+        rows = {f"{bare}, `TRAIN=bias`": wanted, bare: wanted | RECORD_HEAD_DEFAULTS[task]}
     keys = ("rounds", "epochs", "batch", "lr", "decay", "partition")
-    cells = " | ".join(_shown(wanted[key]) for key in keys)
-    assert f"| {task}{', `DP=record`' if private else ''} | {cells} |" in PAGE
+    for name, values in rows.items():
+        cells = " | ".join(_shown(values[key]) for key in keys)
+        assert f"| {name} | {cells} |" in PAGE
 
 
 def _options(chapter: str) -> dict[str, dict[str, str]]:
