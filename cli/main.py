@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan": runs.plan,
     "join": join,
     "doctor": parties.doctor,
+    "page": parties.page,
     "methods": make.methods,
     "report": runs.report,
     "documents": documents,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from study.commands import Checkpoint, OwnCorpus, coordinator_app, silo_app
+from study.commands import Checkpoint, Own, OwnCorpus, coordinator_app, own_folder, silo_app
 
 if TYPE_CHECKING:
     from silo.home import Home
     from study.machine import Machine
 
-__all__ = ["coordinator", "doctor", "silo"]
+__all__ = ["coordinator", "doctor", "page", "silo"]
 
 console = Console()
 
@@ -74,6 +74,37 @@ def _serve_coordinator(machine: Machine, listen: str) -> int:
 
 silo = silo_app(_run_silo, _serve_silo)
 coordinator = coordinator_app(_run_coordinator, _serve_coordinator)
+
+
+def page(
+    home: Own,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+    corpus: OwnCorpus = "",
+    encoder: Checkpoint = "",
+    seq2seq: Checkpoint = "",
+    vectors: Checkpoint = "",
+    out: Annotated[str, typer.Option(help="Where a coordinator's run folders are made.")] = "runs",
+) -> None:
+    """Serve the operator's page on this machine: studies, consent, rounds, budget, who is missing."""
+    from report.operator import Party, run_page_for
+    from study.machine import Machine, pinned_roster
+    from wire.passphrase import open_keys
+
+    keys = open_keys(own_folder(home))
+    roster = pinned_roster(keys)
+    party: Party
+    if keys.card.role == "silo":
+        from silo.operator_page import SiloPage
+
+        party = SiloPage(Path(home), keys.card.name, roster)
+    else:
+        from coordinator.operator_page import CoordinatorPage
+
+        machine = Machine(
+            Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+        )
+        party = CoordinatorPage(machine, roster)
+    raise typer.Exit(run_page_for(party, port, console))
 
 
 def doctor(

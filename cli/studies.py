@@ -83,23 +83,16 @@ def propose(
     vectors: Checkpoint = "",
 ) -> None:
     """Propose a study to every silo. It runs when enough of them have accepted."""
-    from config.study import read_study
-    from coordinator.program import coordinator_study
+    from coordinator.proposing import look_at
+    from coordinator.proposing import propose as post
     from study.agreement import page
-    from study.machine import Machine, one_thread, pinned_roster
+    from study.machine import Machine, pinned_roster
     from wire.passphrase import open_keys
 
     board, path = _board(home), named(file, "study propose")
-    one_thread()
-    roster = pinned_roster(open_keys(Path(home)))
     machine = Machine(Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors)
-    of = coordinator_study(read_study(path), roster, machine)
-    posted = board.post(
-        title=of.study.title,
-        text=path.read_text("utf-8"),
-        hash=of.hash.hex(),
-        enough=enough or len(roster.silos),
-    )
+    of = look_at(path, machine, pinned_roster(open_keys(Path(home))))
+    posted = post(board, of, path.read_text("utf-8"), enough)
     _say(page(of))
     _say(f"\nproposed as {posted.id}; it runs when {posted.enough} silos have accepted")
 

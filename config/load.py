@@ -14,7 +14,18 @@ from typing import Any
 
 from config.errors import UserError, nearest
 from config.part import ALL, HEAD, Part, parse_part
-from config.settings import RECORD_DEFAULTS, RECORD_HEAD_DEFAULTS, TASK_DEFAULTS, Settings
+from config.settings import (
+    FULL_SIZE_DEFAULTS,
+    FULL_SIZE_PART_LR,
+    FULL_SIZE_RECORD_LR,
+    OPTIMIZERS,
+    PRECISIONS,
+    RECORD_DEFAULTS,
+    RECORD_HEAD_DEFAULTS,
+    SCHEDULES,
+    TASK_DEFAULTS,
+    Settings,
+)
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
@@ -95,24 +106,33 @@ def _refuse_open(key: str, value: Any, where: str) -> None:
 
 
 def with_task_defaults(
-    settings: Settings, task: str, silos: int = 10, train: Part = ALL
+    settings: Settings,
+    task: str,
+    silos: int = 10,
+    train: Part = ALL,
+    paper: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Fill what the user left open with what the task wants; `silos`: how many its corpus
-    suggests; `train`: which part of its network is trained.
+    suggests; `train`: which part of its network is trained. `paper`: given where the encoder is
+    full-size, and then what the method's paper sets for one.
     """
-    private: Mapping[str, Any] = {}
-    if settings.dp == "record":
-        private = RECORD_DEFAULTS.get(task, {})
-        if train == HEAD:
-            private = RECORD_HEAD_DEFAULTS.get(task, private)
     open_ = {"partition": "iid", "silos": silos, "train": str(train)}
-    wanted = {**open_, **TASK_DEFAULTS.get(task, {}), **private}
+    wanted = {**open_, **TASK_DEFAULTS.get(task, {})}
+    if paper is not None:
+        wanted |= {**FULL_SIZE_DEFAULTS.get(task, {}), **paper}
+        if train.kind in FULL_SIZE_PART_LR and str(wanted["optimizer"]).startswith("adam"):
+            wanted["lr"] = FULL_SIZE_PART_LR[train.kind]
+    if settings.dp == "record":
+        wanted |= RECORD_DEFAULTS.get(task, {})
+        wanted |= {"lr": FULL_SIZE_RECORD_LR} if paper is not None else {}
+        wanted |= RECORD_HEAD_DEFAULTS.get(task, {}) if train == HEAD else {}
     fill = {
         key: value
         for key, value in wanted.items()
         if getattr(settings, key) == getattr(Settings(), key)
     }
     filled = replace(settings, **fill)
+    check(filled)
     _check_cohort(filled)
     return filled
 
@@ -181,6 +201,9 @@ def check(s: Settings) -> None:
         "delta",
         "clip",
         "noise",
+        "weight_decay",
+        "warmup",
+        "clip_norm",
     )
     for key in figures:
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
@@ -198,6 +221,10 @@ def check(s: Settings) -> None:
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
     need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
+    need(
+        s.silos_per_process >= 1,
+        f"SILOS_PER_PROCESS must be 1 (a process each) or more, not {s.silos_per_process}.",
+    )
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")
@@ -207,6 +234,10 @@ def check(s: Settings) -> None:
     need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
     need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
+    need(
+        s.partition_seed >= -1,
+        f"PARTITION_SEED must be 0 or more, or -1 for SEED's, not {s.partition_seed}.",
+    )
     runners = ("processes", "inprocess")
     need(
         s.runner in runners,
@@ -219,9 +250,37 @@ def check(s: Settings) -> None:
         s.launcher != "ssh" or bool(s.hosts.split()),
         'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
     )
+    _check_optimizer(s, need)
     _check_privacy(s, need)
     if s.silos:
         _check_cohort(s)
+
+
+def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
+    words = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
+    for key, known in words.items():
+        said, choice = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
+        what = f'{key.upper()} must be {choice}, not "{said}".'
+        need(not said or said in known, what + nearest(said, known))
+    for key, most in (("weight_decay", math.inf), ("warmup", 1.0), ("clip_norm", math.inf)):
+        value = getattr(s, key)
+        below = " and below 1" * (most == 1)
+        need(
+            value == -1 or 0 <= value < most,
+            f"{key.upper()} must be at least 0{below}, not {value:g}.",
+        )
+    need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
+    # of an optimizer that is the task's, `study.prepare` asks again when it is known
+    need(
+        not (s.dp == "record" and s.precision == "bfloat16"),
+        "PRECISION=bfloat16 does not go with DP=record: norms of single records would be rounded "
+        "before they are clipped, and the bound that the noise is made for would not hold. Leave it out.",
+    )
+    need(
+        not (s.keep_optimizer and s.optimizer == "sgd"),
+        "KEEP_OPTIMIZER=on needs an optimizer that keeps something, and sgd keeps nothing: "
+        "use OPTIMIZER=momentum, adam or adamw.",
+    )
 
 
 def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:

@@ -73,7 +73,7 @@ class _Loop:
             self.finished, self.progress = kept.finished, Progress(**kept.figures)
             self._earlier = self.progress.wall
         self.progress.pending = unscored(self.runlog.path, vars(self.progress))
-        self.scores = Scores(evaluator, self.runlog, self.progress)
+        self.scores = Scores(evaluator, self.runlog, self.progress, self._is_scored)
         for entry in list(self.progress.pending):
             self.runlog.append("traffic.jsonl", *entry["traffic"])
             self._score(entry)
@@ -257,6 +257,11 @@ class _Loop:
         }
         return {"line": line, "traffic": now.traffic, "sent": now.sent, "charged": now.charged}
 
+    def _is_scored(self, round: int) -> bool:
+        """EVALUATE: every so many rounds, and the last."""
+        s = self.settings
+        return (round + 1) % s.evaluate == 0 or round + 1 == s.rounds
+
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began
         checkpoint.write(self._folder, Checkpoint(finished, self.state, vars(self.progress)))
@@ -268,7 +273,7 @@ class _Loop:
     def finish(self) -> dict[str, Any]:
         self.carrier.stop(OVER)
         file, test = self.scores.finish()
-        best = self._ordered(read_model(file)) if file else self.method.init(self._seed).model
+        best = read_model(file) if file else self.method.init(self._seed).model
         self.carrier.settle()
         self.runlog.traffic(self.carrier.counter)
         self.progress.wall = self._earlier + time.monotonic() - self._began

@@ -23,6 +23,7 @@ from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
 from study.machine import Machine, pinned_roster
+from study.presence import Presence
 from wire.passphrase import open_keys
 from wire.questions import QuestionServer
 
@@ -113,7 +114,10 @@ def serve_board(machine: Machine, listen: str, console: Console) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
 
+    presence = Presence(machine.home)
+
     def answering(silo: str, said: Any) -> Any:
+        presence.heard(silo)
         return board.heard(silo, said, runner.running)
 
     allowed = {card.curve.encode(): card.name for card in roster.silos}
@@ -130,6 +134,7 @@ def serve_board(machine: Machine, listen: str, console: Console) -> int:
         while not stop:
             server.serve(_LOOK)
             runner.step()
+            presence.beat(runner.running)
         return 0
     finally:
         runner.close()

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.errors import UserError
+from corpora.lines import beginning, first_line, plain_name
+from corpora.records import first_record
 from corpora.splits import data_files, training_file
 
 __all__ = ["MARKED", "NEEDS", "TASKS", "unknown_format"]
@@ -76,20 +78,57 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 _SEEN = 8  #: files that the error names
+_FIELDS = 8  #: and fields of a row
+_TRAINING = "a training file"  #: how a need begins that no folder without one can meet
 
 
 def unknown_format(folder: Path, tasks: Iterable[str] = tuple(NEEDS)) -> UserError:
-    """No format of these tasks fits: which were tried, and what each did not find."""
-    files = [str(p.relative_to(folder)) for p in data_files(folder)]
-    seen = ", ".join(files[:_SEEN]) or "none"
-    seen += f" and {len(files) - _SEEN} more" * (len(files) > _SEEN)
-    if training_file(folder) is None:
-        seen += '; none has the word "train" in its name or its folder\'s'
-    tried = []
-    for task in tasks:
-        needs = "; ".join(f"{name} needs {what}" for name, what in NEEDS[task].items())
-        tried.append(f"{TASKS[task].capitalize()}: {needs}.")
+    """No format of these tasks fits: what the files are, which formats were tried, and what each
+    did not find. Formats that several tasks read are named once.
+    """
+    files = data_files(folder)
+    if not files:
+        return UserError(f"{folder} has no files in it (hidden ones and a README do not count).")
+    seen = "; ".join(f"{p.relative_to(folder)} ({_shape(p)})" for p in files[:_SEEN])
+    seen += f"; and {len(files) - _SEEN} more" * (len(files) > _SEEN)
+    untrained = training_file(folder) is None
+    tried, waiting = [], []
+    listed = [(TASKS[t], {n: w for n, w in NEEDS[t].items() if n not in MARKED}) for t in tasks]
+    if any(MARKED.keys() <= NEEDS[t].keys() for t in tasks):
+        listed.append(("texts with marks on them", dict(MARKED)))
+    for title, needs in listed:
+        if untrained:
+            waiting += [name for name, what in needs.items() if what.startswith(_TRAINING)]
+            needs = {n: what for n, what in needs.items() if not what.startswith(_TRAINING)}
+        if needs:
+            said = "; ".join(f"{name} needs {what}" for name, what in needs.items())
+            tried.append(f"\n  {title.capitalize()}: {said}.")
+    if waiting:
+        names = ", ".join(dict.fromkeys(waiting))
+        tried.append(
+            f'\n  No file has the word "train" in its name or its folder\'s, as these need: {names}.'
+        )
     return UserError(
-        f"{folder} is in no format that we know. Files seen: {seen}. Tried: {' '.join(tried)} "
+        f"{folder} is in no format that we know. Files seen: {seen}. Tried:{''.join(tried)}\n"
         "docs/data.md has an example of each; FORMAT:FOLDER names one where it is not recognised."
     )
+
+
+def _shape(path: Path) -> str:
+    """What a file looks like, without a word of what is in it but the names of its fields."""
+    start = beginning(path, 1 << 16)
+    if not start.strip():
+        return "empty" if not path.stat().st_size else "cannot be read as text"
+    if "\0" in start:
+        return "no text"
+    row = first_record(path)
+    if row:
+        fields = ", ".join(map(str, list(row)[:_FIELDS]))
+        return f"rows with {fields}{' …' * (len(row) > _FIELDS)}"
+    first = first_line(path).lstrip()
+    if first.startswith(("{", "[")):
+        return "not JSON that can be read"
+    if first.startswith("<"):
+        return "XML" if plain_name(path).endswith(".xml") else "lines that begin with <"
+    columns = first.count("\t") + 1
+    return f"{columns} columns between tabs" if columns > 1 else "lines without tabs"

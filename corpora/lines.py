@@ -13,9 +13,11 @@ import hashlib
 import io
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
+from xml.etree import ElementTree
 
 from config.errors import UserError, nearest
 from corpora.notes import Notes
@@ -27,12 +29,15 @@ __all__ = [
     "first_line",
     "format_and_place",
     "lines",
+    "parse_xml",
     "plain_name",
+    "read_bytes",
     "read_json",
     "read_text",
 ]
 
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_ENTITY_DECLARATION = re.compile(rb"<!ENTITY", re.I)
 _OTHER = "files are not UTF-8 and were read as Windows-1252"
 
 
@@ -149,13 +154,18 @@ def beginning(path: Path, size: int) -> str:
     return raw.removeprefix(_UTF8_MARK).decode("utf-8", errors="ignore")
 
 
-def read_text(path: Path, notes: Notes | None = None) -> str:
-    """All of a file, its carriage returns kept: offsets may count them."""
+def read_bytes(path: Path) -> bytes:
+    """All of a plain or gzipped file, for what says its encoding itself (XML)."""
     try:
         with _open(path) as f:
-            raw = f.read()
+            return f.read()
     except (OSError, EOFError, gzip.BadGzipFile) as e:
         raise UserError(f"{path} cannot be read ({e}).") from None
+
+
+def read_text(path: Path, notes: Notes | None = None) -> str:
+    """All of a file, its carriage returns kept: offsets may count them."""
+    raw = read_bytes(path)
     if raw[:2] in _UTF16_MARKS:
         return _utf16(path, notes)
     try:
@@ -174,6 +184,20 @@ def read_json(path: Path, notes: Notes | None = None) -> Any:
         line = getattr(e, "lineno", None)
         where = f"{path}, line {line}" if line else f"{path}"
         raise UserError(f"{where}: not JSON ({getattr(e, 'msg', e)}).") from None
+
+
+def parse_xml(path: Path) -> ElementTree.Element:
+    """The root of an XML file. Python's own parser resolves no external entity and opens no address;
+    a file that declares entities of its own, which may grow without end, is refused.
+    """
+    raw = read_bytes(path)
+    if _ENTITY_DECLARATION.search(raw):
+        raise UserError(f"{path}: the file declares XML entities, which are not read.")
+    try:
+        return ElementTree.fromstring(raw)
+    except (ElementTree.ParseError, ValueError, LookupError) as e:  # the others: its encoding
+        where = f", line {e.position[0]}" if isinstance(e, ElementTree.ParseError) else ""
+        raise UserError(f"{path}{where}: not XML that can be read ({e}).") from None
 
 
 def file_hash(path: Path) -> str:

@@ -74,10 +74,15 @@ def records(path: Path, notes: Notes | None = None) -> Iterator[Row]:
 def _json(path: Path, notes: Notes | None) -> Iterator[Row]:
     if first_line(path).lstrip()[:1] not in ("{", "["):
         return
+    before = item = 0
     for number, row in json_rows(path, notes):
+        item = item + 1 if number == before else 1
+        before = number
+        # of a list that stands on one line, the line says nothing
+        place = f"{path}, line {number}" + (f", item {item}" if item > 1 else "")
         if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: not a JSON object.")
-        yield f"{path}, line {number}", row
+            raise UserError(f"{place}: not a JSON object.")
+        yield place, row
 
 
 def _separated(path: Path, separator: str, notes: Notes | None) -> Iterator[Row]:

@@ -5,23 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["is_none", "named_none", "names_of"]
+from corpora.notes import Notes
 
-#: As the usual corpora write that there is no relation: OpenNRE, TACRED, SemEval-2010, GIDS, ours.
+__all__ = ["is_none", "names_of", "nones"]
+
+#: As the usual corpora write that there is no relation: OpenNRE, TACRED, GIDS, ours.
 _NONE = frozenset(
     {"na", "n/a", "none", "null", "no_relation", "no relation", "no-relation", "norelation"}
-    | {"other", "unknown", "not_related", "unrelated", "false"}
+    | {"not_related", "unrelated", "false"}
 )
+#: Some corpora write it so (SemEval-2010). Where one of the words above is there, these are classes.
+_PERHAPS = frozenset({"other", "unknown"})
 
 
 def is_none(name: str) -> bool:
+    """Whether a name says that there is no relation, in every corpus."""
     return name.strip().casefold() in _NONE
 
 
-def named_none(names: Iterable[str]) -> str:
-    """The one of these names that says there is no relation; empty where none or several do."""
-    found = sorted({n for n in names if is_none(n)})
-    return found[0] if len(found) == 1 else ""
+def nones(names: Iterable[str], own: str, notes: Notes) -> frozenset[str]:
+    """Those of a corpus's names that say there is no relation. What had to be guessed is noted;
+    `own`, as our own tables write it, is none.
+    """
+    known = sorted(set(names))
+    found = [n for n in known if is_none(n)]
+    perhaps = [n for n in known if n.strip().casefold() in _PERHAPS]
+    if not found and len(perhaps) == 1:
+        found, perhaps = perhaps, []
+    for name in found:
+        if name != own:
+            notes.add("said", f'the relation "{name}" is taken to say that there is none')
+    for name in perhaps:
+        notes.add("said", f'the relation "{name}" is a class: another may say that there is none')
+    return frozenset(found)
 
 
 def names_of(value: Any) -> tuple[str, ...]:

@@ -51,7 +51,13 @@ _WORDS = {
     **dict.fromkeys(("traindev", "traindevel", "trainval", "trainvalid"), BOTH),
     "public": PUBLIC,
 }
-_ABOUT = re.compile(r"(readme|licen[cs]e|citation|changelog|copying|notice)(?![a-z])", re.I)
+#: files about a corpus, by the whole of their name: a note may be called notice_01.txt
+_ABOUT = re.compile(
+    r"(readme(?![a-z]).*|licen[cs]e|citation|changelog|copying|notice)(\.(txt|md|rst|cff|html|pdf))?",
+    re.I,
+)
+_CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  #: before a word, as in NCBItrainset
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  #: of a word, as in goldTrain
 _SHARD = re.compile(r"\d+-of-\d+")
 _SEEN = 12  #: files that an error names
 
@@ -59,13 +65,10 @@ _SEEN = 12  #: files that an error names
 def _splits_in(name: str) -> set[str]:
     found: set[str] = set()
     for word in re.findall(r"[^\W\d_]+", name):
-        split = _WORDS.get(word.lower())
-        if split is None:  # NCBItrainset
-            split = _WORDS.get(word.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-        if split == BOTH:
-            found |= {"train", "dev"}
-        elif split is not None:
-            found.add(split)
+        parts = (word.lstrip(_CAPITALS), *_PARTS.findall(word))
+        for part in (word,) if word.lower() in _WORDS else parts:
+            split = _WORDS.get(part.lower(), "")
+            found |= {"train", "dev"} if split == BOTH else {split} - {""}
     return found
 
 
@@ -86,7 +89,7 @@ def data_files(folder: Path) -> list[Path]:
         parts = path.relative_to(folder).parts
         if any(p.startswith(".") for p in parts) or path.name.endswith("~"):
             continue
-        if path.is_file() and not _ABOUT.match(path.name):
+        if path.is_file() and not _ABOUT.fullmatch(path.name):
             found.append(path)
     return found
 

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-__all__ = ["sentence_ends", "sentence_spans"]
+__all__ = ["apart", "sentence_ends", "sentence_spans"]
 
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\[(])")
 _LONGEST = 12  #: characters of an abbreviation
@@ -61,19 +61,28 @@ def sentence_spans(
     """Half-open spans that cover the text. No mention of `whole` is cut in two; `cuts` (a title's
     end) always are.
     """
-    ends = set(_outside(sentence_ends(text), whole))
-    edges = sorted({0, len(text), *ends, *(c for c in cuts if 0 < c < len(text))})
+    free, _ = apart(sentence_ends(text), whole)
+    edges = sorted({0, len(text), *free, *(c for c in cuts if 0 < c < len(text))})
     return tuple((a, b) for a, b in zip(edges, edges[1:]) if text[a:b].strip()) or ((0, len(text)),)
 
 
-def _outside(places: Iterable[int], spans: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """Those places that lie in no span."""
+def apart(
+    places: Iterable[int], spans: Iterable[tuple[int, int]]
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Those places that lie in no span; and for every other one, the span that lies over it and
+    reaches furthest.
+    """
     ordered = sorted(spans)
     starts = [a for a, _ in ordered]
-    reach: list[int] = []  # the furthest end among the spans up to each
-    for _, b in ordered:
-        reach.append(max(b, reach[-1]) if reach else b)
+    reach: list[tuple[int, int]] = []  # the furthest end among the spans up to each, and its start
+    for a, b in ordered:
+        reach.append(max((b, a), reach[-1]) if reach else (b, a))
+    free: list[int] = []
+    held: list[tuple[int, int]] = []
     for place in places:
         before = bisect_left(starts, place)
-        if not before or reach[before - 1] <= place:
-            yield place
+        if not before or reach[before - 1][0] <= place:
+            free.append(place)
+        else:
+            held.append(reach[before - 1][::-1])
+    return free, held

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from config.errors import UserError
+from corpora.notes import Notes, sentence_of
 from extract.pairs import Extractor, open_extractor
 from extract.read_pairs import read_candidates
 from extract.read_texts import Given, read_texts
@@ -88,13 +89,15 @@ def judge(
 def _sentences(
     extractor: Extractor, sources: Sequence[str | Given], bar: Progress, least: float, none: bool
 ) -> Result:
-    candidates = read_candidates(sources)
+    notes = Notes()
+    candidates = read_candidates(sources, notes)
     with bar:
         task = bar.add_task("sentences", total=len(candidates))
         found = extractor.extract(candidates, lambda n: bar.advance(task, n))
     good = [f for f in found if f.score >= least and (none or f.relation is not None)]
     pairs = sum(f.relation is not None for f in found)
     closing = f"{len(candidates)} sentences, {len(found)} pairs, {pairs} with a relation"
+    closing = "; ".join(filter(None, (closing, sentence_of(notes.all()))))
     return Result(found_lines(good), map(found_view, good), [passage_of(f) for f in good], closing)
 
 
@@ -105,7 +108,8 @@ def _texts(
     least: float,
     none: bool,
 ) -> Result:
-    texts = read_texts(sources)
+    notes = Notes()
+    texts = read_texts(sources, notes)
     with bar:
         task = bar.add_task("texts", total=len(texts))
         found = extractor.extract(texts, lambda n: bar.advance(task, n))
@@ -115,5 +119,6 @@ def _texts(
     else:
         related = sum(x.relation is not None for p in good for x in p.links)
         closing = f"{len(texts)} texts, {sum(len(p.entities) for p in good)} entities given, {related} relations"
+    closing = "; ".join(filter(None, (closing, sentence_of(notes.all()))))
     lines = passage_lines(good, extractor.finds == "relations")
     return Result(lines, map(passage_view, good), good, closing)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from corpora.notes import Notes
 from corpora.sentence.table import Example
 from corpora.splitting import sentence_spans
 from extract.read_texts import Given, Text, has_entities, parsed
@@ -44,15 +45,16 @@ class Candidate:
     example: Example  #: its relation is empty
 
 
-def read_candidates(paths: Sequence[str | Given]) -> list[Candidate]:
+def read_candidates(paths: Sequence[str | Given], notes: Notes | None = None) -> list[Candidate]:
     """All candidates of the files, of the .txt and .jsonl files of folders, of standard input
-    ("-"), and of what is given as it is.
+    ("-"), and of what is given as it is. `notes` are told what was repaired.
     """
     found: list[Candidate] = []
+    notes = Notes() if notes is None else notes
     for path in paths:
         for name, raw in _contents(path):
             before = len(found)
-            found += _parsed(name, raw)
+            found += _parsed(name, raw, notes)
             if len(found) == before:
                 raise UserError(f'"{name}" is empty: there is no sentence to read in it.')
     return found
@@ -78,7 +80,7 @@ def _contents(path: str | Given) -> Iterator[tuple[str, bytes]]:
             raise UserError(f'"{file}" cannot be read ({e.strerror}).') from None
 
 
-def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
+def _parsed(name: str, raw: bytes, notes: Notes) -> Iterator[Candidate]:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -88,7 +90,7 @@ def _parsed(name: str, raw: bytes) -> Iterator[Candidate]:
         ) from None
     if has_entities(name, text):
         beside = Path(name).with_suffix(".ann")
-        for whole in parsed(name, text, beside if beside.is_file() else None):
+        for whole in parsed(name, text, beside if beside.is_file() else None, notes):
             yield from _sentences_of(whole)
         return
     for number, line in enumerate(text.split("\n"), 1):

@@ -26,12 +26,13 @@ from config.errors import UserError
 from corpora.document import pubtator
 from corpora.document.table import UNLINKED, Entity
 from corpora.notes import Notes
+from corpora.standoff import brat, to_documents
+from corpora.standoff.offsets import UNPLACED
 
 __all__ = ["Given", "Text", "has_entities", "parsed", "read_texts"]
 
 _SUFFIXES = (".txt", ".jsonl", ".json", ".pubtator")
 _PUBTATOR = re.compile(r"^[^|\s]+\|t\|", re.MULTILINE)
-_STANDOFF = re.compile(r"T\d+\t(\S+) (\d+) (\d+(?:;\d+ \d+)*)(?:\t.*)?$")
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,17 @@ def has_entities(name: str, text: str) -> bool:
     )
 
 
-def read_texts(paths: Sequence[str | Given]) -> list[Text]:
+def read_texts(paths: Sequence[str | Given], notes: Notes | None = None) -> list[Text]:
+    """`notes` are told what was repaired."""
     found: list[Text] = []
+    notes = Notes() if notes is None else notes
     for path in paths:
         for name, raw, beside in _contents(path):
             text = _decoded(name, raw)
             if not text.strip():
                 raise UserError(f'"{name}" is empty: there is no text to read in it.')
             before = len(found)
-            found += parsed(name, text, beside)
+            found += parsed(name, text, beside, notes)
             if len(found) == before:
                 raise UserError(f'"{name}" has no text in it.')
     return found
@@ -114,25 +117,25 @@ def _decoded(name: str, raw: bytes) -> str:
         ) from None
 
 
-def parsed(name: str, text: str, beside: Path | None) -> Iterator[Text]:
+def parsed(name: str, text: str, beside: Path | None, notes: Notes) -> Iterator[Text]:
     """The texts of one file's content; `beside`: its .ann file."""
     if _PUBTATOR.search(text):
-        yield from _pubtator(name, text)
+        yield from _pubtator(name, text, notes)
     elif text.lstrip().startswith("{"):
         yield from _json_lines(name, text)
     elif beside is not None:
-        yield Text(Path(name).stem, text, tuple(_standoff(beside, text)))
+        yield _standoff(Path(name), beside, notes)
     else:
         yield Text(Path(name).stem if name != "standard input" else "stdin", text, (), plain=True)
 
 
-def _pubtator(name: str, text: str) -> Iterator[Text]:
+def _pubtator(name: str, text: str, notes: Notes) -> Iterator[Text]:
     # the reader reads files; an error must name the user's
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "texts"
         copy.write_text(text, "utf-8")
         try:
-            raws = pubtator.read(copy, Notes())
+            raws = pubtator.read(copy, notes)
         except UserError as e:
             raise UserError(str(e).replace(str(copy), name)) from None
     lengths = {raw.id: len(raw.text) for raw in raws}
@@ -154,26 +157,21 @@ def _pubtator(name: str, text: str) -> Iterator[Text]:
         yield Text(raw.id, raw.text, tuple(pubtator.entities_of(raw)))
 
 
-def _standoff(path: Path, text: str) -> Iterator[Entity]:
-    """The T lines of a BRAT file, one entity per type and words."""
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for number, line in enumerate(_decoded(str(path), path.read_bytes()).split("\n"), 1):
-        if not line.startswith("T"):
-            continue  # relations, attributes, notes
-        match = _STANDOFF.match(line.rstrip("\r"))
-        if match is None:
-            raise UserError(
-                f'{path}, line {number}: not an entity of BRAT ("T1", type, start and end).'
-            )
-        # a broken span from its first to its last part
-        start, end = int(match[2]), int(re.split("[; ]", match[3])[-1])
-        if not 0 <= start < end <= len(text):
-            raise UserError(
-                f"{path}, line {number}: the span {start}-{end} does not lie in a text of {len(text)} characters."
-            )
-        spans.setdefault((match[1], text[start:end].lower()), []).append((start, end))
-    for k, ((kind, _), where) in enumerate(spans.items(), 1):
-        yield Entity(f"E{k}", kind, tuple(sorted(set(where))))
+def _standoff(path: Path, beside: Path, notes: Notes) -> Text:
+    """A text with the mentions of its BRAT file, read as a corpus is; relations are passed over. A
+    mention that cannot be placed is refused: nobody would miss its relations.
+    """
+    told = Notes()
+    found = brat.standoff(path, [beside], told)
+    for note in told.all():
+        if note.what == UNPLACED:
+            raise UserError(f"{note.place}: the words {note.example}.")
+        if note.kind == "repaired":
+            notes.take([note])
+    # a broken span from its first to its last part, as a model for documents was taught
+    entities, _ = to_documents.entities_of(found, linked=False)
+    named = (Entity(f"E{k}", e.type, e.mentions) for k, e in enumerate(entities, 1))
+    return Text(path.stem, found.text, tuple(named))
 
 
 def _json_lines(name: str, text: str) -> Iterator[Text]:

@@ -23,6 +23,7 @@ Where the paper is silent or contradicts itself (docs/methods.md, "FedED"):
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,7 +47,8 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.common.training import load, parameters, round_lr, trained
+from methods.common.steps import Steps
+from methods.common.training import load, parameters, trained
 from methods.common.weighted import first_model, send_model
 from methods.dp.coverage import TRAINED
 from methods.tasks.sentence import Data, SentenceTask
@@ -69,6 +71,16 @@ __all__ = [
 CITATION = "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction, EMNLP"
 TASKS = ("sentence",)
 NETWORK = "feded"
+#: Section 4.2 of the paper, on Clinical BERT; which optimizer it leaves open.
+FULL_SIZE = {
+    "optimizer": "adamw",
+    "lr": 2.5e-5,
+    "batch": 4,
+    "epochs": 2,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "clip_norm": 0.0,
+}
 PUBLIC = True
 FLOOR = -20.0  #: log-probabilities below this are sent as this
 _CODES = {32: "float32", 16: "uint16", 8: "uint8"}
@@ -82,7 +94,8 @@ class Options:
     logits: str = "sealed"  #: or masked: how predictions travel
     form: str = "logits"  #: or probs: what is averaged
     tau: float = 1.0  #: temperature of the teacher
-    loss: str = "paper"  #: or hinton
+    #: or hinton, or kl: the distillation term alone, a variant of ours without labels of D_v
+    loss: str = "paper"
     lam: float = 0.5  #: weight of the distillation term in Hinton's loss
     #: bits per number: 32, 16 or 8. Masked, 8 means a lane of 16; BITS is not used
     logit_bits: int = 8
@@ -133,9 +146,12 @@ def teacher(z: np.ndarray, tau: float) -> np.ndarray:
 def distil_loss(
     logits: torch.Tensor, label: torch.Tensor, q: torch.Tensor, o: Options
 ) -> torch.Tensor:
-    """Equation 6 over a batch (`paper`), or Hinton's form with the student at the teacher's
-    temperature.
+    """Equation 6 over a batch (`paper`), Hinton's form with the student at the teacher's
+    temperature, or KL alone: with labels in every pass the student learns D_v by heart, and its own
+    answers there come back as the next teacher's (docs/methods.md, "FedED").
     """
+    if o.loss == "kl":
+        return F.kl_div(F.log_softmax(logits, dim=-1), q, reduction="batchmean")
     truth = F.cross_entropy(logits, label)
     if o.loss == "hinton":
         soft = F.kl_div(F.log_softmax(logits / o.tau, dim=-1), q, reduction="batchmean")
@@ -159,7 +175,7 @@ def _disclosure(o: Options, channel: Channel) -> Disclosure:
 def _checked(task: SentenceTask, o: Options) -> None:
     check_choice("logits", o.logits, ("sealed", "masked"))
     check_choice("form", o.form, ("logits", "probs"))
-    check_choice("loss", o.loss, ("paper", "hinton"))
+    check_choice("loss", o.loss, ("paper", "hinton", "kl"))
     if o.logit_bits not in _CODES:
         raise UserError(f'Option "logit_bits" must be 32, 16 or 8, not {o.logit_bits}.')
     if not o.tau > 0:
@@ -199,13 +215,14 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             return state
         q = torch.from_numpy(teacher(ensemble(folded, o), o.tau).astype(np.float32))
         model = load(task.new_model(0), state.model)
-        optimizer = task.optimizer(model, round_lr(settings.lr, settings.decay, folded.round))
+        steps = math.ceil(task.size(task.public) / settings.batch)
+        optimizer = Steps(settings, model, folded.round, steps)
         rng = np.random.default_rng(derived_seed(settings.seed, "distil", folded.round))
         torch.manual_seed(derived_seed(settings.seed, "distil dropout", folded.round))
         model.train()
         for rows in task.batch_rows(task.public, settings.batch, rng):
             batch = task.batch(task.public, rows)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.clear()
             distil_loss(model(*batch.inputs), batch.relation, q[rows], o).backward()
             optimizer.step()
         return State(parameters(model), state.memory)

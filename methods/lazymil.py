@@ -12,25 +12,24 @@ Where this file departs from the paper or its released code:
 
 * Bags travel under names made by an oblivious function whose key some silos hold together
   (`methods.common.bag_names`), other names every round: the coordinator can compare the silos'
-  values for a bag, and cannot tell which entity pair it is about, nor follow it through the run.
-  Neither can it test a guess with the help of as many silos as may side with it, beyond a number
-  of guesses that the study declares (`queries`).
+  values for a bag, and learns of the names nothing else, also with the help of as many silos as may
+  side with it, beyond a number of guesses that the study declares (`queries`). The values are
+  another matter: they are what the model that it sent says, and a model can be made to say which
+  bag it is. The disclosure says so.
 * No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
   the positions of the entries that won; it hears nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all
   winners, that is, other silos' text (docs/methods.md, "Lazy MIL").
 * The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their
   sentences, and nothing is scored or sent in the first exchange. The paper selects from round 0 on,
-  with a model that knows nothing. Its winners are then drawn at random, the model is trained on
-  them alone, and next round it prefers what it was trained on: the choice confirms itself (on the
-  built-in corpus with all silos active, a fifth of the winners stay wrong for good). Fewer active
-  silos shake the choice up, so that there the paper's form *falls* with C. With a model that has
-  seen every sentence a few times, the best of a bag is mostly true, and the method does what the
-  paper says. `warmup=0` is the paper's form; docs/results/lazymil.md has the figures.
-* Values are probabilities in steps of 1/65535 (16-bit fixed point rather than a half float, whose
-  steps near 1, where the winners are, would be thirty times coarser). All comparisons use the
-  rounded values, so that the outcome is that of one rule over all sentences: highest value, then
-  lowest silo, then lowest row.
+  with a model that knows nothing; its winners are then drawn at random, and the choice confirms
+  itself. `warmup=0` is the paper's form; docs/results/lazymil.md has the figures.
+* All silos hear one level. Nobody trains on more, and whoever has much less does not count as one
+  behind whom others hide (`methods.common.contribution`). Where silos win about as much as each
+  other, that changes nothing; else those with most leave their least certain winners out.
+* Values are probabilities in steps of 1/65535 (a half float's steps near 1, where the winners are,
+  would be thirty times coarser). All comparisons use the rounded values: highest value, then lowest
+  silo, then lowest row.
 
 With DP=record names and values as above would be exact releases; `methods.lazymil_private` is what
 runs then.
@@ -50,6 +49,7 @@ from methods.base import (
     Arrays,
     ArraySpec,
     Broadcast,
+    Contradiction,
     Disclosure,
     Exchange,
     Folded,
@@ -62,12 +62,18 @@ from methods.base import (
     State,
 )
 from methods.common.bag_names import NAME_BYTES, Naming, names_of
-from methods.common.bags import BAGS
+from methods.common.bags import BAGS, rehearsed_bags
 from methods.common.contribution import (
     FROM_RELEASED,
+    STEPS,
     check_floor,
     contribution_disclosure,
+    contributors_of,
     enough,
+    level_of,
+    quantise,
+    weights,
+    within,
 )
 from methods.common.grouping import grouped
 from methods.common.training import load, parameters, specs, trained
@@ -94,7 +100,6 @@ __all__ = [
 
 CITATION = "Sui et al. 2021, Distantly Supervised Relation Extraction in Federated Settings, Findings of EMNLP"
 TASKS = ("distant",)
-STEPS = 65535
 
 Silo = SiloView[DistantTask, Rows]
 
@@ -116,7 +121,9 @@ _SCORES = Disclosure(
     name="values",
     channel="sealed",
     shape="one 16-bit number per bag of the silo: the best probability p(r|s) in the bag",
-    reveals="how sure the current model is of the silo's best sentence for each bag; not the sentence, nor its number",
+    reveals="how sure the model that the coordinator sent is of the silo's best sentence for each bag; not the "
+    "sentence, nor its number. A coordinator that sends models made for it reads from them the relation of each "
+    "bag, and words of its sentences. All silos hear one number made of them: how much the silo with most trains on",
     privacy="outside the privacy budget: adding one sentence can displace another's value and win",
 )
 
@@ -126,18 +133,13 @@ def _names(naming: Naming) -> Disclosure:
         name="names",
         channel="sealed",
         shape="16 bytes per bag of the silo: a name of (head, relation, tail), fresh every round; at most `bags` names",
-        reveals="how many bags the silo has, and which silos have a bag in common; not which entities or relation "
-        f"it is, {naming.unless}",
+        reveals="how many bags the silo has, and which silos have a bag in common; the names by themselves do not "
+        f"tell which entities or relation it is, {naming.unless}",
         privacy="outside the privacy budget: the number of bags is exact",
     )
 
 
 # Algorithm 1: which sentence of every bag is believed
-
-
-def quantise(probability: np.ndarray) -> np.ndarray:
-    """Probabilities as uint16, nearest step of 1/65535."""
-    return np.rint(np.clip(probability, 0.0, 1.0).astype(np.float64) * STEPS).astype(np.uint16)
 
 
 def best_of_bags(values: np.ndarray, rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -170,7 +172,7 @@ def score(silo: Silo, heard: Heard, naming: Naming) -> Answer:
     order = np.lexsort(names.T[::-1])
     return Answer(
         sealed={"names": names[order], "values": values[best][order]},
-        carry={"model": heard.common, "best": best[order]},
+        carry={"model": heard.common, "best": best[order], "values": values[best][order]},
         memory=memory,
         notes={
             "bags": float(len(best)),
@@ -206,29 +208,43 @@ def winners(scored: Mapping[int, Arrays]) -> dict[int, np.ndarray]:
 
 
 def keep_winners(state: State, folded: Folded, naming: Naming) -> State:
-    """After scoring, at the coordinator: V, for each silo its own part of it."""
-    won = {f"winners/{s}": won for s, won in winners(folded.sealed).items()}
-    return State(state.model, won | naming.relay.replied(state, folded.survivors))
+    """After scoring, at the coordinator: V, each silo's own part of it."""
+    notes = naming.relay.replied(state, folded.survivors)
+    for s, won in winners(folded.sealed).items():
+        values = folded.sealed[s]["values"]
+        notes[f"winners/{s}"], notes[f"weights/{s}"] = won, weights(values[won])
+        notes[f"bags/{s}"] = np.array([len(values)])
+    return State(state.model, notes)
 
 
 # Algorithm 2: training on those. Its mean is `uniform_mean` (equation 5).
 
 
-def send_winners(state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
-    """V is not broadcast as in the paper: each silo hears of its own winners only."""
-    nobody = np.zeros(0, dtype=np.uint32)
-    return Broadcast({}, {s: {"winners": state.memory.get(f"winners/{s}", nobody)} for s in cohort})
+def send_winners(
+    state: State, cohort: tuple[int, ...], settings: Settings, floor: float
+) -> Broadcast:
+    """V is not broadcast: each silo hears of its own winners only, within the level that all hear."""
+    notes, nobody = state.memory, np.zeros(0, np.uint32)
+    won = {s: notes.get(f"winners/{s}", nobody) for s in cohort}
+    given = {s: notes.get(f"weights/{s}", nobody) for s in cohort}
+    owned = {s: int(notes.get(f"bags/{s}", [0])[0]) for s in cohort}
+    level = level_of(given, owned, contributors_of(settings, len(cohort)), floor)
+    private = {s: {"winners": won[s][within(given[s], level)]} for s in cohort}
+    return Broadcast({"level": np.array([level])}, private)
 
 
 def train_on_winners(silo: Silo, heard: Heard, floor: float = Options.floor) -> Answer:
     """Local_Training over D*_i, the silo's own winning rows; without any, an update of zeros."""
-    best = silo.carry["best"]
-    positions = heard.private.get("winners", np.zeros(0, dtype=np.uint32))
-    # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
+    best, level = silo.carry["best"], int(heard.common["level"][0])
     # Each once: a position said twice must not count twice.
-    rows = np.unique(best[positions.astype(np.int64)])
-    data = silo.task.subset(silo.data.indices[rows])
-    return _local_training(silo, heard.round, data, enough(len(rows), len(best), floor))
+    at = np.unique(heard.private.get("winners", np.zeros(0, np.uint32))).astype(np.int64)
+    mass = int(weights(silo.carry["values"][at]).sum())
+    if mass > level:
+        raise Contradiction("it is to train on more than all silos are told that anyone does")
+    # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
+    data = silo.task.subset(silo.data.indices[np.sort(best[at])])
+    contributes = enough(len(at), len(best), floor) and enough(mass, level, floor)
+    return _local_training(silo, heard.round, data, contributes)
 
 
 def _local_training(silo: Silo, round: int, data: Rows, contributes: bool) -> Answer:
@@ -253,22 +269,6 @@ def score_nothing(silo: Silo, heard: Heard) -> Answer:
 def train_on_all(silo: Silo, heard: Heard) -> Answer:
     """Training in a warm-up round: over D_i, whatever the coordinator says has won."""
     return _local_training(silo, heard.round, silo.data, len(silo.data.indices) > 0)
-
-
-# What planning and privacy need to know
-
-
-def rehearse(silo: Silo) -> Arrays:
-    """The silo's real bags, under their numbers in the corpus instead of names, with values drawn
-    at random once.
-    """
-    bags, s = silo.task.bags(silo.data), silo.data.sentences
-    rows = silo.data.indices[bags.first]
-    ids = np.stack(
-        [s.head[rows], s.relation[rows], s.tail[rows], np.zeros(len(rows))], axis=1
-    ).astype(np.uint32)
-    values = silo.rng(0, "rehearsal").integers(0, STEPS, len(rows), dtype=np.uint16)
-    return {"names": ids.view(np.uint8).reshape(-1, NAME_BYTES), "values": values}
 
 
 def privacy(options: Options) -> Privacy:
@@ -323,7 +323,7 @@ def build(task: DistantTask, settings: Settings, options: Options) -> Method:
             "values": ArraySpec((None,), "uint16", most=o.bags),
         },
         rehearsed=lambda silo, heard: (
-            score_nothing(silo, heard).sealed if heard.round < warm_rounds else rehearse(silo)
+            score_nothing(silo, heard).sealed if heard.round < warm_rounds else rehearsed_bags(silo)
         ),
     )
     learn = Exchange(
@@ -331,10 +331,11 @@ def build(task: DistantTask, settings: Settings, options: Options) -> Method:
         disclosures=(
             update_disclosure("the sentences chosen this round"),
             contribution_disclosure(
-                f"anything (warm start), or on at least {o.floor:.0%} of its bags"
+                f"anything (warm start), or on at least {o.floor:.0%} of its bags, and on at least {o.floor:.0%} of "
+                "what any silo trains on, each bag counted by how unsure the model is of it"
             ),
         ),
-        broadcast=send_winners,
+        broadcast=lambda state, round, cohort: send_winners(state, cohort, settings, o.floor),
         answer=lambda silo, heard: (
             train_on_all(silo, heard)
             if heard.round < warm_rounds

@@ -9,52 +9,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView, silo_name
-from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
 from privacy.sum_noise import SumNoise
 from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile, OptimizerFile
 from study.agreement import rounding_seed
+from wire.stored import Lazily, give_back, stored
 
-__all__ = ["Gate", "MemoryFile"]
+__all__ = ["Gate"]
 
 log = logging.getLogger("silo")
 _LARGEST = 1e3  #: of a number received under DP=record
 
 
-@dataclass(frozen=True)
-class MemoryFile:
-    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never
-    half there.
+class _Carried(dict[str, Any]):
+    """What a round's earlier exchanges left. Nothing else may stand in for what is not there."""
 
-    They are of one study: another may promise privacy to what this one left in the clear.
-    """
-
-    path: Path | None  #: None: kept in memory only (the in-process runner)
-    study: str = ""
-
-    def read(self) -> Arrays:
-        if self.path is None or not self.path.exists():
-            return {}
-        with safe_open(self.path, "numpy") as file:
-            whose = (file.metadata() or {}).get("study", "")
-        return load_file(self.path) if whose == self.study else {}
-
-    def write(self, arrays: Arrays) -> None:
-        if self.path is not None:
-            save_arrays(self.path, arrays, {"study": self.study})
+    def __missing__(self, name: str) -> Any:
+        raise Refusal(
+            "model-inconsistency",
+            f"it stands on {name!r} of an earlier exchange of the round, which this silo has not answered, or "
+            "was told anew",
+        )
 
 
 class Gate:
@@ -63,7 +49,11 @@ class Gate:
     ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
-        self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
+        self._view = replace(view, memory=memory.read(), privacy=method.privacy)
+        self._optimizer = OptimizerFile(memory)
+        if view.settings.keep_optimizer:
+            before, after = self._optimizer.before, self._optimizer.after
+            self._view = replace(self._view, kept_optimizer=before, keep_optimizer=after)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -97,6 +87,19 @@ class Gate:
             "contributors": exchange.contributors,
         }
 
+    def ask_again(self, index: int) -> None:
+        """An exchange stands on those before it, also when it is asked for again after later ones: a
+        coordinator that crashed may begin the round anew, and must get the same answer.
+
+        What the exchange and later ones left is gone as soon as it is told again, answered or not.
+        The sum's context forgets it at the same moment (silo.told): what a silo still carried would
+        be bound by nothing.
+        """
+        self._carried = {k: v for k, v in self._carried.items() if k < index}
+        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        if self._last is not None and self._last[0][1] > index:
+            self._last = None
+
     def answer(
         self, index: int, heard: Heard, heard_hash: bytes, encoding: Encoding | None = None
     ) -> Answer:
@@ -106,7 +109,7 @@ class Gate:
         `encoding`: of the sum that the masked arrays go into; DP=silo makes its noise for that one.
         """
         key = (heard.round, index, heard_hash)
-        self._certified = {k: v for k, v in self._certified.items() if k < index}
+        self.ask_again(index)
         exchange, settings = self.exchange(index), self._view.settings
         noise = None
         if settings.dp == "silo" and exchange.masked:  # before an answer is given out again, too
@@ -132,12 +135,9 @@ class Gate:
             )
         if noise is not None and encoding is not None:
             spend("noisy sum", sum_noise.charge_of(noise, exchange, encoding))
-        # An exchange stands on those before it, also when it is asked for again after later ones: a
-        # coordinator that crashed may begin the round anew, and must get the same answer.
-        self._carried = {k: v for k, v in self._carried.items() if k < index}
-        carry = {
-            name: value for k in sorted(self._carried) for name, value in self._carried[k].items()
-        }
+        carry = _Carried(
+            (name, value) for k in sorted(self._carried) for name, value in self._carried[k].items()
+        )
         try:
             view = replace(self._view, carry=carry, spend=spend, certified=self._certified)
             answer = exchange.answer(view, heard)
@@ -156,14 +156,19 @@ class Gate:
         for disclosure in exchange.disclosures:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
-        memory = self._view.memory if answer.memory is None else answer.memory
-        self._keep(index, heard, answer, encoding)
-        self._view = replace(self._view, memory=memory)
         if answer.memory is not None:
-            self._memory.write(answer.memory)
+            self._view = replace(self._view, memory=self._memory.kept(answer.memory))
+            answer = replace(answer, memory=None)
+        self._optimizer.keep()
+        # last: what failed halfway leaves nothing behind
+        self._keep(index, heard, answer, encoding)
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
+        # Until its turn to send it, and perhaps to send it again, it waits on the disk.
+        answer = replace(answer, masked=stored(answer.masked, self._memory.folder))
+        if isinstance(answer.masked, Lazily):
+            give_back()
         self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 

@@ -28,6 +28,7 @@ from silo.home import Home
 from silo.process import AGAIN
 from silo.studies import Studies
 from study.children import Child
+from study.presence import Presence
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
 
@@ -48,16 +49,20 @@ class Server:
         self._looks: dict[str, Child] = {}
         self._study, self._child = "", Child([], Path())
         self._papers = Child([], Path())
+        self.presence = Presence(site.home)
 
     def step(self) -> None:
         try:
-            for shown in self._ask(["news"]):
+            news = self._ask(["news"])
+            self.presence.heard(self._home.roster.coordinator.name)
+            for shown in news:
                 self._see(shown)
         except Unreached as e:
             log.warning("the coordinator's board: %s", e)
         except RosterRefused as e:
             log.error("the coordinator's board: %s", e)
         self._follow()
+        self.presence.beat({self._study: 0} if self._study else {})
 
     def _ask(self, question: list) -> list[dict[str, Any]]:
         ring, roster = self._home.keys, self._home.roster

@@ -14,18 +14,20 @@ import numpy as np
 
 from config.errors import UserError
 from config.load import with_task_defaults
-from config.settings import Settings
+from config.settings import FULL_SIZE, Settings
 from corpora.partition import Partition, cut
 from crypto.numbers.encoding import steps_of
 from crypto.sum.params import least_honest, policy_for
-from methods import adjusted, build
+from methods import adjusted, build, paper_settings
 from methods.base import Method, derived_seed
+from methods.common.steps import Steps
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
 from methods.dp.releases import record_privacy
 from methods.dp.sum_noise import sum_noise_of
 from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
+from models.precision import gain
 from privacy.discrete import table
 from privacy.sum_noise import SumNoise
 
@@ -33,6 +35,7 @@ __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
+_WORTH = 1.2  #: times faster that bfloat16 must be
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,18 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
-    settings = with_task_defaults(settings, task.name, task.natural_silos(), task.part)
-    seed = derived_seed(settings.seed, "partition")
+    paper = (
+        paper_settings(settings.method, task.name, settings.options)
+        if task.encoder_size >= FULL_SIZE
+        else None
+    )
+    settings = with_task_defaults(
+        settings, task.name, task.natural_silos(), train=task.part, paper=paper
+    )
+    settings = replace(settings, precision=_precision(settings, task, alone=holder is None))
+    task.compute_in(settings.precision)
+    own = settings.partition_seed
+    seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:
         partition = cut(
             settings.partition, settings.silos, seed, task.train_size(), task.partition_keys()
@@ -81,6 +94,22 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
             f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
         )
     return Study(settings, task, method, partition)
+
+
+def _precision(s: Settings, task: Task, *, alone: bool) -> str:
+    """`auto` is bfloat16 where a full-size encoder gains by it on this machine, and float32 in all
+    other cases: for small networks, with DP=record, and between machines (not `alone`), which must
+    compute alike whatever their processors are. What it was is written into config.toml.
+    """
+    if s.precision == "bfloat16" and not task.can_halve:
+        raise UserError(
+            f"PRECISION=bfloat16 is for encoders that are called whole; the network of {s.method_name} on this "
+            f"corpus ({task.name}) computes in float32: leave it out."
+        )
+    if s.precision != "auto":
+        return s.precision
+    possible = alone and s.dp != "record" and task.can_halve and task.encoder_size >= FULL_SIZE
+    return "bfloat16" if possible and gain() >= _WORTH else "float32"
 
 
 def _check_noise(s: Settings) -> None:
@@ -119,7 +148,7 @@ def warm(study: Study) -> None:
         table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
-    optimizer = task.optimizer(model, 0.1)
+    optimizer = Steps(study.settings, model, 0, 1)
     for batch in task.batches(some, 2, np.random.default_rng(0)):
         task.loss(model, batch).backward()
         optimizer.step()

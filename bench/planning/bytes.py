@@ -25,7 +25,7 @@ from coordinator.exchange import Call, call_ranges, message_bytes
 from coordinator.rundir import shared_secret
 from crypto.numbers.encoding import Encoding
 from crypto.sum.graph import topology
-from crypto.sum.params import least_contributors, policy_for
+from crypto.sum.params import policy_for
 from crypto.sum.records import SumHeader
 from methods.base import (
     Arrays,
@@ -38,6 +38,7 @@ from methods.base import (
     State,
     silo_name,
 )
+from methods.common.contribution import contributors_of
 from methods.dp.coverage import why_free
 from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
 from study.prepare import Study
@@ -128,7 +129,7 @@ def _exchange(
     encoding = call.encoding() if masked else None
     header, graph = {}, None
     policy = policy_for(study.settings.fraction, study.settings.silos)
-    contributors = least_contributors(len(names), policy, study.settings.silos)
+    contributors = contributors_of(study.settings, len(names))
     contributors *= exchange.contributors and secagg
     if encoding is not None and secagg:
         made = SumHeader(

@@ -23,13 +23,15 @@ from coordinator.scores import first_unscored
 from crypto.errors import Refusal
 from crypto.oprf.peers import Peers
 from crypto.sum.contribution import too_few
-from crypto.sum.params import least_contributors, parameters, policy_for
+from crypto.sum.params import parameters, policy_for
 from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
+from methods.common.contribution import contributors_of
 from methods.outside import blamed
 from report import events
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.ledger import BudgetSpent, Ledger
+from silo.memory import MemoryFile
 from silo.process import open_ledger
 from study.agreement import cohort_source, rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
@@ -63,7 +65,7 @@ class InProcessCarrier:
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
         study.task.keep_features_in(runlog.path / "features")
-        which = study_hash(study.settings, study.agreement).hex()
+        which = study_hash(study.settings, study.agreement, study.task.name).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)
@@ -184,13 +186,8 @@ class InProcessCarrier:
         ).n_min
 
     def _contributors(self, alive: int) -> int:
-        """As silos of a secure sum count them; without one, or among so few that none is possible,
-        nobody is hidden.
-        """
-        s = self._settings
-        if not s.secagg or alive < 3:
-            return 0
-        return least_contributors(alive, policy_for(s.fraction, s.silos), s.silos)
+        """As silos of a secure sum count them; without one nobody is hidden."""
+        return contributors_of(self._settings, alive) if self._settings.secagg else 0
 
     def end_round(self, round: int) -> None:
         for gate in self._gates:

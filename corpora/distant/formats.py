@@ -31,7 +31,7 @@ _TAG = re.compile(r"<(/?)([A-Za-z][\w.-]*)[^<>]*>")
 
 
 def opennre(item: Any) -> Iterator[Row]:
-    """A relation that is one of the usual words for none is NA. A list gives a row for each."""
+    """A list of relations gives a row for each; a word for none beside others says nothing."""
     if not isinstance(item, dict):
         raise ValueError("not a JSON object")
     head, tail, pair = item["h"], item["t"], item.get("entity_pair")
@@ -41,9 +41,9 @@ def opennre(item: Any) -> Iterator[Row]:
         starts = int(head["pos"][0]), int(tail["pos"][0])
     else:
         words, starts = _split_at(str(item["text"]), (head["pos"], tail["pos"]))
-    for relation in names_of(item["relation"]) or (NA,):
-        said = NA if is_none(relation) else relation
-        yield Row(words, starts[0], starts[1], names[0], names[1], said)
+    relations = names_of(item["relation"]) or (NA,)
+    for relation in [r for r in relations if not is_none(r)] or relations[:1]:
+        yield Row(words, starts[0], starts[1], names[0], names[1], relation)
 
 
 def _entity(entity: dict[str, Any]) -> str:
@@ -77,8 +77,7 @@ def nyt10(line: str, absent: Callable[[str], None] = lambda name: None) -> Itera
     head_at, tail_at = (words.index(name) if name in words else 0 for name in (head, tail))
     for name in {head, tail} - set(words):
         absent(name)
-    said = NA if is_none(relation) else relation
-    yield Row(words, head_at, tail_at, head_id, tail_id, said)
+    yield Row(words, head_at, tail_at, head_id, tail_id, relation)
 
 
 def mirgene(line: str) -> Iterator[Row]:

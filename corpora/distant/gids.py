@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from corpora.distant.rows import Row
-from corpora.distant.table import NA
 from corpora.lines import first_line
 from corpora.notes import Notes
-from corpora.relations import is_none
 from corpora.splits import Assigned, data_files, split_of
 
 __all__ = ["gids", "is_gids", "without_train"]
@@ -69,5 +67,4 @@ def gids(line: str, inside: Callable[[str], None] = lambda name: None) -> Iterat
         if whole is None:
             inside(name)
         places.append(bisect.bisect_right(starts, at) - 1)
-    said = NA if is_none(relation) else relation
-    yield Row(text.split(), places[0], places[1], head_id, tail_id, said)
+    yield Row(text.split(), places[0], places[1], head_id, tail_id, relation)

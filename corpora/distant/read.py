@@ -17,17 +17,16 @@ from config.errors import UserError
 from corpora.distant import formats
 from corpora.distant.gids import gids, is_gids, without_train
 from corpora.distant.rows import Row, Rows, held_out, parsed
-from corpora.distant.table import NA, Content, Corpus, cached
+from corpora.distant.table import Content, Corpus, cached
 from corpora.formats import unknown_format
 from corpora.json_rows import first_json, json_rows
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name, read_json
 from corpora.notes import Notes, Reading
-from corpora.relations import is_none
 from corpora.splits import Assigned, assign, is_own, training_file
 
 __all__ = ["load", "recognise"]
 
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other rows
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other rows
 _DEV_PERCENT = 5
 _PGR_HEADER = "FILE_ID\tSENTENCE\t"
 _RELATIONS = ("rel2id.json", "relation2id.txt")
@@ -115,7 +114,7 @@ def _publishers(
     """The publisher's splits; where there is no dev, one is held out by entity pair."""
     parse: Parse = formats.opennre if kind == "opennre" else formats.mirgene
     if kind == "opennre" and listed is not None:
-        _number(rows, _from_json(listed))
+        rows.name(_from_json(listed))
     if kind == "gids":
         text = "entities are a part of a word, and stand where the word does"
         inside = lambda name: notes.add("repaired", text, example=name)  # noqa: E731
@@ -161,7 +160,7 @@ def _with_list(rows: Rows, folder: Path, listed: Path | None, notes: Notes) -> P
         if len(fields) != 2 or not fields[1].isdigit():
             raise UserError(f'{listed}, line {number}: not "relation number".')
         names.append((int(fields[1]), fields[0]))
-    _number(rows, [r for _, r in sorted(names)])
+    rows.name([r for _, r in sorted(names)])
     known = set(rows.relations)
 
     def absent(name: str) -> None:
@@ -211,10 +210,3 @@ def _pgr(rows: Rows, found: Assigned, notes: Notes) -> dict[str, tuple[str, ...]
     notes.add("cut", text, count=len(rows.splits["dev"]))
     notes.add("said", "labels are distant")
     return {**files, "dev": ()}
-
-
-def _number(rows: Rows, names: list[str]) -> None:
-    """Relations in the publisher's order, NA first whatever its number there."""
-    for relation in names:
-        if relation != NA and not is_none(relation):
-            rows.relations.setdefault(relation, len(rows.relations))

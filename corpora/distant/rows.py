@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.distant.table import NA, Content, Sentences, pack
-from corpora.notes import Reading
+from corpora.notes import Notes, Reading
+from corpora.relations import nones
 
 __all__ = ["Row", "Rows", "held_out", "parsed"]
 
@@ -61,9 +62,11 @@ def held_out(row: Row, percent: int, of: str) -> bool:
 
 @dataclass
 class Rows:
-    """Numbers words, entities and relations as rows come in."""
+    """Numbers words, entities and relations as rows come in. Relations have the names of the files;
+    `content` makes NA of those that say there is none.
+    """
 
-    relations: dict[str, int] = field(default_factory=lambda: {NA: 0})
+    relations: dict[str, int] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
     entities: dict[str, int] = field(default_factory=dict)
     splits: dict[str, list[tuple[list[int], int, int, int, int, int]]] = field(
@@ -83,21 +86,35 @@ class Rows:
             )
         )
 
+    def name(self, relations: Iterable[str]) -> None:
+        """Relations in the publisher's order."""
+        for relation in relations:
+            self.relations.setdefault(relation, len(self.relations))
+
     def content(self, name: str, reading: Reading, auc_points: int) -> Content:
         for split, rows in self.splits.items():
             if not rows:
                 raise UserError(f'The corpus "{name}" has no rows for {split}.')
-        packed = {split: pack(rows) for split, rows in self.splits.items()}
+        notes = Notes()
+        notes.take(reading.notes)
+        none = nones(self.relations, NA, notes)
+        kept = [NA, *(r for r in self.relations if r not in none and r != NA)]
+        number = {r: 0 if r in none else kept.index(r) for r in self.relations}
+        new = [number[r] for r in self.relations]  # by the number that rows were given
+        packed = {
+            split: pack([(*row[:-1], new[row[-1]]) for row in rows])
+            for split, rows in self.splits.items()
+        }
         return Content(
             name=name,
             note=f"read as {reading.format}",
             words=tuple(self.words),
             entities=tuple(self.entities),
-            relations=tuple(self.relations),
+            relations=tuple(kept),
             splits=packed,
             gold={split: _facts(packed[split]) for split in ("dev", "test")},
             auc_points=auc_points,
-            reading=reading,
+            reading=replace(reading, notes=notes.all()),
         )
 
 

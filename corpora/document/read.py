@@ -31,7 +31,7 @@ from corpora.splits import Assigned, assign, data_files, is_own, training_file
 __all__ = ["FORMATS", "load", "recognise"]
 
 FORMATS = tuple(NEEDS["document"])
-_VERSION = 3  #: part of the cache key: bump it when the same files would give other documents
+_VERSION = 4  #: part of the cache key: bump it when the same files would give other documents
 _BESIDE = {"names": "rel_info", "relations": "relations.txt"}  #: files that hold no documents
 _HELD_OUT = 10  #: every tenth training document is held out where there is no dev split
 Splits = dict[str, Sequence[Document]]

@@ -1,5 +1,5 @@
-"""NER corpora as they are published: CoNLL-2012, BRAT stand-off, ADE version 2. CoNLL columns are in
-`corpora.ner.conll`.
+"""NER corpora as they are published: CoNLL-2012 and ADE version 2. CoNLL columns are in
+`corpora.ner.conll`, texts with marks on them in `corpora.standoff`.
 
 Every reader yields `Found`: a sentence and the document it comes from. What cannot be said of words
 that stand side by side in one sentence (discontinuous spans, spans across sentences, strings that
@@ -15,19 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from config.errors import UserError
-from corpora.brat import Marked, read_standoff
 from corpora.lines import lines
 from corpora.ner.table import Entity, Found, Sentence
 from corpora.notes import Notes
-from corpora.splitting import sentence_ends
 
-__all__ = ["ade", "brat", "conll2012", "whole_words", "words_of"]
+__all__ = ["ade", "conll2012", "whole_words", "words_of"]
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_LINE_END = re.compile(r"[\r\n]+")
 _BRACKETS = re.compile(r"\(([^()*]+)|\*|\)")
 _GROWN = "spans begin or end inside a word and grew to whole words"
-_DOUBLE = "spans became the same words of the same type as another"
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
@@ -114,62 +110,6 @@ def whole_words(
     if text[start:end].strip() != whole:
         notes.add("repaired", _GROWN, example=f"{text[start:end]!r} became {whole!r}", place=place)
     return first, after
-
-
-def brat(
-    text_file: Path, marks: Path, domain: str, notes: Notes, name: str = ""
-) -> Iterator[Found]:
-    """`x.txt` and its `x.ann`. Sentences end at line breaks and where `corpora.splitting` says, but
-    never inside a span.
-    """
-    standoff = read_standoff(text_file, marks, notes)
-    text, place = standoff.text, str(marks)
-    spans: list[Marked] = []
-    for m in standoff.entities:
-        if len(m.pieces) > 1:
-            shown = " … ".join(text[a:b] for a, b in m.pieces)
-            notes.add("skipped", "spans in several pieces", example=shown, place=place)
-        else:
-            spans.append(m)
-    spans.sort(key=lambda m: (m.start, m.end))
-    edges = _edges(text, spans, place, notes)
-    at = 0
-    for begin, stop in itertools.pairwise(edges):
-        words = [(a + begin, b + begin) for a, b in words_of(text[begin:stop])]
-        entities: dict[Entity, None] = {}
-        while at < len(spans) and spans[at].start < stop:
-            m = spans[at]
-            at += 1
-            found = whole_words(text, words, (m.start, m.end), place, notes)
-            if found is None:
-                notes.add("skipped", "spans without a word in them", place=place)
-                continue
-            if (*found, m.type) in entities:
-                notes.add("merged", _DOUBLE, example=text[m.start : m.end], place=place)
-            entities[*found, m.type] = None
-        if words:
-            found_words = tuple(text[a:b] for a, b in words)
-            yield Found(
-                Sentence(found_words, tuple(sorted(entities)), domain), name or text_file.name
-            )
-
-
-def _edges(text: str, spans: list[Marked], place: str, notes: Notes) -> list[int]:
-    """Where sentences begin, and the text's end. A break inside a span is none."""
-    ends = {*sentence_ends(text), *(m.end() for m in _LINE_END.finditer(text))}
-    edges, at, reach, inside = [0], 0, 0, 0
-    for end in sorted(ends):
-        while at < len(spans) and spans[at].start < end:
-            reach, inside = max((reach, inside), (spans[at].end, spans[at].start))
-            at += 1
-        if reach > end:
-            shown = text[inside:reach]
-            notes.add(
-                "merged", "sentence or line breaks lie inside a span", example=shown, place=place
-            )
-        else:
-            edges.append(end)
-    return [*edges, len(text)]
 
 
 def ade(path: Path, domain: str, notes: Notes) -> Iterator[Found]:

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, nearest
-from corpora.brat import annotated
 from corpora.formats import NEEDS, unknown_format
 from corpora.lines import corpus_folder, file_hash, format_and_place, lines, plain_name
 from corpora.ner import rows as by_row
@@ -32,7 +31,7 @@ from corpora.ner.conll import (
     is_conll,
     is_conllu,
 )
-from corpora.ner.formats import ade, brat, conll2012
+from corpora.ner.formats import ade, conll2012
 from corpora.ner.psytar import is_psytar, psytar
 from corpora.ner.table import Content, Found, NerCorpus, Sentence, cached
 from corpora.ner.tags import union
@@ -45,7 +44,7 @@ from corpora.standoff.to_sentences import ner_sentences
 
 __all__ = ["FORMATS", "load", "places", "read_mapping", "recognise", "recognised"]
 
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other sentences
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other sentences
 FORMATS = tuple(NEEDS["ner"])
 _ROWS = {"entities": by_row.is_own, "tokens": by_row.is_tagged}
 Splits = dict[str, list[Sentence]]
@@ -178,9 +177,6 @@ def _assigned(kind: str, folder: Path, layout: Layout) -> Assigned:
         return assign(folder, lambda p: is_own(folder, p) and is_conllu(p))
     if kind == "conll2012":
         return assign(folder, _is_2012, document_files=True)
-    if kind == "brat":
-        ends = (".txt", ".ann")
-        return assign(folder, lambda p: plain_name(p).endswith(ends), document_files=True)
     if kind == "psytar":
         return assign(
             folder, lambda p: plain_name(p) == "psytar_sentences.csv", document_files=True
@@ -197,18 +193,14 @@ def _read(kind: str, found: Assigned, layout: Layout, notes: Notes) -> Iterator[
     domain = found.folder.resolve().name
     laid_out = kind == "brat" and read_layout(found.folder).get("sentences") == "lines"
     for split, files in [*found.files.items(), ("", found.unsplit)]:
-        if kind == "brat" and not laid_out:
-            for text, marks in annotated(found.folder, notes, files) if files else ():
-                name = str(text.relative_to(found.folder))
-                yield from ((split, f) for f in brat(text, marks, domain, notes, name))
-            continue
         for path in files:
             name = str(path.relative_to(found.folder))
-            if kind == "brat" and not plain_name(path).endswith(".txt"):
-                continue
             if kind in standoff.FORMATS:
+                by_file = standoff.FORMATS[kind].document_files
                 for document in standoff.documents_of(path, kind, notes):
                     own = document.id if laid_out else domain
+                    # two folders may have documents of one name
+                    document = replace(document, id=name) if by_file else document
                     yield from ((split, f) for f in ner_sentences(document, own, notes))
             elif kind in ("conll", "conllu"):
                 alone = split or len(files) == 1

@@ -34,13 +34,7 @@ def read_files(folder: Path, kind: str, notes: Notes) -> tuple[Splits, Assigned]
     if kind == "biocreative":
         return _biocreative(folder, notes)
     if kind in _ENDINGS:
-        ends = _ENDINGS[kind]
-        found = assign(folder, lambda p: plain_name(p).endswith(ends), document_files=True)
-        found.need("train", "test")
-        for path in found.unsplit:
-            notes.add("skipped", "files outside of the splits' folders", place=str(path))
-        read = folders.i2b2 if kind == "i2b2" else folders.ddi
-        return {"dev": [], **{s: read(files, notes) for s, files in found.files.items()}}, found
+        return _folders(folder, kind, notes)
     found = assign(folder, lambda p: is_own(folder, p))
     found.need("train", "test")
     if kind == "pgr":
@@ -48,6 +42,45 @@ def read_files(folder: Path, kind: str, notes: Notes) -> tuple[Splits, Assigned]
     for split, files in found.files.items():
         splits[split] = [e for p in files for e in _examples(p, _rows(p, kind, notes), _LINE[kind])]
     return splits, found
+
+
+def _folders(folder: Path, kind: str, notes: Notes) -> tuple[Splits, Assigned]:
+    """i2b2 and DDI: every document is a file, or three."""
+
+    def wanted(path: Path) -> bool:
+        return plain_name(path).endswith(_ENDINGS[kind])
+
+    found = assign(folder, wanted, document_files=True)
+    if kind == "ddi":
+        own = {
+            s: tuple(p for p in f if not folders.is_other_task(p.relative_to(folder)))
+            for s, f in found.files.items()
+        }
+        # a folder may be called so and hold nothing else
+        own = {split: some or found.files[split] for split, some in own.items()}
+        for split, files in found.files.items():
+            for path in files:
+                if path not in own[split]:
+                    notes.add("skipped", "files of the task that finds drug names", place=str(path))
+        found = replace(found, files=own)
+    found.need("train", "test")
+    for path in found.unsplit:
+        notes.add("skipped", "files outside of the splits' folders", place=str(path))
+    read = folders.ddi if kind == "ddi" else lambda files: folders.i2b2(files, notes)
+    return {"dev": [], **{s: read(files) for s, files in found.files.items()}}, found
+
+
+def _of_the_task(found: Assigned, notes: Notes) -> Assigned:
+    """DDI-2013 without the files of its other task."""
+    own: dict[str, tuple[Path, ...]] = {}
+    for split, files in found.files.items():
+        other = {p for p in files if folders.is_other_task(p.relative_to(found.folder))}
+        if len(other) == len(files):
+            other = set()  # a folder may be called so and hold all there is
+        own[split] = tuple(p for p in files if p not in other)
+        for path in sorted(other):
+            notes.add("skipped", "files of the task that finds drug names", place=str(path))
+    return replace(found, files=own)
 
 
 def _examples(

@@ -14,13 +14,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from config.errors import UserError
-from corpora.lines import lines
+from corpora.lines import lines, parse_xml
 from corpora.notes import Notes
 from corpora.sentence.one_a_line import NONE
 from corpora.sentence.table import Example
 from corpora.splitting import sentence_ends
 
-__all__ = ["PARTS", "biocreative", "ddi", "i2b2"]
+__all__ = ["PARTS", "biocreative", "ddi", "i2b2", "is_other_task"]
 
 PARTS = ("abstracts", "entities", "relations")  #: BioCreative's three files of a split
 
@@ -113,23 +113,20 @@ def _place(m: re.Match[str], at: int) -> Place:
     return int(m[at]), int(m[at + 1]), int(m[at + 2]), int(m[at + 3])
 
 
-def ddi(files: Sequence[Path], notes: Notes) -> list[Example]:
-    """The XML of SemEval 2013: pairs are listed, `ddi="false"` is None. Ends are inclusive; of a
-    mention in pieces the whole stretch is taken. The test folder holds the texts of another task,
-    finding drug names, beside its own: they are passed over.
+def is_other_task(path: Path) -> bool:
+    """Whether a file of DDI-2013 is of its other task, finding drug names: the test folder holds
+    the texts of both.
     """
-    own = [p for p in files if not any(_OTHER_TASK.search(part) for part in p.parts[:-1])]
-    for path in sorted(set(files) - set(own)) if own else ():
-        notes.add("skipped", "files of the task that finds drug names", place=str(path))
+    return any(_OTHER_TASK.search(part) for part in path.parts[:-1])
+
+
+def ddi(files: Sequence[Path]) -> list[Example]:
+    """The XML of SemEval 2013: pairs are listed, `ddi="false"` is None. Ends are inclusive; of a
+    mention in pieces the whole stretch is taken.
+    """
     found: list[Example] = []
-    for path in own or files:
-        try:
-            tree = ElementTree.parse(path)
-        except ElementTree.ParseError as e:
-            raise UserError(
-                f"{path}, line {e.position[0]}: not XML that can be read ({e})."
-            ) from None
-        for sentence in tree.iter("sentence"):
+    for path in files:
+        for sentence in parse_xml(path).iter("sentence"):
             try:
                 found += _ddi_sentence(sentence)
             except (KeyError, ValueError) as e:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name
 from corpora.notes import Notes, Reading
 from corpora.records import is_saved
-from corpora.relations import named_none
+from corpora.relations import nones
 from corpora.sentence import one_a_line as by_line
 from corpora.sentence.files import PGR_HEADER, Splits, read_files
 from corpora.sentence.given import GIVEN, read_given, recognise_given
@@ -36,7 +37,7 @@ from corpora.standoff.bioc import is_bioc
 
 __all__ = ["FORMATS", "load", "recognise"]
 
-_VERSION = 2  #: part of the cache key: bump it when the same files would give other examples
+_VERSION = 3  #: part of the cache key: bump it when the same files would give other examples
 #: The relation that says there is none, where a format fixes it. Others: "None", or what is called so.
 _NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "biocreative": ""}
 FORMATS = (*NEEDS["sentence"], "hub")
@@ -186,9 +187,14 @@ def _content(
     notes.take(reading.notes)
     known = {e.relation for some in splits.values() for e in some}
     none = _NOTHING.get(kind, by_line.NONE)
-    if none == by_line.NONE and none not in known and named_none(known):
-        none = named_none(known)
-        notes.add("said", f'the relation "{none}" is taken to say that there is none')
+    if none == by_line.NONE:
+        said = nones(known, by_line.NONE, notes)
+        none = none if none in said or not said else min(said)
+        splits = {
+            role: [replace(e, relation=none) if e.relation in said else e for e in some]
+            for role, some in splits.items()
+        }
+        known = known - said | ({none} & (said | known))
     if positive and none:
         before = sum(map(len, splits.values()))
         splits = {role: [e for e in some if e.relation != none] for role, some in splits.items()}
@@ -212,6 +218,11 @@ def _content(
     cut = divide(splits["train"], splits["dev"], 0.0 if given else public, seed)
     cut[PUBLIC] = given or cut[PUBLIC]
     files: Mapping[str, tuple[str, ...]] = reading.files
+    if not cut["dev"] or not cut["train"]:
+        raise UserError(
+            f'The corpus "{name}" has no dev file, and its {len(splits["train"])} training examples are '
+            "too few to cut one from: give it a file with dev in its name."
+        )
     if not splits["dev"]:
         files = {**files, "dev": ()}
         text = f"of {len(splits['train'])} training examples became dev, for choosing the round"

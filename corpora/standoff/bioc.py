@@ -4,14 +4,11 @@ Offsets count from the beginning of the document. An annotation has its type and
 infons; a relation joins annotations (nodes), or says in infons which concepts it joins
 (`entity1`/`entity2` in BioRED; a type's name and a concept in BC5CDR).
 
-XML is read with Python's own parser, which resolves no external entity and opens no address. A
-document type definition may name BioC.dtd; one that declares entities is refused.
+A document type definition may name BioC.dtd; one that declares entities is refused.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from config.errors import UserError
-from corpora.lines import plain_name
+from corpora.lines import beginning, parse_xml, plain_name, read_json
 from corpora.notes import Notes
 from corpora.standoff.offsets import located
 from corpora.standoff.table import Link, Marked, Mention, Span
@@ -38,25 +35,21 @@ _CONCEPT_KEYS = (
 )
 _TYPE_KEYS = ("type", "semantic_type", "class")
 _RELATION_KEYS = ("type", "relation", "relation type", "predicate")
-_ENTITY_DECLARATION = re.compile(rb"<!ENTITY", re.I)
 
 
 def is_bioc(path: Path) -> bool:
     name = plain_name(path)
     if not name.endswith((".xml", ".json")):
         return False
-    try:
-        start = _bytes(path)[:4000]
-    except UserError:
-        return False
+    start = beginning(path, 4000)
     if name.endswith(".xml"):
-        return b"<collection" in start and b"<document" in start
-    return b'"documents"' in start and b'"source"' in start or b'"bioctype"' in start
+        return "<collection" in start and "<document" in start
+    return '"documents"' in start and '"source"' in start or '"bioctype"' in start
 
 
 def bioc(path: Path, notes: Notes) -> Iterator[Marked]:
     """Every document of a collection."""
-    collection = _xml(path) if plain_name(path).endswith(".xml") else _json(path)
+    collection = _xml(path) if plain_name(path).endswith(".xml") else _json(path, notes)
     for number, document in enumerate(collection, 1):
         try:
             yield _marked(document, str(path), notes)
@@ -65,19 +58,8 @@ def bioc(path: Path, notes: Notes) -> Iterator[Marked]:
             raise UserError(f"{path}, document {number}: not BioC: {what}.") from None
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except (OSError, EOFError) as e:
-        raise UserError(f"{path}: the file cannot be read ({e}).") from None
-
-
-def _json(path: Path) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(_bytes(path).decode("utf-8-sig"))
-    except ValueError as e:
-        raise UserError(f"{path}: the file cannot be read as JSON ({e}).") from None
+def _json(path: Path, notes: Notes) -> list[dict[str, Any]]:
+    found = read_json(path, notes)
     documents = found.get("documents") if isinstance(found, dict) else None
     if not isinstance(documents, list):
         raise UserError(f'{path}: a BioC collection has a list "documents".')
@@ -86,14 +68,7 @@ def _json(path: Path) -> list[dict[str, Any]]:
 
 def _xml(path: Path) -> list[dict[str, Any]]:
     """The same dictionaries as BioC JSON has."""
-    raw = _bytes(path)
-    if _ENTITY_DECLARATION.search(raw):
-        raise UserError(f"{path}: the file declares XML entities, which are not read.")
-    try:
-        root = ElementTree.fromstring(raw)
-    except ElementTree.ParseError as e:
-        raise UserError(f"{path}, line {e.position[0]}: not well-formed XML ({e}).") from None
-    return [_element(d) for d in root.iter("document")]
+    return [_element(d) for d in parse_xml(path).iter("document")]
 
 
 def _element(e: ElementTree.Element) -> dict[str, Any]:

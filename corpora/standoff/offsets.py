@@ -8,13 +8,15 @@ place that holds them is taken; else the mention is left out. The last two are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 
 from corpora.notes import Notes
 
-__all__ = ["from_utf16", "located"]
+__all__ = ["UNPLACED", "alike", "from_utf16", "located"]
 
 Span = tuple[int, int]
+UNPLACED = "mentions whose words are not where their offsets say, nor in one other place"
 
 
 def from_utf16(text: str) -> Callable[[int], int]:
@@ -46,14 +48,14 @@ def _from_crlf(text: str) -> Callable[[int], int]:
     return character
 
 
-def _alike(a: str, b: str) -> bool:
+def alike(a: str, b: str) -> bool:
     """Blanks and line breaks are written in many ways beside offsets; letters are not."""
     return a == b or a.split() == b.split()
 
 
 def located(text: str, start: int, end: int, words: str, notes: Notes, place: str) -> Span | None:
     """Where a mention of these words stands; None (and counted): nobody can tell."""
-    if 0 <= start < end <= len(text) and _alike(text[start:end], words):
+    if 0 <= start < end <= len(text) and alike(text[start:end], words):
         return start, end
     for what, unit in (
         ("UTF-16 units", from_utf16(text)),
@@ -61,24 +63,29 @@ def located(text: str, start: int, end: int, words: str, notes: Notes, place: st
         ("line breaks of two signs", _from_crlf(text)),
     ):
         a, b = unit(start), unit(end)
-        if 0 <= a < b <= len(text) and _alike(text[a:b], words):
+        if 0 <= a < b <= len(text) and alike(text[a:b], words):
             said = f"mentions whose offsets count {what}"
             notes.add("repaired", said, example=words, place=place)
             return a, b
-    places = _places(text, words)
-    if len(places) == 1:
+    found = _only_place(text, words)
+    if found is not None:
         said = "mentions that stood elsewhere than their offsets say, found by their words"
-        notes.add("repaired", said, example=f"{words} at {start}-{end}", place=place)
-        return places[0], places[0] + len(words)
-    said = "mentions whose words are not where their offsets say"
-    notes.add("skipped", said, example=f"{words} at {start}-{end}", place=place)
+        shown = f"{words!r} at {start}, found at {found[0]}"
+        notes.add("repaired", said, example=shown, place=place)
+        return found
+    shown = f"{words!r} at {start}-{end}, where the text has {text[start:end]!r}"
+    notes.add("skipped", UNPLACED, example=shown, place=place)
     return None
 
 
-def _places(text: str, words: str) -> Sequence[int]:
-    found: list[int] = []
-    at = text.find(words) if words.strip() else -1
-    while at >= 0:
-        found.append(at)
-        at = text.find(words, at + 1)
-    return found
+def _only_place(text: str, words: str) -> Span | None:
+    """The one place that holds these words, as whole words or, where there is none, inside others."""
+    pattern = r"\s+".join(map(re.escape, words.split()))
+    if not pattern:
+        return None
+    for wanted in (rf"(?<!\w){pattern}(?!\w)", pattern):
+        # a look-ahead finds places that overlap as well
+        places = [m.span(1) for m in re.finditer(f"(?=({wanted}))", text)]
+        if places:
+            return places[0] if len(places) == 1 else None
+    return None

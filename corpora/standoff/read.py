@@ -69,10 +69,6 @@ def _ends(*endings: str) -> Callable[[Path], bool]:
     return lambda path: path.is_file() and plain_name(path).endswith(endings)
 
 
-def _brat_text(path: Path) -> bool:
-    return plain_name(path).endswith(".txt")
-
-
 _FILES = (
     Format("brat", "BRAT", _ends(".ann"), brat.brat, document_files=True),
     Format("bionlp", "the BioNLP shared tasks", _ends(".a1"), brat.bionlp, document_files=True),
@@ -158,8 +154,8 @@ def _wanted(folder: Path, kind: str) -> Callable[[Path], bool]:
     cannot be told: then it is damaged, and its reader says where. A file of rows of another kind is
     passed over.
     """
-    if kind in ("brat", "bionlp"):
-        return _brat_text
+    if kind in brat.MARKS:
+        return _ends(".txt", *brat.MARKS[kind])
     told = FORMATS[kind].told_by
     endings = {Path(plain_name(p)).suffix for p in data_files(folder) if told(p)}
     rows = kind in {f.name for f in _ROWS}
@@ -176,6 +172,8 @@ def _wanted(folder: Path, kind: str) -> Callable[[Path], bool]:
 
 
 def sources(folder: Path, kind: str) -> Assigned:
+    if kind in brat.MARKS:
+        brat.check_texts(data_files(folder), kind)
     wanted = _wanted(folder, kind)
     found = row_sources(folder, wanted, document_files=FORMATS[kind].document_files)
     notes = Notes()

@@ -1,7 +1,7 @@
 """A text with marks on it: what BRAT, BioC, Label Studio and their like all hold.
 
-Every parser of this package yields `Marked`. Three tasks are read from it: named entities
-(`to_ner`), relations in sentences (`to_examples`) and relations in documents (`to_documents`).
+Every parser of this package yields `Marked`. Three tasks are read from it: named entities and
+relations in sentences (`to_sentences`), and relations in documents (`to_documents`).
 Offsets count characters from the beginning of the text; ends are exclusive.
 """
 
@@ -77,13 +77,31 @@ def kept(document: Marked, notes: Notes) -> Marked:
         else:
             mentions[m.id] = m
     concepts = {c for m in mentions.values() for c in m.concepts}
+    words = tuple(sorted(document.words))
+    if words and not _covers(document.text, words):
+        said = (
+            "documents whose own words leave out a part of the text, and were cut into words by us"
+        )
+        notes.add("repaired", said, example=document.id, place=document.place)
+        words = ()
     return replace(
         document,
+        words=words,
         mentions=tuple(mentions.values()),
         links=tuple(_held(document, document.links, mentions, notes)),
         facts=tuple(_held(document, document.facts, concepts, notes)),
         same=tuple(p for p in document.same if p[0] in mentions and p[1] in mentions),
     )
+
+
+def _covers(text: str, words: tuple[Span, ...]) -> bool:
+    """Whether nothing but blanks stands between words."""
+    at = 0
+    for a, b in words:
+        if text[at:a].strip():
+            return False
+        at = max(at, b)
+    return not text[at:].strip()
 
 
 def _held(

@@ -9,6 +9,7 @@ that begins or ends inside of a word is read as the whole word, and counted.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -16,25 +17,33 @@ from corpora.ner.formats import whole_words, words_of
 from corpora.ner.table import Found, Sentence
 from corpora.notes import Notes
 from corpora.sentence.table import Example
-from corpora.splitting import sentence_spans
+from corpora.splitting import apart, sentence_ends
 from corpora.standoff.candidates import Rule
 from corpora.standoff.table import Marked, Mention, Span
 
 __all__ = ["directions", "examples", "ner_sentences", "sentences_of"]
 
-_BREAKS = re.compile(r"\n\s*")
+_BREAKS = re.compile(r"[\r\n]\s*")
+_HELD = "sentence or line breaks lie inside a span"
 
 
-def sentences_of(document: Marked) -> list[Span]:
-    """Where the sentences stand, without blanks at their ends."""
+def sentences_of(document: Marked, notes: Notes | None = None) -> list[Span]:
+    """Where the sentences stand, without blanks at their ends. `notes` are told of breaks that are
+    none because a span lies over them.
+    """
     text = document.text
     if document.sentences:
         found = list(document.sentences)
     else:
         whole = [(m.start, m.end) for m in document.mentions if len(m.spans) == 1]
-        cuts = [b.end() for b in _BREAKS.finditer(text)]
-        cuts = [c for c in cuts if not any(a < c < b for a, b in whole)]
-        found = list(sentence_spans(text, whole, cuts))
+        breaks = sorted({*sentence_ends(text), *(b.end() for b in _BREAKS.finditer(text))})
+        free, held = apart(breaks, whole)
+        if notes is not None:
+            for a, b in held:
+                shown = f"{document.id}: {text[a:b]}"
+                notes.add("merged", _HELD, example=shown, place=document.place)
+        edges = sorted({0, len(text), *free})
+        found = list(itertools.pairwise(edges))
     trimmed = []
     for a, b in found:
         part = text[a:b]
@@ -62,15 +71,17 @@ def _words(document: Marked, sentence: Span) -> list[Span]:
     if not document.words:
         return [(a + x, a + y) for x, y in words_of(document.text[a:b])]
     found = []
-    for x, y in document.words:
-        if a <= x and y <= b:
+    for x, y in itertools.islice(document.words, bisect.bisect_left(document.words, (a, 0)), None):
+        if x >= b:
+            break
+        if y <= b:
             inner = re.finditer(r"\S+", document.text[x:y])
             found += [(x + m.start(), x + m.end()) for m in inner]
     return found
 
 
 def ner_sentences(document: Marked, domain: str, notes: Notes) -> Iterator[Found]:
-    sentences = sentences_of(document)
+    sentences = sentences_of(document, notes)
     inside: list[list[Mention]] = [[] for _ in sentences]
     for m in document.mentions:
         if len(m.spans) > 1:
@@ -132,7 +143,7 @@ def directions(document: Marked) -> Iterator[tuple[tuple[str, str], bool]]:
 
 def examples(document: Marked, rule: Rule, none: str, notes: Notes) -> Iterator[Example]:
     """Every candidate pair of every sentence."""
-    sentences = sentences_of(document)
+    sentences = sentences_of(document, notes)
     relations = _linked(document, sentences)
     inside: list[list[Mention]] = [[] for _ in sentences]
     for m in document.mentions:

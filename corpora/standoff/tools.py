@@ -7,6 +7,7 @@ export has the marked words as well, they decide (see `offsets`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,23 +23,31 @@ _MEANT = ("labels", "hypertextlabels")  #: Label Studio's kinds of marks on a te
 def is_label_studio(row: Mapping[str, Any]) -> bool:
     if isinstance(row.get("data"), dict) and ("annotations" in row or "completions" in row):
         return True
-    return any(_is_short(v) for v in row.values()) and "text" in row
-
-
-def _is_short(value: Any) -> bool:
-    """The marks of Label Studio's short export (JSON_MIN)."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(v, dict) and {"start", "end", "labels"} <= set(v) for v in value)
+    return "text" in row and (
+        any(_short(v) for v in row.values()) or {"annotation_id", "annotator"} <= set(row)
     )
+
+
+def _short(value: Any) -> list[Mapping[str, Any]]:
+    """The marks of Label Studio's short exports (JSON_MIN, and CSV, which has them as JSON in a
+    cell); nothing if these are none.
+    """
+    if isinstance(value, str) and value.startswith("[{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return []
+    if not isinstance(value, list):
+        return []
+    fits = all(isinstance(v, dict) and {"start", "end", "labels"} <= set(v) for v in value)
+    return value if fits else []
 
 
 def label_studio(row: Mapping[str, Any], place: str, notes: Notes) -> Iterator[Marked]:
     id = str(row.get("id", place))
     if not isinstance(row.get("data"), dict):
-        results = next((v for v in row.values() if _is_short(v)), None)
-        if results is None:
+        results = next(filter(None, map(_short, row.values())), [])
+        if not results:
             notes.add("skipped", "tasks without any annotation", example=id, place=place)
             return
         marks = [{"type": "labels", "value": v} for v in results]
@@ -57,22 +66,27 @@ def label_studio(row: Mapping[str, Any], place: str, notes: Notes) -> Iterator[M
         said = "tasks were annotated several times, and the one called ground truth, else the first, is read"
         notes.add("skipped", said, example=id, place=place)
     marks = [r for r in chosen["result"] if isinstance(r, dict)]
-    field = next((r["to_name"] for r in marks if r.get("to_name")), "text")
-    data = row["data"]
-    texts = [k for k, v in data.items() if isinstance(v, str)]
-    # The name in the labelling interface is mostly that of the field; a lone field is meant anyway.
-    name = (
-        field
-        if field in texts
-        else "text"
-        if "text" in texts
-        else texts[0]
+    yield _studio(id, _annotated(row["data"], marks), marks, place, notes)
+
+
+def _annotated(data: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> str:
+    """The text that the marks are on: the field that the labelling interface names, "text", or the
+    one that has the marked words where they should be. A lone field is meant anyway.
+    """
+    texts = {k: v for k, v in data.items() if isinstance(v, str)}
+    for name in (*(str(r["to_name"]) for r in marks if r.get("to_name")), "text"):
+        if name in texts:
+            return texts[name]
+    values = [r["value"] for r in marks if str(r.get("type")) in _MEANT]
+    some = [
+        text
+        for text in texts.values()
         if len(texts) == 1
-        else ""
-    )
-    if not name:
+        or (values and all(text[v["start"] : v["end"]] == v.get("text") for v in values))
+    ]
+    if len(some) != 1:
         raise ValueError(f'of the fields {", ".join(sorted(data))} none is called "text"')
-    yield _studio(id, data[name], marks, place, notes)
+    return some[0]
 
 
 def _studio(

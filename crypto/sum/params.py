@@ -231,9 +231,14 @@ def least_honest(n: int, policy: Policy, roster: int) -> int:
 def least_contributors(n: int, policy: Policy, roster: int) -> int:
     """How many survivors of a sum over n silos must have put something real into it: m + 2, so that
     two of them are honest and hide behind each other.
+
+    Where the corrupt are counted in the cohort, a draw may fall on more than m of them. There it is
+    as many as must survive: whoever can read a silo out of the contributors can then read it out of
+    the sum too, and no fewer corrupt silos are enough.
     """
-    counted = n if policy.corrupt_among == "cohort" else max(roster, n)
-    return _below(counted, policy.corrupt) + 2
+    if policy.corrupt_among == "cohort":
+        return parameters(n, policy, roster).n_min
+    return _below(max(roster, n), policy.corrupt) + 2
 
 
 def _share(share: float, n: int) -> int:

@@ -3,15 +3,39 @@
 What a coordinator tells each silo alone (`Broadcast.private`) is not in the sum's context. It could
 give one silo everything and the others nothing. An exchange in which it could declares
 `contributors`, and its answers say `contributes` (crypto/sum/contribution.py has the rest).
+
+A share of a silo's bags is not enough by itself: a quarter that the model already knows moves
+nothing, and the sum would be the vector of a silo that was given others. So a bag counts by how far
+the model is from certain of it (`weights`), and all silos of a sum hear one **level**. Nobody trains
+on more than the level, and whoever contributes trains on a share of it. The level is broadcast to
+all, and so in the sum's context.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from config.errors import UserError
+from config.settings import Settings
+from crypto.sum.params import least_contributors, policy_for
 from methods.base import Disclosure
 
-__all__ = ["FROM_RELEASED", "check_floor", "contribution_disclosure", "enough"]
+__all__ = [
+    "FROM_RELEASED",
+    "STEPS",
+    "check_floor",
+    "contribution_disclosure",
+    "contributors_of",
+    "enough",
+    "level_of",
+    "quantise",
+    "weights",
+    "within",
+]
 
+STEPS = 65535  #: of a bag's value, a probability
 #: Why the word is free under DP=record.
 FROM_RELEASED = "computed from noisy values that were released, and from what the coordinator said"
 
@@ -19,6 +43,55 @@ FROM_RELEASED = "computed from noisy values that were released, and from what th
 def enough(part: float, whole: float, floor: float) -> bool:
     """Whether this part of what a silo has reaches the floor, a share of it; nothing never does."""
     return part > 0 and part >= floor * whole
+
+
+def contributors_of(settings: Settings, alive: int) -> int:
+    """How many silos must contribute to a sum over so many; among fewer than three nobody is hidden."""
+    policy = policy_for(settings.fraction, settings.silos)
+    return least_contributors(alive, policy, settings.silos) if alive >= 3 else 0
+
+
+def quantise(probability: np.ndarray) -> np.ndarray:
+    """Probabilities as uint16, nearest step of 1/65535."""
+    return np.rint(np.clip(probability, 0.0, 1.0).astype(np.float64) * STEPS).astype(np.uint16)
+
+
+def weights(values: np.ndarray) -> np.ndarray:
+    """What training on each bag counts: the steps that its value lacks to certainty, and one."""
+    return np.asarray(STEPS + 1 - values.astype(np.int64))
+
+
+def within(given: np.ndarray, level: int) -> np.ndarray:
+    """Positions of the bags that fit the level: the surest first, because those are the likeliest to
+    be true.
+    """
+    order = np.argsort(given, kind="stable")
+    return np.sort(order[np.cumsum(given[order]) <= level])
+
+
+def level_of(
+    given: Mapping[int, np.ndarray], bags: Mapping[int, int], needed: int, floor: float
+) -> int:
+    """The highest level at which `needed` silos contribute; where none is, that of the silo that has
+    most. `given`: silo -> the weights of the bags it won; `bags`: how many it has in all.
+
+    In most rounds all silos win about as much, and nobody has to leave a bag out.
+    """
+    sums = {s: np.cumsum(np.sort(w)) for s, w in given.items() if len(w)}
+    masses = sorted((int(c[-1]) for c in sums.values()), reverse=True)
+    if not masses:
+        return 0
+    reached = [int(m / floor) for m in masses if floor > 0 and m < floor * masses[0]]
+    for level in (masses[0], *reached):
+        fits = {s: int(np.searchsorted(c, level, "right")) for s, c in sums.items()}
+        contribute = sum(
+            enough(n, bags[s], floor) and enough(int(sums[s][n - 1]), level, floor)
+            for s, n in fits.items()
+            if n
+        )
+        if contribute >= needed:
+            return level
+    return masses[0]
 
 
 def check_floor(method: str, floor: float) -> None:

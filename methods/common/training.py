@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -10,19 +11,22 @@ import torch
 from torch import nn
 
 from methods.base import Arrays, ArraySpec, SiloView
+from methods.common.steps import Steps, rate_changes
 from methods.tasks.base import Examples, Loss
+from wire.bundle import packed_like
 
 if TYPE_CHECKING:
     from methods.dp.dpsgd import Records
 
 M = TypeVar("M", bound=nn.Module)
 
+_PIECE = 1 << 18  #: numbers that are added at once, in the cache
+
 __all__ = [
     "apply_update",
     "difference",
     "load",
     "parameters",
-    "round_lr",
     "specs",
     "train",
     "trained",
@@ -33,11 +37,15 @@ def parameters(model: nn.Module) -> dict[str, np.ndarray]:
     """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay
     home.
     """
-    return {
-        name: p.detach().numpy().copy()
+    own = {
+        name: p.detach().numpy()
         for name, p in model.named_parameters()
         if p.requires_grad and p.is_floating_point()
     }
+    copies = packed_like(own)
+    for name, values in own.items():
+        copies[name][...] = values
+    return copies
 
 
 def load(model: M, values: Arrays) -> M:
@@ -58,21 +66,24 @@ def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
 def apply_update(
     start: Arrays, total: Arrays, divisor: float, prefix: str = "update/"
 ) -> dict[str, np.ndarray]:
-    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum."""
-    return {
-        name: (value.astype(np.float64) + total[prefix + name] / divisor).astype(np.float32)
-        for name, value in start.items()
-    }
+    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum. In pieces, so
+    that beside the result no more than one array is in memory; laid out as it will be broadcast.
+    """
+    made = packed_like(
+        {name: value.astype(np.float32, copy=False) for name, value in start.items()}
+    )
+    for name, value in start.items():
+        flat, added = value.reshape(-1), total[prefix + name].reshape(-1)
+        out = made[name].reshape(-1)
+        for at in range(0, flat.size, _PIECE):
+            part = slice(at, at + _PIECE)
+            out[part] = flat[part].astype(np.float64) + added[part] / divisor
+    return made
 
 
 def specs(shapes: Arrays, prefix: str = "update/", cap: float = 8.0) -> dict[str, ArraySpec]:
     """The declaration of one masked array per model parameter."""
     return {prefix + name: ArraySpec(tuple(a.shape), "float32", cap) for name, a in shapes.items()}
-
-
-def round_lr(lr: float, decay: float, round: int) -> float:
-    """lr_t = lr_0 (1 - decay)^t, as in the released code of FedLCC and FedDS."""
-    return lr * (1.0 - decay) ** round
 
 
 def train(
@@ -88,8 +99,8 @@ def train(
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures
-    for its log.
+    """`epochs` passes over the silo's data (or over `data`); returns figures for its log. The
+    optimizer is a fresh one, or with KEEP_OPTIMIZER goes on from the silo's last round.
 
     Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
 
@@ -108,13 +119,11 @@ def train(
         if each is None and loss is None and records is None:
             each = task.record_losses
         each = each if task.record_rows else None
-        lr = round_lr(s.lr, s.decay, round)
         return train_private(
             silo,
             model,
             round,
             data=data,
-            lr=lr,
             each=each,
             one=one,
             drift=drift,
@@ -122,22 +131,33 @@ def train(
             mean_gradient=mean_gradient,
         )
     objective = task.loss if loss is None else loss
-    epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))
-    optimizer = task.optimizer(model, round_lr(s.lr, s.decay, round))
     rng = silo.rng(round, "order")
+    a_pass, first = math.ceil(task.size(data) / s.batch), None
+    if batches is not None and rate_changes(s):  # how many it makes of the data, only it knows
+        first = list(batches(data, s.batch, rng))
+        a_pass = len(first)
+    optimizer = Steps(s, model, round, s.epochs * a_pass, silo.kept_optimizer(round))
     model.train()
     steps, last = 0, 0.0
-    for _ in range(s.epochs):
-        for batch in epoch(data, s.batch, rng):
-            optimizer.zero_grad(set_to_none=True)
-            value = objective(model, batch)
-            if drift is not None:
-                value = value + drift(model)
-            value.backward()
-            optimizer.step()
-            steps, last = steps + 1, float(value.detach())
+    for batch in _epochs(s.epochs, first, lambda: (batches or task.batches)(data, s.batch, rng)):
+        optimizer.clear()
+        value = objective(model, batch)
+        if drift is not None:
+            value = value + drift(model)
+        value.backward()
+        optimizer.step()
+        steps, last = steps + 1, float(value.detach())
+    silo.keep_optimizer(round, optimizer.state)
     return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}
+
+
+def _epochs(
+    count: int, first: list[Any] | None, epoch: Callable[[], Iterable[Any]]
+) -> Iterator[Any]:
+    """The batches of all epochs; `first`: those of the first one, where they are made already."""
+    for k in range(count):
+        yield from first if k == 0 and first is not None else epoch()
 
 
 def trained(

@@ -26,20 +26,28 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.part import ALL, Part
-from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
-from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
-from models.bags import bag_logits, bag_scores
+from methods.tasks.distant_bags import (
+    BagBatch,
+    Bags,
+    Batch,
+    Rows,
+    fill_scores,
+    group,
+    pad,
+    pad_together,
+    ranked,
+)
+from models.bags import bag_logits
 from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
 from models.tuning import check_part, frozen
 
 __all__ = ["DistantTask", "Knobs"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
-_SCORE_BAGS = 128  #: bags pooled at once
 #: training batches whose words are looked up together, which costs little more than for one
 _GATHER = 32
 
@@ -49,7 +57,6 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    weight_decay: float = 1e-5
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
     vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
@@ -188,9 +195,6 @@ class DistantTask(Task[Rows]):
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
 
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
-
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,
         relation).
@@ -199,25 +203,7 @@ class DistantTask(Task[Rows]):
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
         scores = self.bag_scores(model, data, bags)[:, 1:]
-        heads, tails = sentences.head[bags.first], sentences.tail[bags.first]
-        facts = {tuple(f) for f in self.corpus.gold[split].tolist()}
-        gold = np.zeros(scores.shape, dtype=bool)
-        place = {pair: b for b, pair in enumerate(zip(heads.tolist(), tails.tolist()))}
-        for head, tail, relation in facts:
-            if (head, tail) in place:
-                gold[place[head, tail], relation - 1] = True
-        result = curve(scores.ravel(), gold.ravel(), len(facts))
-        points = self.corpus.auc_points
-        figures = {f"p@{n}": result.precision_at(n) for n in (100, 200, 300)}
-        figures["p@mean"] = sum(figures.values()) / 3
-        figures["auc_all"] = result.auc()
-        figures["best_f1"] = result.best_f1()
-        per_class = {
-            self.labels[r + 1]: curve(scores[:, r], gold[:, r], int(gold[:, r].sum())).auc()
-            for r in range(scores.shape[1])
-            if gold[:, r].any()
-        }
-        return Evaluation(result.auc(points), figures, per_class, result.points(points))
+        return ranked(self.corpus, split, bags, scores)
 
     def model_files(self) -> Mapping[str, bytes]:
         config = {
@@ -291,15 +277,7 @@ class DistantTask(Task[Rows]):
             return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
         assert isinstance(model, PCNN)
         vectors = self.vectors_of(model, data)[bags.rows]
-        for b in range(0, len(bags), _SCORE_BAGS):
-            first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
-            sizes = bags.sizes[b : b + _SCORE_BAGS]
-            bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-            with torch.inference_mode():
-                part = torch.from_numpy(vectors[first:last])
-                out[b : b + len(sizes)] = bag_scores(
-                    self.bag_rule, model.out, part, bag, len(sizes)
-                ).numpy()
+        fill_scores(out, self.bag_rule, model.out, vectors, bags)
         return out
 
     def bag_batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[BagBatch]:

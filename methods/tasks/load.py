@@ -171,7 +171,7 @@ def _sentence(settings: Settings) -> Task:
 
         loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
     checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
-    return SentenceTask(loaded, knobs, style, checkpoint, part, settings.dp == "record")
+    return SentenceTask(loaded, knobs, style, checkpoint, part)
 
 
 def _document(settings: Settings) -> Task:

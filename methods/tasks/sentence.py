@@ -55,7 +55,6 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    weight_decay: float = 0.01
     #: the share of the training data that becomes D_v: of methods that use one, and where it is given
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
@@ -100,17 +99,16 @@ class SentenceTask(Task[Data]):
         style: Style,
         checkpoint: Checkpoint,
         part: Part = ALL,
-        private: bool = False,
     ) -> None:
         check_choice("metric", knobs.metric, ("micro_f1", "macro_f1"))
         check_length("max_length", knobs.max_length, checkpoint.positions(knobs.max_length))
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = True
         self.labels, self.none = corpus.relations, corpus.none
         self.part = check_part(part, "an encoder", checkpoint.backbone)
-        self._private = private
         self.record_rows = rows_are_records(checkpoint.backbone, part)
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
@@ -225,15 +223,6 @@ class SentenceTask(Task[Data]):
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        if self.part == HEAD and self._private:
-            # Adam would divide noise by its own size: plain steps let it average out
-            return torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=lr)
-        # fused: of small models on one core, plain AdamW is half the time of a step
-        return torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
-        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)

@@ -39,7 +39,7 @@ def run_page(run: RunFiles) -> str:
         *([run_bytes.plan(run)] if run.plan else []),
         _again(run),
     ]
-    top = [_head(run), _answer(run)]
+    top = [_head(run), _answer(run), *_which(run)]
     words = node("div", glossary(Html("".join([*top, *parts]))), id="words")
     return page(f"{heading(run)}, seed {s['seed']}", *top, words, _contents(run), *parts)
 
@@ -47,13 +47,18 @@ def run_page(run: RunFiles) -> str:
 def _head(run: RunFiles) -> Html:
     s = run.summary
     parts = [node("h1", heading(run)), node("p", lead(run), class_="lead")]
-    if told := which(run):
-        pairs = [x for name, value in told for x in (node("dt", name), node("dd", value))]
-        parts.append(node("dl", *pairs, class_="facts", id="study"))
     if s.get("citation"):
         parts.append(node("p", s["citation"], class_="dim"))
     parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
     return node("header", *parts, _documents())
+
+
+def _which(run: RunFiles) -> list[Html]:
+    """Which study it is. The answer comes first: it must be on the first screen."""
+    if not (told := which(run)):
+        return []
+    pairs = [x for name, value in told for x in (node("dt", name), node("dd", value))]
+    return [node("dl", *pairs, class_="facts", id="study")]
 
 
 def _tile(name: str, value: Html, note: str, id_: str) -> Html:

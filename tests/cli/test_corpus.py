@@ -108,11 +108,20 @@ def test_sentences_are_counted_by_class(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_folder_in_no_format_names_all_that_were_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert "has no files in it" in _refused(capsys, str(tmp_path))
     (tmp_path / "stories.txt").write_text("Once upon a time.\n")
+    (tmp_path / "rows.jsonl").write_text('{"title": "secret", "body": "word"}\n')
     told = _refused(capsys, str(tmp_path))
-    for part in ("stories.txt", "conll needs", "jsonl needs", "pubtator needs", "nyt10 needs"):
-        assert part in told
-    assert 'none has the word "train"' in told
+    seen = "rows.jsonl (rows with title, body); stories.txt (lines without tabs)"
+    for part in (seen, "conll needs", "semeval needs", "gids needs", "brat needs"):
+        assert told.count(part) == 1
+    assert "secret" not in told and "Once" not in told
+    without = told.partition('No file has the word "train"')[2].partition("\n")[0]
+    for name in ("pubtator", "jsonl", "nyt10"):
+        assert name in without and f"{name} needs" not in told
+    (tmp_path / "train.txt").write_text("Once upon a time.\n")
+    told = _refused(capsys, str(tmp_path))
+    assert 'word "train"' not in told and "pubtator needs a training file whose first line" in told
 
 
 def test_a_corpus_of_another_task_is_said_to_be_one(

@@ -243,6 +243,21 @@ def test_other_words_for_none_are_no_facts(tmp_path: Path, none: str) -> None:
     assert corpus.relations == ("NA", "born") and len(corpus.gold["test"]) == 3
     assert (len(corpus.train), len(corpus.dev), len(corpus.test)) == (60, 4, 6)
     assert corpus.reading.files["train"] == ("semeval_train.txt",)
+    assert (f'"{none}" is taken' in corpus.note) == (none != "NA")
+
+
+def test_other_is_a_class_where_na_is_none_and_na_beside_a_fact_says_nothing(
+    tmp_path: Path,
+) -> None:
+    names = (["born", "NA"], "NA", "Other")
+    rows = [json.loads(_opennre_line(f"Ada{i}", "Oslo", "")) for i in range(60)]
+    for i, row in enumerate(rows):
+        row["relation"] = names[i % 3]
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"{split}.txt").write_text("\n".join(map(json.dumps, rows)))
+    corpus = readers.load(str(tmp_path))
+    assert corpus.relations == ("NA", "born", "Other") and '"Other" is a class' in corpus.note
+    assert np.bincount(corpus.train.relation).tolist() == [20, 20, 20]
 
 
 def test_a_list_of_relations_is_a_row_each_and_indented_json_is_read(tmp_path: Path) -> None:

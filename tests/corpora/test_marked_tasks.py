@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from config.errors import UserError
 from corpora.document import read as documents
+from corpora.ner import read as ner
 from corpora.notes import Notes
+from corpora.sentence import read as sentences
 from corpora.standoff import knowledge
 from corpora.standoff import read as standoff
 from corpora.standoff.candidates import rule_of
@@ -59,6 +62,31 @@ def test_what_cannot_be_is_left_out_and_counted() -> None:
         ("skipped", "mentions of blanks alone"): 1,
         ("skipped", "relations of ends that are not mentioned"): 2,
     }
+
+
+def test_words_that_leave_out_a_part_of_the_text_are_not_used() -> None:
+    document = Marked("d", TEXT, (Mention("a", "Drug", ((0, 7),)),), words=((0, 7), (8, 13)))
+    notes = Notes()
+    (found,) = ner_sentences(kept(document, notes), "x", notes)
+    assert found.sentence.words == ("Xolidan", "eased", "the", "cough", ".")
+    assert [n.kind for n in notes.all()] == ["repaired"]
+    whole = ((0, 7), (8, 13), (14, 17), (18, 24))
+    (found,) = ner_sentences(kept(replace(document, words=whole), notes), "x", notes)
+    assert found.sentence.words[-1] == "cough."
+
+
+@pytest.mark.parametrize("kind", ["ann", "a1"])
+def test_marks_without_a_text_are_refused_by_every_task(tmp_path: Path, kind: str) -> None:
+    for i in range(5):
+        (tmp_path / f"n{i}.txt").write_text(TEXT)
+        marks = "T1\tDrug 0 7\tXolidan\nT2\tSymptom 18 23\tcough\nR1\teases Arg1:T1 Arg2:T2\n"
+        (tmp_path / f"n{i}.{kind}").write_text(marks)
+    for load in (documents.load, lambda f: sentences.load(f, 0, 0.0), ner.load):
+        (tmp_path / f"lost.{kind}").unlink(missing_ok=True)
+        load(str(tmp_path))
+        (tmp_path / f"lost.{kind}").write_text("T1\tDrug 0 7\tXolidan\n")
+        with pytest.raises(UserError, match=rf"lost\.{kind} has no text beside it"):
+            load(str(tmp_path))
 
 
 def _pair(a: tuple[int, int], b: tuple[int, int], *links: Link, kind: str = "Drug") -> Marked:

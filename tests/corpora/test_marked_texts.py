@@ -4,6 +4,7 @@ case of every format is in docs/data.md, which tests/docs/test_data.py reads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from config.errors import UserError
 from corpora.notes import Notes
 from corpora.standoff import bioc, brat, knowledge, tools, webanno
-from corpora.standoff.offsets import from_utf16, located
+from corpora.standoff.offsets import UNPLACED, from_utf16, located
 from corpora.standoff.table import Link, Marked, kept
 
 TEXT = "Xolidan eased the cough."
@@ -74,8 +75,7 @@ def test_words_that_stand_twice_or_nowhere_are_left_out() -> None:
     for text in ("cough or cough", "no such word"):
         notes = Notes()
         assert located(text, 2, 4, "cough", notes, "here") is None
-        what = "mentions whose words are not where their offsets say"
-        assert said(notes) == {("skipped", what): 1}
+        assert said(notes) == {("skipped", UNPLACED): 1}
 
 
 @given(st.text(alphabet=st.sampled_from("ab😀é"), max_size=8))
@@ -129,6 +129,21 @@ def test_label_studio_reads_directions_and_counts_what_marks_no_words() -> None:
     }
     assert tools.is_label_studio(short)
     assert words(next(tools.label_studio(short, "p", notes))) == [("Xolidan", "X")]
+    cell = {**short, "label": json.dumps(short["label"])}  # CSV has the marks so
+    assert tools.is_label_studio(cell)
+    assert words(next(tools.label_studio(cell, "p", notes))) == [("Xolidan", "X")]
+    # nobody annotated the first task: the columns tell
+    assert tools.is_label_studio({"text": TEXT, "id": 1, "annotator": 1, "annotation_id": 2})
+
+
+def test_label_studio_fields_of_other_names() -> None:
+    row = studio(TEXT, (18, 23, "cough"))
+    row["data"] = {"source": "ward 3, bed 2, after noon", "note": TEXT}
+    (found,) = tools.label_studio(row, "p", Notes())
+    assert (found.text, words(found)) == (TEXT, [("cough", "X")])
+    row["data"] = {"source": "ward 3", "note": "another text"}
+    with pytest.raises(ValueError, match='of the fields note, source none is called "text"'):
+        list(tools.label_studio(row, "p", Notes()))
 
 
 def test_prodigy_reads_what_was_accepted() -> None:
@@ -273,7 +288,7 @@ def test_bioc_places_passages_by_their_offsets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.replace("</document>", ""), r"c\.xml, line \d+: not well-formed XML"),
+        (lambda t: t.replace("</document>", ""), r"c\.xml, line \d+: not XML that can be read"),
         (lambda t: t.replace("<offset>10</offset><sent", "<offset>3</offset><sent"), ""),
         (
             lambda t: t.replace("<sentence><offset>10<", "<sentence><offset>3<"),

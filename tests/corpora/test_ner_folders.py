@@ -11,9 +11,10 @@ import pytest
 from config.errors import UserError
 from corpora.ner import read as ner
 from corpora.ner.conll import conll
-from corpora.ner.formats import brat
 from corpora.ner.table import Sentence
 from corpora.notes import Notes
+from corpora.standoff.read import documents_of
+from corpora.standoff.to_sentences import ner_sentences
 from tests.corpora.ner_files import line2012, write
 
 TEXT = "Took Lipitor. My legs hurt badly\nand my memory went."
@@ -28,9 +29,9 @@ def _brat(folder: Path, text: str, ann: str, notes: Notes) -> list[Sentence]:
     path = folder / "a.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
-    marks = folder / "a.ann"
-    marks.write_bytes(ann.encode())
-    return [f.sentence for f in brat(path, marks, "cadec", notes)]
+    (folder / "a.ann").write_bytes(ann.encode())
+    (document,) = documents_of(path, "brat", notes)
+    return [f.sentence for f in ner_sentences(document, "cadec", notes)]
 
 
 def _marked(s: Sentence) -> list[tuple[str, str]]:
@@ -54,7 +55,7 @@ def test_brat_spans_become_words_of_their_sentence(tmp_path: Path) -> None:
         [("legs hurt", "ADR")],
         [("memory", "ADR")],
     ]
-    assert [n.sentence() for n in notes.all()] == ["skipped: 1 spans in several pieces"]
+    assert [n.sentence() for n in notes.all()] == ["skipped: 1 discontinuous spans"]
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -67,6 +68,17 @@ def test_brat_offsets_that_count_carriage_returns_or_do_not(tmp_path: Path, coun
     found = _brat(tmp_path, text, ann, notes)
     assert [_marked(s) for s in found] == [[("warfarin", "Drug")], [("warfarin", "Drug")], []]
     assert notes.count("repaired") == (0 if counted else 1)
+
+
+def test_brat_offsets_that_count_a_byte_order_mark(tmp_path: Path) -> None:
+    text = "\ufeffTook warfarin.\nThen warfarin again."
+    places = [text.index("warfarin"), text.rindex("warfarin")]
+    ann = "".join(f"T{i}\tDrug {at} {at + 8}\twarfarin\n" for i, at in enumerate(places, 1))
+    notes = Notes()
+    found = _brat(tmp_path, text, ann, notes)
+    assert [_marked(s) for s in found] == [[("warfarin", "Drug")], [("warfarin", "Drug")]]
+    assert found[0].words == ("Took", "warfarin", ".")
+    assert [n.kind for n in notes.all()] == ["repaired"]
 
 
 def test_brat_words_are_compared_with_the_text(tmp_path: Path) -> None:
@@ -134,12 +146,15 @@ def _notes_folder(folder: Path, count: int = 30) -> Path:
 def test_notes_called_test_and_device_are_no_splits(tmp_path: Path) -> None:
     folder = _notes_folder(tmp_path / "notes")
     write(folder / "README.txt", "About these notes.")
+    for name in ("notice_01", "citation"):  # no files about the corpus: they are annotated
+        write(folder / f"{name}_2.txt", "Took drug.")
+        write(folder / f"{name}_2.ann", "T1\tDrug 5 9\tdrug\n")
     write(folder / "later.txt", "Not annotated yet.")
     corpus = ner.load(str(folder))
     sizes = {split: len(rows) for split, rows in corpus.splits.items()}
-    assert sum(sizes.values()) == 30 and sizes["train"] > 20
+    assert sum(sizes.values()) == 32 and sizes["train"] > 20
     said = [n.sentence() for n in corpus.reading.notes]
-    assert "skipped: 1 texts without an .ann file beside them" in said
+    assert "skipped: 1 texts without .ann beside them" in said
     assert corpus.reading.files["dev"] == ()
     write(folder / "lost.ann", "T1\tDrug 0 4\tlost\n")
     with pytest.raises(UserError, match=r"lost\.ann has no text beside it"):

@@ -190,6 +190,9 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='Two corpora are called "one"'):
         ner.load(f"{spec}/one,{spec}/one")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no files in it"):
+        ner.load(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "a.txt").write_text("Once upon a time.")
     with pytest.raises(UserError, match="is in no format that we know"):
         ner.load(str(tmp_path / "empty"))
 

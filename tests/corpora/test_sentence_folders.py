@@ -4,6 +4,7 @@ corpora as they are released.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -63,6 +64,31 @@ def test_other_words_for_none_are_no_facts(tmp_path: Path, none: str) -> None:
     assert corpus.relations[corpus.none] == none and f'"{none}" is taken' in corpus.note
 
 
+def test_a_row_of_a_list_on_one_line_is_named_by_its_number(tmp_path: Path) -> None:
+    rows = [json.loads(own(f"a{i:02} b", (0, 1), (4, 5), "eases")) for i in range(3)]
+    marked = [{"text": f"<e1>a</e1> <e2>b{i}</e2>", "label": "x"} for i in range(3)]
+    marked[2]["text"] = "<e1>a</e1> b"
+    (tmp_path / "train.json").write_text(json.dumps(marked))
+    (tmp_path / "test.json").write_text(json.dumps(rows))
+    with pytest.raises(UserError, match=r"train\.json, line 1, item 3: "):
+        sentences.load(f"marked:{tmp_path}", 0, 0.0)
+
+
+def test_several_words_for_none_are_one_and_other_is_a_class_beside_them(tmp_path: Path) -> None:
+    names = ("NA", "no_relation", "Other", "eases")
+    lines = [own(f"a{i:02} b", (0, 1), (4, 5), names[i % 4]) for i in range(40)]
+    corpus = sentences.load(str(_line_files(tmp_path / "c", "\n".join(lines))), 0, 0.0)
+    assert corpus.relations == ("NA", "Other", "eases") and corpus.none == 0
+    assert '"Other" is a class' in corpus.note and '"no_relation" is taken' in corpus.note
+    every = [e.relation for split in ("train", "dev") for e in corpus.examples(split)]
+    assert [every.count(n) for n in corpus.relations] == [20, 10, 10]
+    lines = [
+        own(f"a{i:02} b", (0, 1), (4, 5), ("Other", "unknown", "eases")[i % 3]) for i in range(40)
+    ]
+    corpus = sentences.load(str(_line_files(tmp_path / "d", "\n".join(lines))), 0, 0.0)
+    assert corpus.none == -1 and '"unknown" is a class' in corpus.note
+
+
 def test_pairs_of_a_sentence_stay_on_one_side_of_a_dev_split_that_is_made_here(
     tmp_path: Path,
 ) -> None:
@@ -89,6 +115,19 @@ def test_the_other_task_in_ddi_2013s_test_is_passed_over(tmp_path: Path) -> None
     corpus = sentences.load(str(tmp_path), 0, 0.0)
     assert len(corpus.splits["test"]) == 12
     assert "skipped: 12 files of the task that finds drug names" in corpus.note
+    assert not any("DrugNER" in name for name in corpus.reading.files["test"])
+    train = tmp_path / "Train" / "DrugBank"
+    (train / "12.xml.gz").write_bytes(gzip.compress(text.encode()))
+    assert sum(len(sentences.load(str(tmp_path), 0, 0.0).splits[s]) for s in ("train", "dev")) == 13
+    (train / "13.xml").write_text(text.replace("</sentence>", ""))
+    with pytest.raises(UserError, match=r"13\.xml, line 1: not XML that can be read"):
+        sentences.load(str(tmp_path), 0, 0.0)
+
+
+def test_too_few_examples_for_a_dev_split_are_said(tmp_path: Path) -> None:
+    lines = "\n".join(own(f"a{i} b", (0, 1), (3, 4), "eases") for i in range(3))
+    with pytest.raises(UserError, match="no dev file, and its 3 training examples are too few"):
+        sentences.load(str(_line_files(tmp_path / "c", lines)), 0, 0.0)
 
 
 def test_i2b2_as_it_is_released(tmp_path: Path) -> None:

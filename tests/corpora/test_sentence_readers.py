@@ -166,7 +166,7 @@ def test_chemprot_as_biocreative_has_it(tmp_path: Path) -> None:
         )
     # A relation across sentences cannot be an example: one is left of three, and the report says
     # what became of them.
-    with pytest.raises(UserError, match="no dev examples"):
+    with pytest.raises(UserError, match="too few to cut one from"):
         sentences.load(str(tmp_path), 0, 0.0)
     path = tmp_path / "chemprot_training_relations.tsv"
     path.write_text(

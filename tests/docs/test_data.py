@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.runs import settle
 from config.load import load
 from corpora.distant import generate as distant_made
 from corpora.distant import read as distant
@@ -25,7 +26,8 @@ from corpora.sentence import generate as sentence_made
 from corpora.sentence import read as sentences
 from extract.read_pairs import read_candidates
 from extract.read_texts import read_texts
-from methods.tasks.load import task_name
+from methods.tasks.load import load_task, task_name
+from study.corpus import counts
 from study.prepare import prepare
 from tests.conftest import ROOT
 from tests.docs.expected import ALL, DISTANT, DOCUMENTS, MARKED_TEXTS, NER, SENTENCES
@@ -161,6 +163,47 @@ def test_named_entities(section: str) -> None:
     words = rows.words(0)
     assert [(" ".join(words[a:b]), read.types[t]) for a, b, t in rows.spans(0)] == expected.said
     assert expected.note in read.note
+
+
+def test_conll_without_splits_types_or_the_usual_order() -> None:
+    option = re.compile(r'^With options: `make simulate (.*?)(?: SET="(.*)")?`$', re.M)
+    first, second = option.findall(_sections()["CoNLL columns"])
+    words = [*first[0].split(), f"SET={first[1]}"]
+    overrides, _ = settle(words, {}, None, None)
+    task = load_task(load(None, overrides))
+    assert (task.name, task.labels) == ("ner", ("Symptom",))
+    found = counts(task)
+    assert (
+        sum(c.units for c in found.values()) == 4 == sum(c.documents or 0 for c in found.values())
+    )
+    assert sum(c.mentions for c in found.values()) == 3
+    assert "became dev, by a hash" in task.corpus_note
+    folders = ner.load(second[0].partition("CORPUS=")[2])
+    assert [len(folders.splits[s]) for s in SPLITS] == [2, 1, 1] and folders.domains == ("wards",)
+
+
+def _run_python(section: str) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```$", _sections()[section], re.M | re.S)
+    exec(compile(code, section, "exec"), {})
+
+
+@pytest.mark.parametrize("folder", ["data/parquet", "data/saved"])
+def test_parquet_and_saved_datasets(folder: str) -> None:
+    _run_python("Tables")
+    read = sentences.load(folder, 0, 0.0)
+    (first, second) = read.examples("test")
+    assert (first.relation, first.text[slice(*first.head)]) == ("eases", "Xolidan")
+    assert (second.relation, second.text[slice(*second.tail)]) == ("causes", "rash")
+    assert read.reading.format == "table"
+
+
+def test_spacy() -> None:
+    pytest.importorskip("spacy")
+    _run_python("spaCy")
+    read = ner.load("data/docbin")
+    rows = read.splits["test"]
+    said = [(" ".join(rows.words(0)[a:b]), read.types[t]) for a, b, t in rows.spans(0)]
+    assert said == [("Xolidan", "Drug"), ("dry cough", "Symptom")]
 
 
 def test_the_genre_is_the_domain() -> None:

@@ -20,6 +20,7 @@ from config.load import dump, load
 from coordinator.checkpoint import save_model
 from corpora.document.table import Entity
 from corpora.ner.formats import words_of
+from corpora.notes import Notes
 from extract.evaluate import evaluate_model
 from extract.pairs import open_extractor
 from extract.read_pairs import read_candidates
@@ -191,8 +192,24 @@ def test_what_is_wrong_with_a_text_is_said_in_a_sentence(
 
 def test_offsets_of_brat_outside_the_text_are_refused_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("short", "utf-8")
-    (tmp_path / "a.ann").write_text("T1\tdrug 0 50\tshort\n", "utf-8")
+    (tmp_path / "a.ann").write_text("T1\tdrug 0 50\tlong\n", "utf-8")
     with pytest.raises(UserError, match="a.ann, line 1: the span 0-50 does not lie in a text of 5"):
+        read_texts([str(tmp_path)])
+
+
+def test_brat_is_read_as_a_corpus_is(tmp_path: Path) -> None:
+    """Carriage returns that offsets do not count shift no mention; words that stand nowhere are
+    refused.
+    """
+    (tmp_path / "a.txt").write_bytes(b"Took it.\r\nThen warfarin\r\nand warfarin.\r\n")
+    (tmp_path / "a.ann").write_bytes(b"T1\tdrug 14 22\twarfarin\r\nT2\tdrug 27 35\twarfarin\r\n")
+    notes = Notes()
+    (found,) = read_texts([str(tmp_path)], notes)
+    (entity,) = found.entities
+    assert [found.text[a:b] for a, b in entity.mentions] == ["warfarin", "warfarin"]
+    assert [(n.kind, n.count) for n in notes.all()] == [("repaired", 1)]
+    (tmp_path / "a.ann").write_text("T1\tdrug 14 22\taspirin\n", "utf-8")
+    with pytest.raises(UserError, match=r"a\.ann, line 1: the words 'aspirin' at 14-22"):
         read_texts([str(tmp_path)])
 
 

@@ -23,7 +23,6 @@ from methods.lazymil import (
     Options,
     best_of_bags,
     naming_of,
-    quantise,
     score,
     train_on_winners,
     winners,
@@ -70,6 +69,7 @@ class ByWord(nn.Module):
 
 NAMING = naming_of(resolved(silos=3), Options(warmup=0.0))
 HAVE = {"names/committee": np.array([0, 1], np.int32)}  #: what a silo with names is told
+LEVEL = {"level": np.array([1 << 20])}
 
 Federation = tuple[DistantTask, list[SiloView[DistantTask, Rows]]]
 
@@ -150,7 +150,7 @@ def test_every_silo_trains_on_own_sentences_and_once_per_bag() -> None:
             assert set(answer.sealed) == {"names", "values"} and not answer.masked
             assert set(answer.carry["best"]) <= set(range(len(view.data.indices)))
         elif exchange == "train":
-            assert set(heard.private) == {"winners"} and not heard.common
+            assert set(heard.private) == {"winners"} and set(heard.common) == {"level"}
             own = view.data.indices[view.carry["best"][heard.private["winners"].astype(int)]]
             assert set(own) <= set(view.data.indices)
             assert answer.masked and not answer.sealed
@@ -182,8 +182,9 @@ def test_what_a_silo_trains_on_is_exactly_its_winners(monkeypatch: pytest.Monkey
     task = twelve()
     view = SiloView(1, task, task.subset(np.arange(4, 8)), resolved(), SECRET)
     start = parameters(task.new_model(0))
-    view = replace(view, carry={"model": start, "best": np.array([3, 0, 2])})
-    train_on_winners(view, Heard(0, (0, 1), {}, {"winners": np.array([2, 0], np.uint32)}))
+    carry = {"model": start, "best": np.array([3, 0, 2]), "values": np.zeros(3, np.uint16)}
+    private = {"winners": np.array([2, 0], np.uint32)}
+    train_on_winners(replace(view, carry=carry), Heard(0, (0, 1), LEVEL, private))
     assert trained[0].tolist() == [6, 7]
 
 
@@ -193,8 +194,9 @@ def test_a_silo_without_winners_sends_zeros_and_still_counts() -> None:
     method = build("lazymil", task, s)
     start = method.init(0)
     view = SiloView(2, task, task.subset(np.arange(8, 12)), s, SECRET)
-    view = replace(view, carry={"model": start.model, "best": np.array([0, 2, 3])})
-    nothing = train_on_winners(view, Heard(0, (0, 1, 2), {}, {"winners": np.zeros(0, np.uint32)}))
+    carry = {"model": start.model, "best": np.array([0, 2, 3]), "values": np.zeros(3, np.uint16)}
+    view, private = replace(view, carry=carry), {"winners": np.zeros(0, np.uint32)}
+    nothing = train_on_winners(view, Heard(0, (0, 1, 2), LEVEL, private))
     assert all(not v.any() for v in nothing.masked.values())
     ones = {name: np.ones(v.shape) for name, v in nothing.masked.items()}
     total = {name: ones[name] + v for name, v in nothing.masked.items()}
@@ -261,7 +263,7 @@ def test_an_empty_silo_takes_part() -> None:
     answer = score(view, Heard(0, (0,), parameters(task.new_model(0))), NAMING)
     assert answer.sealed["names"].shape == (0, 16) and answer.sealed["values"].shape == (0,)
     assert winners({0: answer.sealed})[0].size == 0
-    after = train_on_winners(replace(view, carry=answer.carry), Heard(0, (0,), {}, {}))
+    after = train_on_winners(replace(view, carry=answer.carry), Heard(0, (0,), LEVEL, {}))
     assert all(not v.any() for v in after.masked.values())
 
 
@@ -289,9 +291,10 @@ def test_the_coordinator_keeps_only_winners_and_each_silo_hears_only_its_own() -
         view = SiloView(k, task, task.subset(parts[k]), resolved(silos=3), SECRET)
         sealed[k] = score(view, Heard(0, (0, 1, 2), start.model), NAMING).sealed
     state = method.exchanges[-2].fold(start, Folded(0, (0, 1, 2), {}, sealed))
-    assert set(state.memory) == {"winners/0", "winners/1", "winners/2"}
+    kinds = ("winners", "weights", "bags")
+    assert set(state.memory) == {f"{kind}/{k}" for kind in kinds for k in range(3)}
     said = method.exchanges[-1].broadcast(state, 0, (0, 1, 2))
-    assert not said.common
+    assert {k: v.size for k, v in said.common.items()} == {"level": 1}
     for k in range(3):
         assert set(said.private[k]) == {"winners"}
         assert (said.private[k]["winners"] < len(sealed[k]["values"])).all()
@@ -337,14 +340,3 @@ def test_the_two_halves_choose_as_one_rule_over_all_sentences(
     won = winners(scored)
     chosen = {(k, int(best_rows[k][p])) for k in won for p in won[k]}
     assert chosen == {(k, i) for _, k, i in truth.values()}
-
-
-def test_quantise_is_monotonous_and_spans_the_range() -> None:
-    p = np.array([0.0, 1e-9, 0.25, 0.5, 0.99999, 1.0, 1.0000001], np.float32)
-    q = quantise(p)
-    assert (
-        q.dtype == np.uint16
-        and q[0] == 0
-        and q[-1] == 65535
-        and (np.diff(q.astype(int)) >= 0).all()
-    )

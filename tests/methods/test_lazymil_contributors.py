@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given as given_
+from hypothesis import strategies as st
 
 from config.errors import UserError
 from methods import build
-from methods.base import Answer, Arrays, Heard, SiloView
-from methods.common.contribution import enough
+from methods.base import Answer, Arrays, Contradiction, Heard, SiloView
+from methods.common.contribution import STEPS, enough, level_of, quantise, weights, within
 from methods.common.training import parameters
 from methods.lazymil import Silo, train_on_all, train_on_winners
 from methods.lazymil_private import kept_buckets, kept_enough
@@ -18,17 +20,19 @@ from tests.methods.plain import SECRET, resolved
 from tests.methods.small_distant import twelve
 
 BAGS = np.array([3, 0, 2, 1])
+VALUES = np.full(4, STEPS + 1 - 100)  #: each bag weighs 100
+LEVEL = {"level": np.array([400])}
 
 
 def _view(rows: range = range(4, 8), memory: Arrays | None = None) -> Silo:
     task = twelve()
-    carry = {"model": parameters(task.new_model(0)), "best": BAGS}
+    carry = {"model": parameters(task.new_model(0)), "best": BAGS, "values": VALUES}
     view = SiloView(1, task, task.subset(np.array(rows, dtype=int)), resolved(), SECRET)
     return replace(view, carry=carry, memory=memory or {})
 
 
 def _told(*winners: int) -> Heard:
-    return Heard(9, (0, 1, 2), {}, {"winners": np.array(winners, np.uint32)})
+    return Heard(9, (0, 1, 2), LEVEL, {"winners": np.array(winners, np.uint32)})
 
 
 @pytest.mark.parametrize(
@@ -47,13 +51,72 @@ def test_a_share_of_its_own_bags(winners: tuple[int, ...], floor: float, contrib
     assert train_on_winners(_view(), _told(*winners), floor).contributes is contributes
 
 
+def test_bags_that_the_model_knows_are_not_enough() -> None:
+    """Half of the bags, and nearly nothing of what another silo trains on."""
+    values = np.array([STEPS, STEPS, STEPS + 1 - 200, STEPS + 1 - 198], np.uint16)
+    view = replace(_view(), carry={**_view().carry, "values": values})
+    assert not train_on_winners(view, _told(0, 1), 0.25).contributes  # 2 of 400
+    assert train_on_winners(view, _told(0, 2), 0.5).contributes  # 201 of 400
+    assert not train_on_winners(view, _told(2), 0.5).contributes  # as much, and too few bags
+
+
+def test_more_than_anyone_is_said_to_train_on_is_a_lie() -> None:
+    low = replace(_told(0, 1, 2, 3), common={"level": np.array([399])})
+    with pytest.raises(Contradiction, match="more than all silos are told"):
+        train_on_winners(_view(), low)
+    assert train_on_winners(_view(), replace(low, common={"level": np.array([400])})).contributes
+
+
+def test_weights_count_steps_to_certainty_and_one() -> None:
+    assert weights(np.array([STEPS, STEPS - 1, 0], np.uint16)).tolist() == [1, 2, STEPS + 1]
+
+
+def test_a_level_leaves_the_least_certain_out() -> None:
+    assert within(np.array([5, 1, 9, 1]), 7).tolist() == [0, 1, 3]
+    assert within(np.array([5, 1, 9, 1]), 16).tolist() == [0, 1, 2, 3]
+    assert within(np.array([5, 1, 9, 1]), 0).tolist() == []
+
+
+def _given(*silos: list[int]) -> dict[int, np.ndarray]:
+    return {i: np.array(w, dtype=np.int64) for i, w in enumerate(silos)}
+
+
+def test_the_level_is_what_the_silo_with_most_has_where_that_leaves_enough() -> None:
+    given, bags = _given([40, 60], [30], [25], [1]), dict.fromkeys(range(4), 2)
+    assert level_of(given, bags, 3, 0.25) == 100
+    # three have a quarter of 100, the fourth of 4: the others are then to leave bags out
+    assert level_of(_given([2, 98], [2, 28], [2, 23], [1]), bags, 4, 0.25) == 4
+    # one with too few of its bags does not count, whatever they weigh
+    assert level_of(given, {**bags, 2: 9}, 3, 0.25) == 100
+    assert level_of(_given([100], [100], []), dict.fromkeys(range(3), 1), 3, 0.25) == 100
+    assert level_of(_given([], []), {0: 0, 1: 3}, 2, 0.25) == 0
+
+
+@given_(
+    st.lists(st.lists(st.integers(1, STEPS + 1), max_size=8), min_size=1, max_size=6), st.data()
+)
+def test_at_the_level_as_many_contribute_as_must_or_it_is_everybodys(
+    won: list[list[int]], data: st.DataObject
+) -> None:
+    given, floor = _given(*won), data.draw(st.floats(0.0, 1.0))
+    needed = data.draw(st.integers(0, len(won)))
+    bags = {s: len(w) + data.draw(st.integers(0, 3)) for s, w in given.items()}
+    level = level_of(given, bags, needed, floor)
+    kept = {s: w[within(w, level)] for s, w in given.items()}
+    assert all(w.sum() <= level for w in kept.values())
+    there = sum(
+        enough(len(w), bags[s], floor) and enough(w.sum(), level, floor) for s, w in kept.items()
+    )
+    assert there >= needed or level == max(w.sum() for w in given.values())
+
+
 def test_a_bag_said_twice_is_trained_on_once() -> None:
     one, many = (train_on_winners(_view(), _told(*w)) for w in ((2,), (2, 2, 2)))
     assert all(np.array_equal(many.masked[name], a) for name, a in one.masked.items())
 
 
 def test_without_a_winner_told_it_does_not_contribute() -> None:
-    assert not train_on_winners(_view(), Heard(9, (0, 1, 2), {})).contributes
+    assert not train_on_winners(_view(), Heard(9, (0, 1, 2), LEVEL)).contributes
 
 
 def test_in_the_warm_start_whoever_has_a_sentence_contributes() -> None:
@@ -134,3 +197,14 @@ def test_honest_winners_are_enough_at_every_noise(deviation: float) -> None:
 
 def test_enough() -> None:
     assert enough(1, 4, 0.25) and not enough(0.99, 4, 0.25) and not enough(0, 0, 0.25)
+
+
+def test_quantise_is_monotonous_and_spans_the_range() -> None:
+    p = np.array([0.0, 1e-9, 0.25, 0.5, 0.99999, 1.0, 1.0000001], np.float32)
+    q = quantise(p)
+    assert (
+        q.dtype == np.uint16
+        and q[0] == 0
+        and q[-1] == 65535
+        and (np.diff(q.astype(int)) >= 0).all()
+    )

@@ -243,15 +243,14 @@ def test_a_private_head_takes_plain_steps_over_all_records() -> None:
     study = prepare(load(None, SMALL["sentence"] | {"dp": "record", "epsilon": "8", "silos": "3"}))
     s = study.settings
     assert (s.train, s.batch, s.lr, s.epochs) == ("head", 4096, 8.0, 1)
-    task: Any = study.task
-    assert type(task.optimizer(task.new_model(0), 1.0)) is torch.optim.SGD
+    assert (s.optimizer, s.weight_decay, s.schedule) == ("sgd", 0.0, "constant")
     bias = prepare(
         load(
             None,
             SMALL["sentence"] | {"dp": "record", "epsilon": "8", "silos": "3", "train": "bias"},
         )
     ).settings
-    assert (bias.batch, bias.lr) == (256, 0.01)
+    assert (bias.batch, bias.lr, bias.optimizer) == (256, 0.01, "adamw")
 
 
 def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() -> None:

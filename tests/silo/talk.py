@@ -20,7 +20,8 @@ from methods.base import (
     SiloView,
     State,
 )
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
+from silo.memory import MemoryFile
 from silo.session import Session
 from silo.session import State as S
 from wire import messages as m
@@ -92,7 +93,7 @@ def told(number: int, **changes: Any) -> m.Broadcast:
     return m.Broadcast(**(fields | changes))
 
 
-PIECE = pack({"model": np.arange(3, dtype=np.float32)}).buffer.data
+PIECE = np.asarray(pack({"model": np.arange(3, dtype=np.float32)}).buffer).data
 
 
 def say(session: Session, message: m.Message, payload: Any = None) -> list[m.Message]:

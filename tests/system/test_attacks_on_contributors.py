@@ -15,38 +15,50 @@ import pytest
 from crypto.sum.records import Proposal
 from methods import lazymil
 from methods.base import Answer, Disclosure, Heard, SiloView
+from methods.common.contribution import STEPS, weights
 from tests.system.attacks import gains, refuses
 from tests.system.liar import Held, Liar, refused, same
-from tests.system.stage import METHOD, TRAIN
+from tests.system.stage import METHOD, SIZE, TRAIN
 
 Make = Callable[..., Liar]
 Patch = pytest.MonkeyPatch
 Log = pytest.LogCaptureFixture
 
 BAGS = 8
+UNSURE = np.zeros(BAGS, np.uint16)
+HALF_KNOWN = np.array(
+    [STEPS] * 4 + [0] * 4, np.uint16
+)  #: of the first four nothing is to be learned
 ALL, NOTHING = np.arange(BAGS, dtype=np.uint32), np.zeros(0, np.uint32)
 NEEDED = 3  # of four silos one may be corrupt, and two honest ones hide behind each other
+
+
+values: list[np.ndarray] = []  #: of every silo's bags; the last counts
 
 
 @pytest.fixture(autouse=True)
 def lazy(monkeypatch: Patch) -> Iterator[None]:
     """The toy's first exchange with Lazy MIL's own silo half. What training on all bags adds is the
-    silo's secret vector, on half of them half of it.
+    silo's secret vector, on those with half of what is to be learned half of it. The broadcast model
+    says which share of it all is the level.
     """
     vectors: dict[int, np.ndarray] = {}
+    values.append(UNSURE)
 
     def trained(silo: SiloView[Any, Any], start: Any, round: int, rows: np.ndarray) -> Any:
-        return vectors[silo.index] * np.float32(len(rows) / BAGS), {}
+        w = weights(values[-1])
+        return vectors[silo.index] * np.float32(w[rows].sum() / w.sum()), {}
 
     def answer(silo: SiloView[Any, Any], heard: Heard) -> Answer:
         vectors[silo.index] = silo.data.vector
         view = replace(
             silo,
-            carry={"model": {}, "best": np.arange(BAGS)},
+            carry={"model": {}, "best": np.arange(BAGS), "values": values[-1]},
             task=SimpleNamespace(subset=lambda rows: rows),
             data=SimpleNamespace(indices=np.arange(BAGS)),
         )
-        return lazymil.train_on_winners(view, heard)
+        level = heard.common["model"][:1] * lazymil.weights(values[-1]).sum()
+        return lazymil.train_on_winners(view, replace(heard, common={"level": level}))
 
     monkeypatch.setattr(lazymil, "trained", trained)
     monkeypatch.setattr(lazymil, "updates", lambda model, start: {"update": model})
@@ -125,6 +137,45 @@ def test_few_contributors_told_one_bag_many_times(make: Make, caplog: Log) -> No
     with refused("few-contributors", caplog):
         liar.certify(held, liar.names)
     _all_is_well(liar)
+
+
+@refuses("few-contributors")
+def test_few_contributors_told_what_the_model_knows(make: Make, caplog: Log) -> None:
+    """Half of the bags of everybody but one, and those of which nothing is to be learned."""
+    values.append(HALF_KNOWN)
+    liar = make().enrol()
+    held = _told(liar, ALL, ALL[:4], ALL[:4], ALL[:4])
+    assert [name for name, _ in liar.words(held, liar.names)] == ["silo-000"]
+    with refused("few-contributors", caplog):
+        liar.certify(held, liar.names)
+    values.append(UNSURE)
+    _all_is_well(liar)
+
+
+@refuses("silent-others")
+def test_silent_others_behind_a_level_that_one_silo_exceeds(make: Make, caplog: Log) -> None:
+    """At a low level little is enough; then nobody has much."""
+    values.append(HALF_KNOWN)
+    liar = make().enrol()
+    low = np.full(SIZE, 1e-5, np.float32)
+    told = liar.tell("silo-000", liar.header(low, contributors=NEEDED), low, alone={"winners": ALL})
+    with refused("silent-others", caplog):
+        liar.collect("silo-000", told)
+    values.append(UNSURE)
+    _all_is_well(liar)
+
+
+@gains("few-contributors")
+def test_few_contributors_where_a_share_of_the_bags_is_enough(
+    make: Make, monkeypatch: Patch
+) -> None:
+    """Without a level, all sign that they contribute, and the sum is one silo's vector."""
+    values.append(HALF_KNOWN)
+    monkeypatch.setattr(lazymil, "weights", lambda values: np.ones(len(values), np.int64))
+    liar = make().enrol()
+    held = _told(liar, ALL, ALL[:4], ALL[:4], ALL[:4])
+    assert len(liar.words(held, liar.names)) == 4
+    assert np.abs(liar.sum(held) - liar.stage.data["silo-000"]).max() < 1e-4
 
 
 @gains("few-contributors")

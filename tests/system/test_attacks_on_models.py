@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from crypto.sum.records import UploadRecord
+from silo.gate import Gate
 from silo.session import Session
 from tests.system.attacks import gains, refuses
 from tests.system.liar import Held, Liar, refused, same
@@ -99,7 +100,7 @@ def test_model_inconsistency_in_an_earlier_exchange(make: Make, caplog: Log) -> 
     liar.hear(rest[0], m.Ready)
     layout = pack({"other": ZEROS})
     told = liar.tell(rest[0], None, exchange=REPORT, common=layout.layout)
-    liar.say(rest[0], m.Chunk(told.number, "common", 0), layout.buffer.data)
+    liar.say(rest[0], m.Chunk(told.number, "common", 0), np.asarray(layout.buffer).data)
     with refused("wrong-shape", caplog):
         liar.say(rest[0], m.Go(told.number))
         liar.hear(rest[0], m.Ready)
@@ -113,6 +114,56 @@ def test_model_inconsistency_in_an_earlier_exchange(make: Make, caplog: Log) -> 
     liar.round += 1
     held = _carried(liar, dict.fromkeys(liar.names, ONES), ONES)
     assert same(liar.sum(held), sum(liar.stage.data.values()))
+
+
+def _told_twice(liar: Liar, computed: bool = False) -> Held:
+    """The victim answers on a model and the others on one that silences them. Then an earlier
+    exchange is told again and never computed, and the sum's header speaks of its own broadcast alone.
+    `computed`: a sum with the whole truth in its header was begun before, and the answer is there.
+    """
+    liar.settle()
+    nothing = pack({})
+    for name in liar.names:
+        model = ONES if name == liar.names[0] else ZEROS
+        told = liar.tell(name, None, model, exchange=REPORT)
+        liar.say(name, m.Go(told.number))
+        liar.hear(name, m.Ready)
+        if computed:
+            said = {REPORT: (liar.round, pack({"model": model}).digest)}
+            whole = broadcast_digest({**said, CARRIED: (liar.round, nothing.digest)})
+            header = liar.header(exchange="carried", broadcast=whole)
+            liar.collect(name, liar.tell(name, header, exchange=CARRIED, common=nothing.layout))
+        liar.tell(name, None, ONES, exchange=REPORT)
+    liar.settle()
+    alone = broadcast_digest({CARRIED: (liar.round, nothing.digest)})
+    held = liar.held(liar.header(exchange="carried", broadcast=alone))
+    for name in liar.names:
+        told = liar.tell(name, held.header, exchange=CARRIED, common=nothing.layout)
+        record, held.words[name] = liar.collect(name, told)
+        held.records[name] = UploadRecord.from_record(record)
+    return held
+
+
+@refuses("model-inconsistency")
+def test_model_inconsistency_by_an_exchange_that_is_told_twice(make: Make, caplog: Log) -> None:
+    liar = make().enrol()
+    with refused("model-inconsistency", caplog):
+        _told_twice(liar)
+    with refused("model-inconsistency", caplog):
+        _told_twice(liar, computed=True)
+    liar.all_is_well()
+
+
+@gains("model-inconsistency")
+def test_model_inconsistency_where_a_silo_still_carries_what_h_forgot(
+    make: Make, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(Gate, "ask_again", lambda self, index: None)
+    liar = make().enrol()
+    assert same(liar.sum(_told_twice(liar)), liar.stage.data[liar.names[0]])
+    liar.round += 1
+    held = _told_twice(liar, computed=True)
+    assert same(liar.sum(held), liar.stage.data[liar.names[0]])
 
 
 @gains("model-inconsistency")

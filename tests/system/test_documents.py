@@ -4,8 +4,10 @@ both have is the same, and a changed figure is found.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from report.units import exact, human_bytes
+from silo.operator_page import SiloPage
+from silo.studies import Studies
+from tests.browser.chromium import chromium, needs_chromium
 from tests.conftest import sottovoce
 from tests.consortium import Consortium
 
@@ -187,6 +193,48 @@ def test_the_pages_answer_an_officers_four_questions(finished: Consortium) -> No
     ):
         assert said in report, said
     assert "un it again" not in report and "silo-001 " not in report
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_the_pages_fit_screen_phone_and_paper(finished: Consortium) -> None:
+    """The four answers are on the first screen; nothing is cut off at 400 pixels or on A4."""
+    own = finished.path / "south" / "records" / _hash(finished)[:12]
+    pages = [folder / f"{kind}.html" for folder in (own, finished.run) for kind in KINDS]
+    with chromium() as tab:
+        for path in pages:
+            tab.size(1000, 800)
+            tab.open(path.as_uri())
+            tab.until("document.documentElement.dataset.drawn")
+            first = "#plain" if path == finished.run / "report.html" else "#questions"
+            script = f"document.querySelector('{first}').getBoundingClientRect().bottom"
+            assert tab.run(script) < 800, path
+            tab.size(400, 800, mobile=True)
+            tab.until("document.documentElement.scrollWidth <= 400")  # charts are drawn again
+            assert set(tab.requests) == {path.as_uri()} and tab.complaints == []
+            tab.requests.clear()
+            paper = tab.call("Page.printToPDF", preferCSSPageSize=True)["data"]
+            box = re.search(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)", base64.b64decode(paper))
+            assert box is not None
+            assert [round(float(x)) for x in box.groups()] == [595, 842]  # A4 in points
+
+
+@pytest.mark.slow
+def test_the_silos_page_shows_its_rounds(finished: Consortium) -> None:
+    home, study = finished.path / "east", _hash(finished)
+    Studies(home).looked_at("aaaaaaaaaaaa", {"title": "Adverse drug events", "hash": study})
+    page = SiloPage(home, "east", finished.roster)
+    (shown,) = page.state()["studies"]
+    own = _own(finished, "east")
+    up = {r["round"]: r["up"] for r in own["communication-cost"]["silos"]["east"]["by_round"]}
+    assert [(row[0], row[1], row[2], row[3]) for row in shown["table"]["rows"]] == [
+        (str(r + 1), "update, weight", "north, east, south", human_bytes(up[r])) for r in (1, 0)
+    ]
+    spent = own["privacy-budget"]["silos"]["east"]["epsilon"]
+    tiles = {name: value for name, value, _ in page.state()["tiles"]}
+    assert tiles["epsilon spent"] == exact(spent, "epsilon")
+    assert shown["documents"] == list(KINDS)
+    assert (page.folder("aaaaaaaaaaaa") / "report.html").is_file()
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""To propose a study: what it would mean on this machine, and then on the board. The command and the
+operator's page both come here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from config.errors import UserError
+from config.study import read_study
+from coordinator.board import Board, Posted
+from coordinator.program import coordinator_study
+from crypto.identity.roster import Roster
+from study.agreement import Agreed
+from study.machine import Machine, one_thread
+
+__all__ = ["look_at", "look_at_words", "propose"]
+
+
+def look_at(file: Path, machine: Machine, roster: Roster) -> Agreed:
+    """The study that the file describes; a sentence where it describes none."""
+    one_thread()
+    return coordinator_study(read_study(file), roster, machine)
+
+
+def look_at_words(text: str, machine: Machine, roster: Roster) -> Agreed:
+    """The same of words that stand in no file yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.toml"
+        path.write_text(text, "utf-8")
+        try:
+            return look_at(path, machine, roster)
+        except UserError as e:
+            raise UserError(str(e).replace(str(path), "study.toml")) from None
+
+
+def propose(board: Board, of: Agreed, text: str, enough: int) -> Posted:
+    """`enough`: silos that must accept; 0: all of the roster."""
+    return board.post(
+        title=of.study.title,
+        text=text,
+        hash=of.hash.hex(),
+        enough=enough or len(of.roster.silos),
+    )
