@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "DEVICES",
     "FULL_SIZE",
     "FULL_SIZE_DEFAULTS",
     "FULL_SIZE_PART_LR",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
+DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -38,6 +40,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 #: one, for a trial.)
 MACHINE_SETTINGS: frozenset[str] = frozenset(
     {
+        "device",
         "encoder",
         "hosts",
         "launcher",
@@ -159,7 +162,10 @@ class Settings:
     range: float = _setting(
         0.0, "clip range of an update's coordinates", "adapted from the last aggregate"
     )
-    slots: int = _setting(0, "silos computing at once in a simulation", "one per core")
+    slots: int = _setting(
+        0, "silos computing at once in a simulation", "one per core, or per accelerator"
+    )
+    device: str = _setting("auto", "what this machine computes on: auto, cpu, cuda or mps")
     deadline: float = _setting(
         600.0, "seconds after which an exchange closes without the stragglers"
     )

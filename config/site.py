@@ -63,6 +63,7 @@ class Site:
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
     vectors: str = ""
+    device: str = ""  # auto, cpu, cuda or mps: what it computes on; empty: auto
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ
     limits: OwnLimits = field(default_factory=OwnLimits)

@@ -63,6 +63,11 @@ def load_checkpoint(
     Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart
     from each other by a little fixed noise.
     """
+    with torch.device("cpu"):  # whatever this process computes on: its copies are moved there
+        return _loaded(name, kind, extra_tokens)
+
+
+def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
     source, note = _source(name, kind)
     from transformers import AutoConfig, AutoModel, AutoTokenizer
     from transformers.utils import logging

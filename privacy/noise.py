@@ -56,7 +56,8 @@ class SecretStream:
         import torch  # here: whoever only counts bytes or charges a ledger need not wait for it
 
         half = (n + 1) // 2
-        out = torch.empty(2 * half)
+        # from arrays, and so on the processor, whatever device this process computes on
+        out = torch.from_numpy(np.empty(2 * half, np.float32))
         for at in range(0, half, _PIECE):
             size = min(_PIECE, half - at)
             self._cipher.update_into(memoryview(_ZEROS)[: 12 * size], self._raw.data)

@@ -27,6 +27,7 @@ from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
+from models.device import device_words, use_device
 from silo.gate import Gate
 from silo.home import Home
 from silo.journal import FileJournal
@@ -146,6 +147,7 @@ def serve(
     match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
     for its own officer.
     """
+    use_device(settings.device, home.index)
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
@@ -198,7 +200,8 @@ def serve(
         last_number=lambda: _last_number(journal, study),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
-    log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
+    where = device_words()
+    log.info("%s, process %d, computes on %s, dials %s", home.called, os.getpid(), where, address)
     # The silos of a simulation share their settings, and so would share one port: there only the
     # coordinator tells.
     figures, server = (

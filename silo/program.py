@@ -151,6 +151,7 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
         seq2seq=site.seq2seq,
         vectors=site.vectors,
         metrics=site.metrics,
+        device=site.device,
     )
     settings, cut_alike = local_settings(study, home.roster, machine)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read

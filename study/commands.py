@@ -116,6 +116,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
         metrics: Annotated[
             str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")
         ] = "",
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "",
     ) -> None:
         """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the
         same run.
@@ -132,6 +133,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
             vectors=vectors,
             out=out,
             metrics=metrics,
+            device=device,
         )
         raise typer.Exit(
             run(

@@ -36,6 +36,7 @@ class Machine:
     vectors: str = ""
     out: str = ""
     metrics: str = ""
+    device: str = ""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -72,6 +73,8 @@ def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> tuple[
         )
     own: dict[str, Any] = machine.settings
     settings = replace(study.with_silos(len(roster.silos)), **own)
+    if settings.precision == "auto":  # machines must compute alike, whatever their processors are
+        settings = replace(settings, precision="float32")
     check(settings)
     if machine.corpus and _built_in(machine.corpus):
         raise UserError(

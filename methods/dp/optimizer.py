@@ -18,6 +18,7 @@ from opacus.optimizers import DPOptimizerFastGradientClipping
 from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
+from models.device import here
 from privacy.noise import SecretStream
 
 __all__ = ["SecretOptimizer", "SecretPoisson"]
@@ -50,7 +51,7 @@ class SecretOptimizer(DPOptimizerFastGradientClipping):
     def add_noise(self) -> None:
         own = self.params
         sizes = [p.numel() for p in own]
-        noise = torch.from_numpy(self._stream.normal(sum(sizes)))
+        noise = here(self._stream.normal(sum(sizes)))
         noise.mul_(self.noise_multiplier * self.max_grad_norm)
         for p, part in zip(own, noise.split(sizes)):
             p.grad = part.view_as(p)

@@ -33,6 +33,7 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
+from models.device import first_numbers, here, place, there
 from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
 from models.tuning import check_part, frozen
 
@@ -119,8 +120,7 @@ class DistantTask(Task[Rows]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> PCNN:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             word_dim = self.knobs.word_dim if self._vectors is None else self._vectors.shape[1]
             model = PCNN(
                 words=self._vocabulary_size,
@@ -130,7 +130,7 @@ class DistantTask(Task[Rows]):
                 vectors=self._vectors,
             )
         model.train_part(self.part, given=self._vectors is not None)
-        return model
+        return place(model)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -290,12 +290,11 @@ class DistantTask(Task[Rows]):
         for b in range(0, len(bags), _SCORE_BAGS):
             first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
             sizes = bags.sizes[b : b + _SCORE_BAGS]
-            bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+            bag = here(np.repeat(np.arange(len(sizes)), sizes))
             with torch.inference_mode():
-                part = torch.from_numpy(vectors[first:last])
-                out[b : b + len(sizes)] = bag_scores(
-                    self.bag_rule, model.out, part, bag, len(sizes)
-                ).numpy()
+                part = here(vectors[first:last])
+                scores = bag_scores(self.bag_rule, model.out, part, bag, len(sizes))
+                out[b : b + len(sizes)] = there(scores)
         return out
 
     def bag_batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[BagBatch]:
@@ -309,11 +308,9 @@ class DistantTask(Task[Rows]):
         """The bags at `chosen`."""
         rows = np.concatenate([bags.of(c) for c in chosen])
         sentences = self.batch(data, rows)
-        bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
+        bag = here(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
         first = data.indices[bags.first[chosen]]
-        return BagBatch(
-            sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64))
-        )
+        return BagBatch(sentences, bag, here(data.sentences.relation[first].astype(np.int64)))
 
     def bag_loss(self, model: PCNN, batch: BagBatch) -> torch.Tensor:
         """Cross-entropy of the bags' labels under the method's rule, mean over bags."""
@@ -338,7 +335,7 @@ class DistantTask(Task[Rows]):
 
         def score(chosen: np.ndarray) -> None:
             with torch.inference_mode():
-                out[chosen] = compute(self.batch(data, chosen)).numpy()
+                out[chosen] = there(compute(self.batch(data, chosen)))
 
         for_each(score, chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH))
         model.train(was)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from corpora.distant.table import Sentences
+from models.device import here
 from models.pcnn import MAX_LENGTH, PAD
 
 __all__ = ["BagBatch", "Bags", "Batch", "Rows", "group", "pad", "pad_together"]
@@ -101,11 +102,11 @@ def pad(data: Rows, chosen: np.ndarray, numbers: np.ndarray) -> Batch:
     where = np.where(real, s.offsets[rows][:, None] + span, 0)
     words = np.where(real, numbers[s.tokens[where]], PAD) if len(s.tokens) else np.zeros_like(where)
     return Batch(
-        torch.from_numpy(words),
-        torch.from_numpy(lengths.astype(np.int64)),
-        torch.from_numpy(s.head_at[rows].astype(np.int64)),
-        torch.from_numpy(s.tail_at[rows].astype(np.int64)),
-        torch.from_numpy(s.relation[rows].astype(np.int64)),
+        here(words),
+        here(lengths.astype(np.int64)),
+        here(s.head_at[rows].astype(np.int64)),
+        here(s.tail_at[rows].astype(np.int64)),
+        here(s.relation[rows].astype(np.int64)),
     )
 
 
