@@ -50,7 +50,7 @@ compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARG
 
 soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
-	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200)
+	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200) --consortia $(or $(SEEDS),200)
 
 audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
 	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
@@ -58,12 +58,18 @@ audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
-bench: $(READY)  ## speed, as ratios measured in one run
+bench: $(READY)  ## speed, as ratios measured in one run; PEER=pfl or flower: against that one
+ifdef PEER
+	@$(BIN)/python -m bench.speed.frames $(MAKEOVERRIDES)
+else
 	@$(BIN)/python -m bench.speed.runners $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.distant
 	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.dpsgd
 	@$(BIN)/python -m bench.speed.precision $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.large
+	@$(BIN)/python -m bench.speed.crowd
+endif
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml

@@ -220,6 +220,10 @@ def check(s: Settings) -> None:
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
     need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
+    need(
+        s.silos_per_process >= 1,
+        f"SILOS_PER_PROCESS must be 1 (a process each) or more, not {s.silos_per_process}.",
+    )
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")

@@ -14,14 +14,14 @@ import sys
 import threading
 import time
 
-__all__ = ["end_with"]
+__all__ = ["end_with_parent"]
 
 _PR_SET_PDEATHSIG = 1
 _ASKED_EVERY = 0.25  #: seconds
 _KERNEL_DOES_IT = sys.platform == "linux"  #: the seam
 
 
-def end_with(parent: int, how: signal.Signals) -> bool:
+def end_with_parent(parent: int, how: signal.Signals) -> bool:
     """Send this process the signal `how` when `parent` ends. False: it has ended already."""
     if _KERNEL_DOES_IT:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)

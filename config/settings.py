@@ -51,6 +51,7 @@ MACHINE_SETTINGS: frozenset[str] = frozenset(
         "port",
         "runner",
         "seq2seq",
+        "silos_per_process",
         "slots",
         "target",
         "vectors",
@@ -166,6 +167,9 @@ class Settings:
         0, "silos computing at once in a simulation", "one per core, or per accelerator"
     )
     device: str = _setting("auto", "what this machine computes on: auto, cpu, cuda or mps")
+    silos_per_process: int = _setting(
+        1, "silos that share a process of a simulation, for more than fit as processes"
+    )
     deadline: float = _setting(
         600.0, "seconds after which an exchange closes without the stragglers"
     )

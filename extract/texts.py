@@ -108,9 +108,8 @@ class DocumentExtractor(TextExtractor):
             rows = range(b, min(b + _BATCH, len(texts)))
             with torch.inference_mode():
                 logits = self._model(assemble(packed, np.array(rows), self._window, *ids))
-                chosen = heads.predict(
-                    self._head, logits, _MOST if self._head == "atl" else 0
-                ).numpy()
+                most = _MOST if self._head == "atl" else 0
+                chosen = there(heads.predict(self._head, logits, most))
                 scores = there(heads.scores(self._head, logits))
             at = 0
             for row in rows:

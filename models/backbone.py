@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from config.errors import UserError
+from models.device import there
 
 __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
@@ -144,5 +145,5 @@ def _fingerprint(backbone: nn.Module, tokenizer: Any) -> str:
     digest = hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
     for key, value in sorted(backbone.state_dict().items()):
         digest.update(f"{key}:{tuple(value.shape)};".encode())
-        digest.update(value.contiguous().numpy().tobytes())
+        digest.update(there(value.contiguous()).tobytes())
     return digest.hexdigest()

@@ -12,13 +12,14 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 from config.settings import Settings
 from crypto.errors import Refusal
 from crypto.identity.statements import Signer
@@ -50,8 +51,9 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
-AGAIN = 75
+AGAIN = BUSY
 NOTHING: Mapping[str, str] = {}
+_ALONE = nullcontext()
 
 log = logging.getLogger("silo")
 
@@ -134,6 +136,8 @@ def serve(
     agreed: Mapping[str, str] = NOTHING,
     silent: float = SILENT,
     record: Record | None = None,
+    work: Path | None = None,
+    turn: AbstractContextManager[object] = _ALONE,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
@@ -145,12 +149,14 @@ def serve(
     the noise or foresee the cohorts. `rules`: this
     silo's own, which win over the study's. `agreed`: further named hashes that every party must
     match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
-    for its own officer.
+    for its own officer. `work`: where the study's journal and memory are; None: in the silo's
+    folder. `turn`: held while it works, where silos share a process.
     """
     use_device(settings.device, home.index)
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
-    journal = FileJournal(home.path / "journal.jsonl")
+    work = work or home.path
+    journal = FileJournal(work / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
     study = study_hash(settings, content, task.name)
 
@@ -190,14 +196,15 @@ def serve(
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
-        gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
+        gate=Gate(view, method, MemoryFile(work / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=limit,
         hello=Hello(VERSION, study, content),
         rules=rules.during(settings),
-        kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
+        kept_shares=KeptShares(work / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
+        folder=work,
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     where = device_words()
@@ -213,27 +220,29 @@ def serve(
     try:
         while session.state is not State.STOPPED:
             try:
-                if record is not None:
-                    record.dialled()
-                for said in session.greet():
+                with turn:
                     if record is not None:
-                        record.sending(*said)
-                    dealer.send(*said)
+                        record.dialled()
+                    for said in session.greet():
+                        if record is not None:
+                            record.sending(*said)
+                        dealer.send(*said)
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
                     redial.heard()
-                    began = time.monotonic()
-                    if figures is not None:
-                        figures.heard(*word)
-                    if record is not None:
-                        record.heard(*word)
-                    for message, payload in session.hear(*word):
-                        if record is not None:
-                            record.sending(message, payload)
-                        dealer.send(message, payload)
+                    with turn:
+                        began = time.monotonic()
                         if figures is not None:
-                            figures.sent(message, payload, time.monotonic() - began)
+                            figures.heard(*word)
+                        if record is not None:
+                            record.heard(*word)
+                        for message, payload in session.hear(*word):
+                            if record is not None:
+                                record.sending(message, payload)
+                            dealer.send(message, payload)
+                            if figures is not None:
+                                figures.sent(message, payload, time.monotonic() - began)
                     del word
             except Cut as e:
                 session.cut()
@@ -273,7 +282,7 @@ def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:
     try:
         server = MetricsServer(figures, *address_of(address))
     except OSError as e:
-        raise UserError(
+        raise Busy(
             f"METRICS={address} cannot be listened on ({e.strerror}); give another port."
         ) from None
     log.info("figures for Prometheus on port %d", server.port)

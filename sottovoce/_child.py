@@ -8,11 +8,11 @@ import runpy
 import signal
 import sys
 
-from config.parent import end_with
+from config.parent import end_with_parent
 
 
 def _main(parent: int, arguments: list[str]) -> None:
-    if not end_with(parent, signal.SIGTERM):
+    if not end_with_parent(parent, signal.SIGTERM):
         raise SystemExit(1)
     sys.argv = ["sottovoce", *arguments]
     runpy.run_module("cli.main", run_name="__main__")

@@ -20,7 +20,7 @@ reader, writer = os.pipe()
 me = os.getpid()
 child = os.fork()
 if child == 0:
-    assert config.parent.end_with(me, signal.SIGKILL)
+    assert config.parent.end_with_parent(me, signal.SIGKILL)
     os.write(writer, b"x")
     while True:
         time.sleep(60)
