@@ -43,8 +43,8 @@ def use_device(said: str, index: int = 0) -> torch.device:
 
 
 def _usable() -> list[str]:
-    kinds = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    return [kind for kind, there_is in kinds.items() if there_is()]
+    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [kind for kind, there_is in kinds.items() if there_is]
 
 
 def _found() -> str:
