@@ -19,6 +19,7 @@ from config.settings import (
     FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     OPTIMIZERS,
+    PRECISIONS,
     RECORD_DEFAULTS,
     SCHEDULES,
     TASK_DEFAULTS,
@@ -254,9 +255,10 @@ def check(s: Settings) -> None:
 
 
 def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
-    for key, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
-        said, words = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
-        what = f'{key.upper()} must be {words}, not "{said}".'
+    words = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
+    for key, known in words.items():
+        said, choice = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
+        what = f'{key.upper()} must be {choice}, not "{said}".'
         need(not said or said in known, what + nearest(said, known))
     for key, most in (("weight_decay", math.inf), ("warmup", 1.0), ("clip_norm", math.inf)):
         value = getattr(s, key)
@@ -267,6 +269,11 @@ def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
         )
     need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
     # of an optimizer that is the task's, `study.prepare` asks again when it is known
+    need(
+        not (s.dp == "record" and s.precision == "bfloat16"),
+        "PRECISION=bfloat16 does not go with DP=record: norms of single records would be rounded "
+        "before they are clipped, and the bound that the noise is made for would not hold. Leave it out.",
+    )
     need(
         not (s.keep_optimizer and s.optimizer == "sgd"),
         "KEEP_OPTIMIZER=on needs an optimizer that keeps something, and sgd keeps nothing: "

@@ -22,6 +22,7 @@ __all__ = [
     "LATER_SETTINGS",
     "MACHINE_SETTINGS",
     "OPTIMIZERS",
+    "PRECISIONS",
     "RECORD_DEFAULTS",
     "SCHEDULES",
     "TASK_DEFAULTS",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
+PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
 
 #: Settings that belong to one machine and to no study: a study file may not name them, and a
@@ -61,6 +63,8 @@ LATER_SETTINGS: frozenset[str] = frozenset(
         "evaluate",
         "keep_optimizer",
         "optimizer",
+        "partition_seed",
+        "precision",
         "schedule",
         "train",
         "warmup",
@@ -119,6 +123,9 @@ class Settings:
     )
     keep_optimizer: bool = _setting(
         False, "on: a silo keeps its optimizer's state on its disk from round to round", "off"
+    )
+    precision: str = _setting(
+        "auto", "of an encoder's products: float32, bfloat16, or auto (the faster, if full-size)"
     )
     evaluate: int = _setting(1, "score on the development split every so many rounds")
 

@@ -15,6 +15,7 @@ import numpy as np
 from config.errors import UserError
 from config.load import with_task_defaults
 from config.settings import FULL_SIZE, Settings
+from corpora.holding import Holding
 from corpora.partition import Partition, cut
 from crypto.numbers.encoding import steps_of
 from crypto.sum.params import least_honest, policy_for
@@ -27,6 +28,7 @@ from methods.dp.releases import record_privacy
 from methods.dp.sum_noise import sum_noise_of
 from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
+from models.precision import gain
 from privacy.discrete import table
 from privacy.sum_noise import SumNoise
 
@@ -34,6 +36,7 @@ __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
+_WORTH = 1.2  #: times faster that bfloat16 must be
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,21 @@ class Study:
         return {**self.task.agreement(), **self.method.agreement}
 
 
-def prepare(settings: Settings, holder: int | None = None) -> Study:
+def prepare(settings: Settings, holder: int | None = None, holding: Holding | None = None) -> Study:
     """`holder`: None where one corpus is cut among the silos; else the number of the silo that has
-    all of it, or -1 for a coordinator, which needs no training data.
+    all of it, or -1 for a coordinator, which needs no training data. `holding`: what the study says of
+    these data, where each party has its own.
     """
     settings = adjusted(settings)
     # its own corpus has the types that it has
-    if holder is not None and task_name(settings) == "ner":
+    name = task_name(settings) if holding is None else holding.task
+    if holder is not None and name == "ner":
         settings = replace(settings, options={"tags": "all", **settings.options})
-    if holder is not None and task_name(settings) == "sentence":
+    if holder is not None and name == "sentence":
         # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
-    task = load_task(settings)
+    task = load_task(settings, holding)
     paper = (
         paper_settings(settings.method, task.name, settings.options)
         if task.encoder_size >= FULL_SIZE
@@ -70,6 +75,8 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     settings = with_task_defaults(
         settings, task.name, task.natural_silos(), train=task.part, paper=paper
     )
+    settings = replace(settings, precision=_precision(settings, task, alone=holder is None))
+    task.compute_in(settings.precision)
     own = settings.partition_seed
     seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:
@@ -90,6 +97,22 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
             f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
         )
     return Study(settings, task, method, partition)
+
+
+def _precision(s: Settings, task: Task, *, alone: bool) -> str:
+    """`auto` is bfloat16 where a full-size encoder gains by it on this machine, and float32 in all
+    other cases: for small networks, with DP=record, and between machines (not `alone`), which must
+    compute alike whatever their processors are. What it was is written into config.toml.
+    """
+    if s.precision == "bfloat16" and not task.can_halve:
+        raise UserError(
+            f"PRECISION=bfloat16 is for encoders that are called whole; the network of {s.method_name} on this "
+            f"corpus ({task.name}) computes in float32: leave it out."
+        )
+    if s.precision != "auto":
+        return s.precision
+    possible = alone and s.dp != "record" and task.can_halve and task.encoder_size >= FULL_SIZE
+    return "bfloat16" if possible and gain() >= _WORTH else "float32"
 
 
 def _check_noise(s: Settings) -> None:

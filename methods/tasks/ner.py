@@ -107,7 +107,8 @@ class NerTask(Task[Data]):
         self._pieces: dict[str, Pieces] = {}
         self._pieces_now("train")  # before silos are forked, so that they share it
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading, self.encoder_size = corpus.reading, network.checkpoint.size
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = network.name == "tagger"
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
         self.network_words = f"{kind}, starting from {checkpoint.words}{words_of(self.part)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
@@ -158,7 +159,8 @@ class NerTask(Task[Data]):
         domain = np.asarray(self.corpus.splits["train"].domain)
         covered = self.corpus.covered
         several = 1 < len(covered) <= len(indices)
-        natural = several and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
+        held = any(len(ix) for ix in indices)  # a coordinator holds nothing, and has no platforms
+        natural = several and held and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
         self.platform = np.zeros(len(domain), dtype=np.int64)
         if natural:
             self.platform, platforms = domain.astype(np.int64), covered

@@ -24,7 +24,9 @@ def file_line(task: Task) -> str:
 
 
 def warning_lines(task: Task) -> list[str]:
-    return [f"warning: {text}" for split in get_args(Split) if (text := task.warning(split))]
+    # a silo's folder has no held-out split, and nothing is scored there
+    there = [split for split in get_args(Split) if any(task.held_out(split).values())]
+    return [f"warning: {text}" for split in there if (text := task.warning(split))]
 
 
 def data_lines(task: Task) -> list[str]:
@@ -51,6 +53,7 @@ def training_line(s: Settings) -> str:
         if s.keep_optimizer
         else "a fresh optimizer each round",
         f"batches of {s.batch}, {s.epochs} epoch{'s' * (s.epochs > 1)} a round",
+        *(["the encoder computes in bfloat16"] if s.precision == "bfloat16" else []),
         *([f"scored every {s.evaluate} rounds"] if s.evaluate > 1 else []),
     ]
     return "; ".join(parts)
