@@ -100,7 +100,7 @@ def pfl(study: Any, network: Any, own_data: bool) -> None:
         indices = study.partition.indices[silo]
         whole = task.batch(task.subset(indices), np.arange(len(indices)))
         kinds[:] = [type(whole)]
-        raw = [getattr(whole, f.name).numpy() for f in dataclasses.fields(whole)]
+        raw = [getattr(whole, f.name) for f in dataclasses.fields(whole)]
         return Dataset(raw_data=raw, user_id=str(silo))
 
     silos = list(range(s.silos))
