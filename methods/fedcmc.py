@@ -8,24 +8,18 @@ Silos train on CE(h Theta^T) + mu CE(h M^T) with the major vectors M held consta
 that a silo's encoder does not bend to its own label distribution. Models are averaged by size.
 
 The published method reads every silo's classifier. Here it runs under secure aggregation, in two
-exchanges: silos train and send their updates masked and their C similarities sealed and signed;
-then all are shown the signed similarities of everybody in that sum, and a masked sum, in which
-every silo sends zeros for the rows it did not win, gives the coordinator exactly the matrix that it
-will broadcast, and nothing else of anybody's classifier.
+exchanges. Silos train and send their updates masked and their C similarities sealed and signed.
+Then all are shown everybody's, and a masked sum, to which every silo adds zeros for the rows it did
+not win, gives the coordinator exactly the matrix that it will broadcast.
 
-No word of the coordinator decides who won. Each silo finds the winners itself, among exactly those
-whose updates are in the round's first sum: it has seen that enough holders signed that set, and
-each similarity is signed by its silo, on what was broadcast in this round of this run. A
-coordinator that leaves somebody's similarities out, or changes them, is refused (`silent-others`),
-also where it leaves out of the second sum everybody who would know. The price: silos of one round
-see each other's similarities, and the disclosure says so.
+No word of the coordinator decides who won: each silo finds it itself, by similarities that are signed
+(docs/secagg.md, `silent-others`). The price: silos of one round see each other's.
 
-Rulings (docs/methods.md, "FedCMC"): equation 10 prints the same vector twice, the mean is over the
-*other* classes; both losses are means; ties go to the lowest silo; a silo without examples has no
-similarity (NaN) and cannot win; if the winner of a row is lost before it sends it, the row stays as
-it was. `vectors=minor` takes the highest d (equation 18) and `vectors=random` any silo's row: the
-paper's ablations. `predict=major` is a variant of ours: the major vectors classify, and not the
-averaged classifier, which is what label skew spoils. Training is the same, word for word.
+Rulings (docs/methods.md, "FedCMC"): the mean of equation 10 is over the *other* classes; both losses
+are means; ties go to the lowest silo; a silo without examples has no similarity (NaN) and cannot
+win; if a row's winner is lost, the row stays. `vectors=minor` (equation 18) and `vectors=random` are
+the paper's ablations. `predict=major` is a variant of ours: the major vectors classify, and not the
+averaged classifier, which is what label skew spoils; training is the same.
 """
 
 from __future__ import annotations
@@ -73,17 +67,7 @@ from methods.tasks.sentence import Batch, Data, SentenceTask
 from models.device import here
 from models.sentence_encoder import SentenceEncoder
 
-__all__ = [
-    "CITATION",
-    "NETWORK",
-    "TASKS",
-    "Options",
-    "build",
-    "major_loss",
-    "shown",
-    "similarities",
-    "winners",
-]
+__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
 
 CITATION = (
     "Du et al. 2023, Contrast with Major Classifier Vectors for Federated Medical Relation Extraction with "
@@ -197,9 +181,7 @@ def winners(
 
 
 def shown(silo: SiloView[SentenceTask, Data], heard: Heard) -> dict[int, np.ndarray]:
-    """The similarities of everybody in the round's first sum, as this silo was shown them: whole,
-    and each as its own silo signed it. Raises Contradiction where they are not.
-    """
+    """The similarities of everybody in the round's first sum, each as its own silo signed it."""
     silos = [int(i) for i in heard.common["silos"]]
     said = dict(zip(silos, heard.common["similarities"], strict=True))
     signatures = dict(zip(silos, heard.common["signatures"], strict=True))
@@ -248,7 +230,7 @@ class _Framework:
         return Broadcast({**theta, "major": state.memory["major"]})
 
     def _averaged(self, state: State) -> Arrays:
-        """The averaged model; with predict=major the state's own has the major vectors in it."""
+        """With predict=major the state's model has the major vectors in it."""
         kept = state.memory.get(AVERAGED)
         return state.model if kept is None else {**state.model, CLASSIFIER: kept}
 
@@ -283,9 +265,7 @@ class _Framework:
         return major_loss(model.classifier, h, batch.relation, major, self.options.mu, reduction)
 
     def aggregate(self, state: State, folded: Folded) -> State:
-        """Line 7: the mean of the models by size (equations 8 and 9). For line 8, who has the major
-        vector of which class (equation 12).
-        """
+        """Line 7: the mean of the models by size (equations 8 and 9); for line 8, the winners."""
         silos = [s for s in sorted(folded.sealed) if s in folded.survivors]
         said = {s: folded.sealed[s]["similarities"] for s in silos}
         memory = {
@@ -319,8 +299,8 @@ class _Framework:
         major = np.where(here, rows, state.memory["major"])
         if self.options.predict == "averaged":
             return State(state.model, {"major": major})
-        averaged = state.model[CLASSIFIER]
-        return State({**state.model, CLASSIFIER: major}, {"major": major, AVERAGED: averaged})
+        kept = {"major": major, AVERAGED: state.model[CLASSIFIER]}
+        return State({**state.model, CLASSIFIER: major}, kept)
 
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:

@@ -5,7 +5,6 @@ would slip through.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -19,66 +18,11 @@ from torch import nn
 from config.errors import UserError
 from config.load import load
 from methods.dp.dpsgd import padding_rows
-from methods.dp.engine import OneByOne, OnePass
+from methods.dp.engine import OnePass
 from methods.fedlcc import bilinear_cosine
 from methods.tasks.load import load_task
+from tests.methods.clipping import by_hand, clipped_sum, one_by_one, still
 from tests.methods.small_private import WORDS, private_view
-
-
-def _taken(model: nn.Module) -> list[torch.Tensor]:
-    """The trained parameters' gradients, taken off."""
-    own = [p for p in model.parameters() if p.requires_grad]
-    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
-    for p in own:
-        p.grad = None
-    return found
-
-
-def _clipped(
-    model: nn.Module, losses: Callable[[], torch.Tensor], clip: float, records: int
-) -> list[torch.Tensor]:
-    """In one pass over all records."""
-    engine = OnePass(model, clip)
-    try:
-        engine.clipped_backward(losses, records)
-    finally:
-        engine.to_standard_module()
-    return _taken(model)
-
-
-def _one_by_one(
-    model: nn.Module, losses: Sequence[Callable[[], torch.Tensor]], clip: float
-) -> list[torch.Tensor]:
-    engine = OneByOne(model, clip)
-    engine.clipped_backward(losses)
-    engine.to_standard_module()
-    return _taken(model)
-
-
-def _by_hand(
-    task: Any, model: nn.Module, data: Any, rows: np.ndarray, clip: float
-) -> list[torch.Tensor]:
-    """One backward pass per record, each gradient clipped by hand."""
-    own = [p for p in model.parameters() if p.requires_grad]
-    total = [torch.zeros_like(p) for p in own]
-    for row in rows:
-        loss = task.record_losses(model, task.batch(data, np.array([row]))).sum()
-        grads = torch.autograd.grad(loss, own, allow_unused=True)
-        norm = math.sqrt(sum(float((g**2).sum()) for g in grads if g is not None))
-        for t, g in zip(total, grads):
-            if g is not None:
-                t += g * min(1.0, clip / norm)
-    return total
-
-
-def _still(model: nn.Module) -> nn.Module:
-    """In training mode, as DP-SGD has it, but with nothing random in it."""
-    for m in model.modules():
-        if isinstance(m, nn.Dropout):
-            m.p = 0.0
-        if hasattr(m, "dropout_prob"):
-            setattr(m, "dropout_prob", 0.0)  # noqa: B010 (torch types a module's attributes as tensors)
-    return model.train()
 
 
 @pytest.mark.parametrize("clip", [0.05, 1e6])
@@ -120,11 +64,11 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
         assert 2 <= (data.lengths > task.window).sum() <= 10
     chunks = list(task.record_chunks(data, rows, 4))
     assert sorted(np.concatenate(chunks)) == rows.tolist() and max(map(len, chunks)) == 4
-    model = _still(task.new_model(1))
-    slow = _by_hand(task, model, data, rows, clip)
+    model = still(task.new_model(1))
+    slow = by_hand(task, model, data, rows, clip)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     losses = [partial(task.record_losses, model, task.batch(data, some)) for some in chunks]
-    parts = [_clipped(model, each, clip, len(some)) for each, some in zip(losses, chunks)]
+    parts = [clipped_sum(model, each, clip, len(some)) for each, some in zip(losses, chunks)]
     fast = [torch.stack(same).sum(dim=0) for same in zip(*parts)]
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     assert all(p.grad is None for p in model.parameters())
@@ -147,7 +91,7 @@ def _documents() -> Any:
 
 def test_documents_without_pairs_count_nothing() -> None:
     task = _documents()
-    model = _still(task.new_model(1))
+    model = still(task.new_model(1))
     batch, _ = task.batch(task.subset(np.arange(3)), np.arange(3))
     none = torch.zeros(0, dtype=torch.long)
     gone = dict.fromkeys(("head", "tail", "pair_document", "pair_slot"), none)
@@ -157,7 +101,7 @@ def test_documents_without_pairs_count_nothing() -> None:
     )
     assert task.record_losses(model, empty).tolist() == [0.0, 0.0, 0.0]
     assert all(
-        not g.any() for g in _clipped(model, partial(task.record_losses, model, empty), 1.0, 3)
+        not g.any() for g in clipped_sum(model, partial(task.record_losses, model, empty), 1.0, 3)
     )
     assert len(bilinear_cosine(torch.zeros(0, 64), torch.zeros(0, 64), 16)) == 0
 
@@ -203,7 +147,7 @@ def test_squares_that_vanish_do_not_pass_the_clip(
     """
     layer = nn.Linear(inside, outside)
     a, g = torch.full((2, positions, inside), 3e17), torch.full((2, positions, outside), 2.6e-23)
-    clipped = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), 0.01, 2)
+    clipped = clipped_sum(layer, lambda: (layer(a) * g).sum((1, 2)), 0.01, 2)
     norm = math.sqrt(sum(float((t.double() ** 2).sum()) for t in clipped))
     assert 0.019 < norm <= 0.02 * 1.001
 
@@ -211,7 +155,7 @@ def test_squares_that_vanish_do_not_pass_the_clip(
 def test_losses_of_another_number_than_the_records_are_an_error() -> None:
     layer = nn.Linear(3, 2)
     with pytest.raises(RuntimeError, match="for 4 records"):
-        _clipped(layer, lambda: layer(torch.ones(4, 3)).sum().view(1), 1.0, 4)
+        clipped_sum(layer, lambda: layer(torch.ones(4, 3)).sum().view(1), 1.0, 4)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e7])
@@ -224,7 +168,7 @@ def test_parts_that_cancel_do_not_pass_the_clip(scale: float) -> None:
     a = torch.randn(1, 1, 180).repeat(1, 4, 1) + torch.randn(1, 4, 180) * 1e-4
     g = torch.randn(1, 4, 230) * scale
     g[:, 1], g[:, 3] = -g[:, 0], -g[:, 2]
-    clipped = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), 1.0, 1)
+    clipped = clipped_sum(layer, lambda: (layer(a) * g).sum((1, 2)), 1.0, 1)
     assert torch.cat([x.flatten() for x in clipped]).norm() <= 1.01
 
 
@@ -239,7 +183,7 @@ def test_parts_that_nearly_cancel_are_clipped_to_the_clip() -> None:
         g[:, 1], g[:, 3] = -g[:, 0], -g[:, 2]
         layer = nn.Linear(180, 230, bias=False)
         clip = float((g[0].double().T @ a[0].double()).norm()) / 10
-        (total,) = _clipped(layer, lambda: (layer(a) * g).sum((1, 2)), clip, 1)  # noqa: B023
+        (total,) = clipped_sum(layer, lambda: (layer(a) * g).sum((1, 2)), clip, 1)  # noqa: B023
         assert 0.85 * clip < float(total.norm()) <= 1.001 * clip
 
 
@@ -252,7 +196,7 @@ def test_parts_that_cancel_entirely_still_count_a_ten_thousandth(layer: nn.Modul
         p.requires_grad_(name == "bias")
     g = torch.tensor([[[1e8, 3.0], [-1e8, 0.0]], [[0.5, 0.0], [0.0, 0.0]]])
     x = torch.tensor([1.0, -1.0]).expand(2, 2, 2)
-    (bias,) = _clipped(layer, lambda: (layer(x) * g).sum((1, 2)), 1.0, 2)
+    (bias,) = clipped_sum(layer, lambda: (layer(x) * g).sum((1, 2)), 1.0, 2)
     torch.testing.assert_close(bias, torch.tensor([0.5, 3 / 2e4]), rtol=1e-3, atol=0.0)
 
 
@@ -263,10 +207,10 @@ def test_a_record_without_a_finite_gradient_counts_nothing(value: float) -> None
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     x = torch.randn(5, 3)
     x[2] = value
-    some = _clipped(model, lambda: (model(x) ** 2).sum(dim=1) * 1e10, 1.0, 5)
-    rest = _clipped(model, lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0, 4)
+    some = clipped_sum(model, lambda: (model(x) ** 2).sum(dim=1) * 1e10, 1.0, 5)
+    rest = clipped_sum(model, lambda: (model(x[[0, 1, 3, 4]]) ** 2).sum(dim=1) * 1e10, 1.0, 4)
     each = [partial(lambda r: (model(r) ** 2).sum() * 1e10, x[i : i + 1]) for i in range(5)]
-    slow = _one_by_one(model, each, 1.0)
+    slow = one_by_one(model, each, 1.0)
     assert all(torch.isfinite(t).all() for t in (*some, *slow))
     extra = torch.cat([(a - b).flatten() for a, b in zip(some, rest)]).norm()
     assert extra <= (1.01 if value == 1e30 else 1e-5)
@@ -277,8 +221,10 @@ def test_opacus_clips_alike() -> None:
     padding row).
     """
     view = private_view()
-    task, model, rows = view.task, _still(view.task.new_model(1)), np.arange(9)
-    fast = _clipped(model, lambda: task.record_losses(model, task.batch(view.data, rows)), 0.1, 9)
+    task, model, rows = view.task, still(view.task.new_model(1)), np.arange(9)
+    fast = clipped_sum(
+        model, lambda: task.record_losses(model, task.batch(view.data, rows)), 0.1, 9
+    )
     wrapped = GradSampleModule(model, batch_first=True, loss_reduction="sum")
     task.record_losses(model, task.batch(view.data, rows)).sum().backward()
     own, padding = list(model.parameters()), padding_rows(model)
@@ -305,7 +251,7 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         assert not any(m._forward_hooks for m in odd.modules())
     layer = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="not the record"):
-        _clipped(layer, lambda: layer(torch.ones(6, 2)).view(3, 4).sum(dim=1), 1.0, 3)
+        clipped_sum(layer, lambda: layer(torch.ones(6, 2)).view(3, 4).sum(dim=1), 1.0, 3)
 
 
 class _Tied(nn.Module):
@@ -342,9 +288,9 @@ def test_what_is_used_twice_is_written_out(clip: float) -> None:
     def losses(rows: slice) -> torch.Tensor:
         return nn.functional.cross_entropy(model(ids[rows]), gold[rows], reduction="none")
 
-    fast = _clipped(model, lambda: losses(slice(None)), clip, 5)
+    fast = clipped_sum(model, lambda: losses(slice(None)), clip, 5)
     single = [partial(lambda i: losses(slice(i, i + 1)).sum(), i) for i in range(5)]
-    slow = _one_by_one(model, single, clip)
+    slow = one_by_one(model, single, clip)
     assert sum(bool(g.any()) for g in slow) == len(slow) == 7
     for a, b in zip(fast, slow):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
@@ -354,12 +300,12 @@ def test_what_is_used_twice_and_too_large_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("methods.dp.engine._MOST", 100)
     model = _Tied().train()
     with pytest.raises(UserError, match="lower PHYSICAL to 2 or less"):
-        _clipped(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
+        clipped_sum(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
 
 
 def test_the_hooks_are_gone_when_training_is_over() -> None:
     model = _Tied().train()
-    _clipped(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
+    clipped_sum(model, lambda: model(torch.ones(3, 4, dtype=torch.long)).sum(dim=1), 1.0, 3)
     left = ("grad_sample", "_forward_counter", "_current_grad_sample", "_norm_sample")
     assert not any(hasattr(p, name) for p in model.parameters() for name in left)
     assert not any(m._forward_hooks or hasattr(m, "activations") for m in model.modules())
