@@ -37,6 +37,11 @@ class Wanted(StrEnum):
     PAUSE = "pause"
     STOP = "stop"
 
+    @property
+    def standing(self) -> str:
+        """Of a study that does not run, for people."""
+        return {"run": "proposed", "pause": "paused", "stop": "ended"}[self.value]
+
 
 def study_id(text: str) -> str:
     """What everybody calls a study: from the words of its file."""
@@ -71,11 +76,11 @@ class Posted:
 
 class Board:
     def __init__(self, home: Path, roster: Roster) -> None:
-        self._folder, self._roster = home / "studies", roster
+        self._folder, self.roster = home / "studies", roster
 
     def post(self, *, title: str, text: str, hash: str, enough: int) -> Posted:
         """Propose a study. The same words again are the same study."""
-        silos = len(self._roster.silos)
+        silos = len(self.roster.silos)
         if not 3 <= enough <= silos:
             raise UserError(f"--enough must be from 3 to {silos}, the silos of the roster.")
         id_ = study_id(text)
@@ -151,7 +156,7 @@ class Board:
                 f"it accepts another study than this one: its hash is {reply['hash'][:12]}…, "
                 f"and the coordinator's is {posted.hash[:12]}…",
             )
-        card = self._roster.card(silo)
+        card = self.roster.card(silo)
         signature = bytes.fromhex(reply["signature"])
         parts = (posted.id.encode(), posted.hash.encode())
         if card is None or not verify(card.identity, signature, Label.CONSENT, *parts):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
 from study.machine import Machine, pinned_roster
+from study.monitoring import Monitor, figures_beside
 from study.presence import Presence
 from wire.passphrase import open_keys
 from wire.questions import QuestionServer
@@ -61,7 +63,10 @@ class Runner:
         words = ["coordinator", "--config", str(folder / "study.toml")]
         words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{self._port}"]
         words += ["--expect", ",".join(posted.said("accept"))]
-        for name, value in self._machine.settings.items():
+        own = self._machine.settings
+        if self._machine.metrics:
+            own |= {"metrics": figures_beside(self._machine.metrics, 1)}
+        for name, value in own.items():
             words += [f"--{name}", value]
         self._study, self._child = posted.id, Child(words, folder / "log")
         self._child.start()
@@ -115,6 +120,7 @@ def serve_board(machine: Machine, listen: str, console: Console) -> int:
         signal.signal(number, lambda n, _: stop.append(n))
 
     presence = Presence(machine.home)
+    monitor = watched(machine.metrics, board, presence) if machine.metrics else None
 
     def answering(silo: str, said: Any) -> Any:
         presence.heard(silo)
@@ -139,3 +145,22 @@ def serve_board(machine: Machine, listen: str, console: Console) -> int:
     finally:
         runner.close()
         server.close()
+        if monitor is not None:
+            monitor.close()
+
+
+def watched(address: str, board: Board, presence: Presence, places: int = 1) -> Monitor:
+    """Health and figures at `address`, for as long as the board is shown."""
+
+    def studies() -> dict[str, int]:
+        running = presence.seen.running
+        states = Counter(
+            "ended" if s.outcome else "running" if s.id in running else s.wanted.standing
+            for s in board.all()
+        )
+        return {state: states[state] for state in ("proposed", "running", "paused", "ended")}
+
+    name = board.roster.coordinator.name
+    return Monitor(
+        address, role="coordinator", name=name, presence=presence, studies=studies, places=places
+    )

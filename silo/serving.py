@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from silo.home import Home
 from silo.process import AGAIN
 from silo.studies import Studies
 from study.children import Child
+from study.monitoring import Monitor, figures_beside
 from study.presence import Presence
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
@@ -134,6 +136,8 @@ class Server:
             "home": str(site.home.resolve()),
             "coordinator": coordinator,
         }
+        if site.metrics:
+            table["metrics"] = figures_beside(site.metrics, 1)
         if site.corpus:
             table["corpus"] = str(Path(site.corpus).resolve())
         lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
@@ -218,6 +222,7 @@ def serve_studies(config: Path, console: Console) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
     server = Server(site, home)
+    monitor = _watched(site.metrics, server, home.called) if site.metrics else None
     console.print(
         f"{home.called} of {home.roster.consortium} waits for studies of {site.coordinator}",
         highlight=False,
@@ -231,6 +236,23 @@ def serve_studies(config: Path, console: Console) -> int:
         return 0
     finally:
         server.close()
+        if monitor is not None:
+            monitor.close()
+
+
+def _watched(address: str, server: Server, name: str) -> Monitor:
+    """Health and figures at `address`, for as long as this silo serves."""
+
+    def studies() -> dict[str, int]:
+        states = Counter("cannot take part" if k.refused else k.word for k in server.studies.all())
+        return {
+            "to decide": states[""],
+            "accepted": states["accept"],
+            "declined": states["decline"],
+            "cannot take part": states["cannot take part"],
+        }
+
+    return Monitor(address, role="silo", name=name, presence=server.presence, studies=studies)
 
 
 def _toml(value: Any) -> str:

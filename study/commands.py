@@ -155,6 +155,9 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
         out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
+        metrics: Annotated[
+            str, typer.Option(help="PORT or HOST:PORT for health and Prometheus; nothing: off.")
+        ] = "",
     ) -> None:
         """Show the board of proposed studies to the silos, and run one study after another."""
         from study.machine import Machine
@@ -166,6 +169,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
             seq2seq=seq2seq,
             vectors=vectors,
             out=out,
+            metrics=metrics,
         )
         raise typer.Exit(serve(machine, listen))
 
