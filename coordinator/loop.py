@@ -278,6 +278,7 @@ class _Loop:
             self.task.model_files(),
             per_silo=self.method.evaluate is not None,
         )
+        self.task.forget_features()
         assert self.progress.before is not None
         network = self.task.new_model(self._seed)
         scored = Scored(best, test, self.progress.before, network)

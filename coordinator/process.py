@@ -86,6 +86,7 @@ def serve(
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
     server, router, runlog = None, None, RunLog(run)
+    task.keep_features_in(run / "features")
     # Forked before anything is open here: what it inherits would outlive this process.
     evaluator = Apart(scorer(method, task, settings.seed), lambda: stop["asked"])
     try:

@@ -27,11 +27,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from config.part import Part
 from models import saved
 from models.document_pieces import Batch
+from models.halves import upper_half
 from models.tuning import fixed_numbers
 
-__all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model"]
+__all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model", "seen_by"]
 
 EPSILON = 1e-5
 
@@ -53,6 +55,7 @@ class DocumentEncoder(nn.Module):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.backbone.set_attn_implementation("eager")  # the only one that hands its attention out
+        self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config
         self._positions = getattr(config, "model_type", "") == "bert"
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
@@ -70,8 +73,15 @@ class DocumentEncoder(nn.Module):
         """`by_document`: the first axis of every layer is the document, as per-document gradients
         (DP-SGD) need it.
         """
-        hidden, attention = self.encode(batch)
-        return self.classify(batch, hidden, attention, by_document)
+        if batch.seen is not None:
+            return self._pairs(batch, *batch.seen, by_document)
+        return self.classify(batch, *self.encode(batch), by_document)
+
+    def cut(self, part: Part) -> None:
+        """Read what the frozen part below `part` made of a document (`Batch.below`), if a batch has
+        it.
+        """
+        self._upper = (upper_half(self.backbone, part),) if part.kind == "top" else ()
 
     def fix_projections(self) -> None:
         """For DP-SGD with few parameters: W_s and W_o are random projections, and not trained."""
@@ -81,30 +91,24 @@ class DocumentEncoder(nn.Module):
         """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width,
         width).
         """
+        if batch.below is not None:
+            (upper,) = self._upper
+            return _read_by(upper, batch, inputs_embeds=batch.below)
         more = {}
         if self._positions:
             # One row of positions per window, not one for all: per-example gradients (DP-SGD) need
             # it so.
             more["position_ids"] = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
-        out = self.backbone(
-            input_ids=batch.ids,
-            attention_mask=batch.real.long(),
-            output_attentions=True,
-            return_dict=True,
-            **more,
-        )
-        # Nothing times what stands at padding is nothing only if that is a number.
-        hidden = out.last_hidden_state.masked_fill(~batch.real.unsqueeze(2), 0.0)
-        return hidden, out.attentions[-1]
+        return _read_by(self.backbone, batch, input_ids=batch.ids, **more)
 
     def classify(
         self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor, by_document: bool = False
     ) -> Reading:
-        states, rows = _joined(batch, hidden, attention)
-        mentions = states[batch.mention_document, batch.mention_place]
-        entities = _logsumexp(batch, mentions)
-        looks = _entity_attention(batch, rows)
-        context = _localized_context(batch, states, looks)
+        return self._pairs(batch, *seen(batch, hidden, attention), by_document)
+
+    def _pairs(
+        self, batch: Batch, entities: torch.Tensor, context: torch.Tensor, by_document: bool
+    ) -> Reading:
         s, o = (torch.cat([entities[e], context], dim=1) for e in (batch.head, batch.tail))
         if by_document:
             s, o = _beside(batch, s), _beside(batch, o)
@@ -132,6 +136,35 @@ class DocumentEncoder(nn.Module):
         s, o = z_s.unflatten(-1, (-1, self.block)), z_o.unflatten(-1, (-1, self.block))
         out: torch.Tensor = self.bilinear((s.unsqueeze(-1) * o.unsqueeze(-2)).flatten(-3))
         return out
+
+
+def _read_by(
+    encoder: Any, batch: Batch, **inputs: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out = encoder(
+        **inputs, attention_mask=batch.real.long(), output_attentions=True, return_dict=True
+    )
+    # Nothing times what stands at padding is nothing only if that is a number.
+    hidden = out.last_hidden_state.masked_fill(~batch.real.unsqueeze(2), 0.0)
+    return hidden, out.attentions[-1]
+
+
+def seen(
+    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """All that the classifier reads of a batch: its entities (entities, d), and the context of each
+    pair (pairs, d). Nothing here has parameters.
+    """
+    states, rows = _joined(batch, hidden, attention)
+    mentions = states[batch.mention_document, batch.mention_place]
+    entities = _logsumexp(batch, mentions)
+    looks = _entity_attention(batch, rows)
+    return entities, _localized_context(batch, states, looks)
+
+
+def seen_by(encoder: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same from an encoder by itself."""
+    return seen(batch, *_read_by(encoder, batch, input_ids=batch.ids))
 
 
 def _joined(

@@ -76,6 +76,10 @@ class Batch:
     pair_document: torch.Tensor
     pair_slot: torch.Tensor  #: the how-manieth pair of its document
     pair_rows: np.ndarray  #: per pair, its position in the `pairs` of the whole split
+    #: Hidden states of the windows (windows, width, d) where a frozen part below has made them.
+    below: torch.Tensor | None = None
+    #: Entities and pairs' contexts where all of the encoder is frozen.
+    seen: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def slots(self) -> int:

@@ -16,9 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from config.part import ALL, HEAD, Part
+from models.tuning import fixed_numbers, fixed_vectors
+
 __all__ = [
     "MAX_LENGTH",
     "PAD",
+    "PARTS",
     "PCNN",
     "UNKNOWN",
     "PiecewiseMax",
@@ -29,6 +33,12 @@ __all__ = [
 
 MAX_LENGTH = 128  #: longer sentences are cut
 PAD, UNKNOWN = 0, 1  #: the first two entries of every vocabulary
+#: kind of a trained part -> what a report says of it
+PARTS = {
+    "all": "",
+    "top": ", with word vectors that stay as they are",
+    "head": ", of which only the classifier is trained",
+}
 _POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX_LENGTH
 
 
@@ -113,6 +123,19 @@ class PCNN(nn.Module):
                 self.word.weight.copy_(
                     torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
                 )
+
+    def train_part(self, part: Part, given: bool) -> None:
+        """`given`: the word vectors are somebody's; else fixed ones are drawn."""
+        if part == ALL:
+            return
+        fixed_vectors(self.word, given)
+        if part == HEAD:
+            for table in (self.head_position, self.tail_position):
+                fixed_vectors(table, given=False)
+            fixed_numbers([self.convolution.weight])
+            with torch.no_grad():
+                self.convolution.bias.zero_()
+            self.convolution.bias.requires_grad_(False)
 
     def encode(
         self,

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from config.part import Part
 from models import saved
+from models.halves import upper_half
 from models.marking import HEAD, TAIL
 
-__all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model"]
+__all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model", "pooled"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ FEDCMC = Style(cls=False, blinding=False, bias=False)
 STYLES = {"feded": FEDED, "fedcmc": FEDCMC}
 
 
+def pooled(hidden: torch.Tensor, flags: torch.Tensor, style: Style) -> torch.Tensor:
+    """[CLS; e1; e2] or [e1; e2] of hidden states (batch, pieces, d)."""
+    # The sum over an entity's pieces, as both papers have it, not the mean; markers carry no flag.
+    weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
+    entities = (weights @ hidden).flatten(1)
+    return torch.cat([hidden[:, 0], entities], dim=1) if style.cls else entities
+
+
 class SentenceEncoder(nn.Module):
     """`backbone` is copied: one loaded checkpoint serves any number of models."""
 
@@ -43,6 +53,7 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.style = style
+        self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config
         self._positions = getattr(config, "model_type", "") == "bert"
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
@@ -59,22 +70,35 @@ class SentenceEncoder(nn.Module):
         if style.bias:
             nn.init.zeros_(self.classifier.bias)
 
+    def cut(self, part: Part) -> None:
+        """Take what the frozen part below `part` made of a text in place of its pieces: `pooled`
+        where only the head is trained, else hidden states (batch, pieces, d).
+        """
+        self._upper = (upper_half(self.backbone, part),) if part.kind == "top" else ()
+
     def encode(self, ids: torch.Tensor, real: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
         """h of equation 1, (batch, 2d or 3d). `real` is False on padding; `flags` say which pieces
-        are entities'.
+        are entities'. `ids` are pieces, or what a frozen part made of them (`cut`).
         """
+        ready = ids.is_floating_point() and ids.dim() == 2
+        h = ids if ready else pooled(self._hidden(ids, real), flags, self.style)
+        return h if self.projection is None else self.projection(h)
+
+    def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        if ids.is_floating_point():
+            (upper,) = self._upper
+            above: torch.Tensor = upper(
+                inputs_embeds=ids, attention_mask=real.long()
+            ).last_hidden_state
+            return above
         more = {}
         if self._positions:
             # One row of positions per sentence, not one for all: per-example gradients (DP-SGD)
             # need it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
-        hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
-        # The sum over an entity's pieces, as both papers have it, not the mean; markers carry no
-        # flag.
-        weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
-        entities = (weights @ hidden).flatten(1)
-        h = torch.cat([hidden[:, 0], entities], dim=1) if self.style.cls else entities
-        return h if self.projection is None else self.projection(h)
+        out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
+        hidden: torch.Tensor = out.last_hidden_state
+        return hidden
 
     def classify(self, h: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.dropout(h))

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from config.part import Part
+from models.halves import upper_half
 from models.pointer_targets import Span
 
 __all__ = ["OUTSIDE", "Tagger", "spans_of", "tags_of"]
@@ -27,6 +29,7 @@ class Tagger(nn.Module):
     def __init__(self, backbone: Any, types: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
+        self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         self.dropout = nn.Dropout(dropout)
@@ -35,14 +38,34 @@ class Tagger(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, pieces, tags)."""
+        """Scores (rows, pieces, tags). `ids` are pieces, or what a frozen part made of them
+        (`cut`).
+        """
+        return self.classifier(self.dropout(self._hidden(ids, real)))
+
+    def cut(self, part: Part) -> None:
+        """Take the hidden states (rows, pieces, d) that the frozen part below `part` made of a
+        text in place of its pieces.
+        """
+        self._upper = (upper_half(self.backbone, part),) if part.kind == "top" else ()
+
+    def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        if ids.is_floating_point():
+            if not self._upper:
+                return ids
+            (upper,) = self._upper
+            above: torch.Tensor = upper(
+                inputs_embeds=ids, attention_mask=real.long()
+            ).last_hidden_state
+            return above
         more = {}
         if getattr(self.backbone.config, "model_type", "") == "bert":
             # One row of positions per sentence, not one for all: gradients by record (DP-SGD) need
             # it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
-        hidden = self.backbone(input_ids=ids, attention_mask=real.long(), **more).last_hidden_state
-        return self.classifier(self.dropout(hidden))
+        out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
+        hidden: torch.Tensor = out.last_hidden_state
+        return hidden
 
 
 def tags_of(spans: Sequence[Span], words: int) -> list[int]:

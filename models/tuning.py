@@ -27,6 +27,7 @@ __all__ = [
     "fixed_vectors",
     "frozen",
     "layers_of",
+    "layers_path",
     "rows_are_records",
     "train_part",
     "words_of",
@@ -81,8 +82,12 @@ def check_part(part: Part, network: str, backbone: Any = None, layers: int = 0) 
     return part
 
 
+def layers_path(backbone: Any) -> str:
+    return _LAYERS[_kind(backbone)]
+
+
 def layers_of(backbone: Any) -> nn.ModuleList:
-    layers = backbone.get_submodule(_LAYERS[_kind(backbone)])
+    layers = backbone.get_submodule(layers_path(backbone))
     assert isinstance(layers, nn.ModuleList)
     return layers
 

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -182,6 +183,7 @@ def serve(
         signer=signer,
         peers=peers,
     )
+    _keep_features(task, home.path / "features", study.hex())
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
@@ -238,6 +240,8 @@ def serve(
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
+        if session.finished:
+            task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
         return 0 if session.finished else AGAIN
     finally:
@@ -248,6 +252,16 @@ def serve(
         dealer.close()
         journal.close()
         ledger.close()
+
+
+def _keep_features(task: Any, folder: Path, study: str) -> None:
+    """What the frozen part of the network makes of this silo's texts belongs to one study: what
+    another left is removed.
+    """
+    for left in folder.iterdir() if folder.is_dir() else ():
+        if left.name != study:
+            shutil.rmtree(left, ignore_errors=True)
+    task.keep_features_in(folder / study)
 
 
 def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:

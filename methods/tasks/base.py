@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from typing_extensions import TypeVar
 
 from config.part import ALL, Part
 from corpora.notes import Note, Reading, sentence_of
+from methods.tasks.bottom import Bottom
 
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
@@ -69,6 +71,20 @@ class Task(ABC, Generic[D]):
     record_rows: bool = False
     #: Which part of the network is trained.
     part: Part = ALL
+    #: What lies below that part and is computed once; None: nothing does.
+    bottom: Bottom | None = None
+
+    def keep_features_in(self, folder: Path) -> None:
+        """Where the features of the frozen bottom are kept, of the texts that this process reads.
+        They are as private as the texts.
+        """
+        if self.bottom is not None:
+            self.bottom.keep_in(folder)
+
+    def forget_features(self) -> None:
+        """The run is over: nothing of them stays."""
+        if self.bottom is not None:
+            self.bottom.forget()
 
     def notes(self) -> tuple[Note, ...]:
         """All that was done to the data: by the reader, by setting some aside, by the network's

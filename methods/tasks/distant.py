@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.part import ALL, HEAD, Part
+from config.part import ALL, Part
 from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
@@ -33,8 +33,8 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
 from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
 from models.bags import bag_logits, bag_scores
-from models.pcnn import MAX_LENGTH, PCNN, UNKNOWN, hashed_word
-from models.tuning import check_part, fixed_numbers, fixed_vectors, frozen
+from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
+from models.tuning import check_part, frozen
 
 __all__ = ["DistantTask", "Knobs"]
 
@@ -93,11 +93,7 @@ class DistantTask(Task[Rows]):
             if vectors is not None
             else "starting from random numbers"
         )
-        start += {
-            "all": "",
-            "top": ", with word vectors that stay as they are",
-            "head": ", of which only the classifier is trained",
-        }[part.kind]
+        start += PARTS[part.kind]
         self.network_words = (
             f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
         )
@@ -134,16 +130,7 @@ class DistantTask(Task[Rows]):
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
             )
-        if self.part != ALL:
-            fixed_vectors(model.word, given=self._vectors is not None)
-        if self.part == HEAD:
-            tables = (model.head_position, model.tail_position)
-            for table in tables:
-                fixed_vectors(table, given=False)
-            fixed_numbers([model.convolution.weight])
-            with torch.no_grad():
-                model.convolution.bias.zero_()
-            model.convolution.bias.requires_grad_(False)
+        model.train_part(self.part, given=self._vectors is not None)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:

@@ -32,6 +32,7 @@ from methods.tasks.batching import (
     chunks_by_length,
     for_each,
 )
+from methods.tasks.bottom import of_documents, with_features
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
@@ -88,6 +89,10 @@ class DocumentTask(Task[Data]):
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
         self.record_rows = rows_are_records(checkpoint.backbone, part)
+        if part.has_frozen_bottom:
+            t = checkpoint.tokenizer
+            special = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
+            self.bottom = of_documents(checkpoint, part, self.window, special)
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
@@ -154,6 +159,7 @@ class DocumentTask(Task[Data]):
             train_part(model.backbone, self.part)
         if self.part == BIAS:
             model.fix_projections()
+        model.cut(self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -281,7 +287,11 @@ class DocumentTask(Task[Data]):
         """The documents at `chosen` of the data's list as tensors, and their pairs' labels."""
         t = self.checkpoint.tokenizer
         ids = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
-        batch = assemble(data.split.pieces, data.indices[chosen], self.window, *ids)
+        rows, pieces = data.indices[chosen], data.split.pieces
+        batch = assemble(pieces, rows, self.window, *ids)
+        if self.bottom is not None:
+            texts = self.bottom.texts(pieces, data.indices, rows)
+            batch = with_features(batch, self.bottom.store, texts, self.part)
         return batch, torch.from_numpy(data.split.labels[batch.pair_rows])
 
     def read_all(
@@ -297,6 +307,8 @@ class DocumentTask(Task[Data]):
                 batch, _ = self.batch(data, chosen)
                 return batch.pair_rows, what(model.read(batch))
 
+        if self.bottom is not None:
+            self.bottom.prepare(data.split.pieces, data.indices)
         everything = np.arange(self.size(data))
         found = for_each(read, chunks_by_length(data.lengths, everything, _SCORE_BATCH))
         model.train(was)

@@ -26,6 +26,7 @@ from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
+from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.pieces import Pieces, to_pieces
@@ -97,6 +98,8 @@ class NerTask(Task[Data]):
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
         self.part = network.part
+        if self.part.has_frozen_bottom:
+            self.bottom = of_words(checkpoint, self.part)
         self.record_rows = (
             rows_are_records(checkpoint.backbone, self.part) if tagger else self.part == BIAS
         )
@@ -293,6 +296,9 @@ class NerTask(Task[Data]):
         for i, (row, starts) in enumerate(zip(ids, first_pieces)):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
         inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
+        if self.bottom is not None:
+            texts = self.bottom.texts(p, data.indices, picked)
+            inputs = replace(inputs, ids=self.bottom.store.padded(texts, shape[1]))
         pseudo = [() if data.pseudo is None else data.pseudo[c] for c in chosen]
         tokens, origins = self.network.targets([data.gold(c) for c in chosen], pseudo, first_pieces)
         weights = (
@@ -320,6 +326,8 @@ class NerTask(Task[Data]):
                 for c, spans in zip(chosen, self.network.predict(model, self.batch(bare, chosen))):
                     out[c] = spans
 
+        if self.bottom is not None:
+            self.bottom.prepare(data.pieces, data.indices)
         for_each(read, self.chunks(data, _PREDICT_BATCH))
         model.train(was)
         return out

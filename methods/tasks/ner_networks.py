@@ -143,6 +143,7 @@ class TaggerNetwork:
     def new_model(self) -> Tagger:
         model = Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
         train_part(model.backbone, self.part)
+        model.cut(self.part)
         return model
 
     def targets(

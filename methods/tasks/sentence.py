@@ -22,12 +22,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.errors import UserError, check_choice, nearest
-from config.part import ALL, Part
+from config.part import ALL, HEAD, Part
 from corpora.notes import Note
 from corpora.sentence.scores import score
 from corpora.sentence.table import SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
+from methods.tasks.bottom import of_sentences
 from models.backbone import Checkpoint
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
@@ -94,7 +95,8 @@ class Data:
 
 @dataclass(frozen=True)
 class Batch:
-    ids: torch.Tensor  #: (rows, longest), padded
+    #: (rows, longest), padded; or what the frozen part of the network made of them
+    ids: torch.Tensor
     real: torch.Tensor
     flags: torch.Tensor
     relation: torch.Tensor
@@ -129,6 +131,8 @@ class SentenceTask(Task[Data]):
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
+        if part.has_frozen_bottom:
+            self.bottom = of_sentences(checkpoint, part, style)
         self._packed_now("train")  # before silos are forked, so that they share it
 
     def _packed_now(self, split: str) -> Packed:
@@ -184,6 +188,7 @@ class SentenceTask(Task[Data]):
             torch.manual_seed(seed)
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
+        model.cut(self.part)
         return model
 
     def frozen(self) -> Mapping[str, np.ndarray]:
@@ -292,8 +297,13 @@ class SentenceTask(Task[Data]):
         real = span < lengths[:, None]
         where = np.where(real, p.at[rows][:, None] + span, 0)
         pad = self.checkpoint.tokenizer.pad_token_id
+        ids = torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64))
+        if self.bottom is not None:
+            texts = self.bottom.texts(p, data.indices, rows)
+            store = self.bottom.store
+            ids = store.rows(texts) if self.part == HEAD else store.padded(texts, len(span))
         return Batch(
-            torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64)),
+            ids,
             torch.from_numpy(real),
             torch.from_numpy(np.where(real, p.flags[where], 0).astype(np.int64)),
             torch.from_numpy(data.relation[rows].astype(np.int64)),
@@ -318,6 +328,8 @@ class SentenceTask(Task[Data]):
             with torch.inference_mode():
                 out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
 
+        if self.bottom is not None:
+            self.bottom.prepare(data.packed, data.indices)
         dimensions = int(self.checkpoint.backbone.config.hidden_size)
         rows = min(_SCORE_BATCH, max(1, _SCORE_NUMBERS // dimensions))
         for_each(score, (order[b : b + rows] for b in range(0, len(order), rows)))
