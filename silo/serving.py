@@ -27,6 +27,7 @@ from crypto.derive import Label
 from crypto.identity.card import RosterRefused
 from silo.home import Home
 from silo.process import AGAIN
+from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
 from study.monitoring import Monitor, figures_beside
@@ -216,6 +217,8 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
+    if site.limits.hours:
+        Hours.parse(site.limits.hours)  # a mistake is told now, and not when a study comes
     home = Home(site.home, passphrase_for(site.home))
     log_to(sys.stderr, home.names)
     stop: list[int] = []
