@@ -14,7 +14,16 @@ from typing import Any
 
 from config.errors import UserError, nearest
 from config.part import ALL, Part, parse_part
-from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
+from config.settings import (
+    FULL_SIZE_DEFAULTS,
+    FULL_SIZE_PART_LR,
+    FULL_SIZE_RECORD_LR,
+    OPTIMIZERS,
+    RECORD_DEFAULTS,
+    SCHEDULES,
+    TASK_DEFAULTS,
+    Settings,
+)
 
 __all__ = ["check", "dump", "load", "read_file", "read_toml", "typed", "with_task_defaults"]
 
@@ -95,20 +104,32 @@ def _refuse_open(key: str, value: Any, where: str) -> None:
 
 
 def with_task_defaults(
-    settings: Settings, task: str, silos: int = 10, train: Part = ALL
+    settings: Settings,
+    task: str,
+    silos: int = 10,
+    train: Part = ALL,
+    paper: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Fill what the user left open with what the task wants; `silos`: how many its corpus
-    suggests; `train`: which part of its network is trained.
+    suggests; `train`: which part of its network is trained. `paper`: given where the encoder is
+    full-size, and then what the method's paper sets for one.
     """
-    private = RECORD_DEFAULTS.get(task, {}) if settings.dp == "record" else {}
     open_ = {"partition": "iid", "silos": silos, "train": str(train)}
-    wanted = {**open_, **TASK_DEFAULTS.get(task, {}), **private}
+    wanted = {**open_, **TASK_DEFAULTS.get(task, {})}
+    if paper is not None:
+        wanted |= {**FULL_SIZE_DEFAULTS.get(task, {}), **paper}
+        if train.kind in FULL_SIZE_PART_LR and str(wanted["optimizer"]).startswith("adam"):
+            wanted["lr"] = FULL_SIZE_PART_LR[train.kind]
+    if settings.dp == "record":
+        wanted |= RECORD_DEFAULTS.get(task, {})
+        wanted |= {"lr": FULL_SIZE_RECORD_LR} if paper is not None else {}
     fill = {
         key: value
         for key, value in wanted.items()
         if getattr(settings, key) == getattr(Settings(), key)
     }
     filled = replace(settings, **fill)
+    check(filled)
     _check_cohort(filled)
     return filled
 
@@ -177,6 +198,9 @@ def check(s: Settings) -> None:
         "delta",
         "clip",
         "noise",
+        "weight_decay",
+        "warmup",
+        "clip_norm",
     )
     for key in figures:
         need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
@@ -215,9 +239,31 @@ def check(s: Settings) -> None:
         s.launcher != "ssh" or bool(s.hosts.split()),
         'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
     )
+    _check_optimizer(s, need)
     _check_privacy(s, need)
     if s.silos:
         _check_cohort(s)
+
+
+def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
+    for key, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        said, words = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
+        what = f'{key.upper()} must be {words}, not "{said}".'
+        need(not said or said in known, what + nearest(said, known))
+    for key, most in (("weight_decay", math.inf), ("warmup", 1.0), ("clip_norm", math.inf)):
+        value = getattr(s, key)
+        below = " and below 1" * (most == 1)
+        need(
+            value == -1 or 0 <= value < most,
+            f"{key.upper()} must be at least 0{below}, not {value:g}.",
+        )
+    need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
+    # of an optimizer that is the task's, `study.prepare` asks again when it is known
+    need(
+        not (s.keep_optimizer and s.optimizer == "sgd"),
+        "KEEP_OPTIMIZER=on needs an optimizer that keeps something, and sgd keeps nothing: "
+        "use OPTIMIZER=momentum, adam or adamw.",
+    )
 
 
 def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:

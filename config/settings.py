@@ -14,7 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MACHINE_SETTINGS", "RECORD_DEFAULTS", "TASK_DEFAULTS", "Settings"]
+__all__ = [
+    "FULL_SIZE",
+    "FULL_SIZE_DEFAULTS",
+    "FULL_SIZE_PART_LR",
+    "FULL_SIZE_RECORD_LR",
+    "LATER_SETTINGS",
+    "MACHINE_SETTINGS",
+    "OPTIMIZERS",
+    "RECORD_DEFAULTS",
+    "SCHEDULES",
+    "TASK_DEFAULTS",
+    "Settings",
+]
+
+OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
+SCHEDULES = ("constant", "linear", "cosine")
 
 #: Settings that belong to one machine and to no study: a study file may not name them, and a
 #: study's hash leaves them out. (The corpus is not among them: a study file may name a built-in
@@ -34,6 +49,21 @@ MACHINE_SETTINGS: frozenset[str] = frozenset(
         "slots",
         "target",
         "vectors",
+    }
+)
+
+#: Settings that studies were agreed on without. A study's hash names them only where they are
+#: neither left open nor the task's defaults, so that it is the hash that silos' disks have.
+LATER_SETTINGS: frozenset[str] = frozenset(
+    {
+        "clip_norm",
+        "evaluate",
+        "keep_optimizer",
+        "optimizer",
+        "schedule",
+        "train",
+        "warmup",
+        "weight_decay",
     }
 )
 
@@ -71,6 +101,21 @@ class Settings:
         "all; NER prompts; with DP=record few parameters",
     )
     decay: float = _setting(-1.0, "decay of the learning rate per round", _TASK)
+    optimizer: str = _setting("", "adamw, adam, sgd or momentum (sgd with momentum 0.9)", _TASK)
+    weight_decay: float = _setting(-1.0, "the optimizer's weight decay", _TASK)
+    warmup: float = _setting(
+        -1.0, "share of the run's steps, from the start, over which the rate rises", _TASK
+    )
+    schedule: str = _setting(
+        "", "constant, linear or cosine: how the rate falls over the run's steps", _TASK
+    )
+    clip_norm: float = _setting(
+        -1.0, "the largest L2 norm of a step's gradient; 0: not clipped", _TASK
+    )
+    keep_optimizer: bool = _setting(
+        False, "on: a silo keeps its optimizer's state on its disk from round to round", "off"
+    )
+    evaluate: int = _setting(1, "score on the development split every so many rounds")
 
     # Privacy
     dp: str = _setting(
@@ -139,15 +184,62 @@ class Settings:
         return max(int(self.fraction * self.silos), 1)
 
 
-#: What a task wants where the user said nothing.
+_PLAIN = {"warmup": 0.0, "schedule": "constant", "clip_norm": 0.0}
+#: What a task wants where the user said nothing: for the networks that are built in.
 TASK_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "distant": {"rounds": 20, "epochs": 3, "batch": 16, "lr": 0.2, "decay": 0.01},
-    # For the small built-in BART; a full-size one wants 3e-5.
-    "ner": {"rounds": 25, "epochs": 1, "batch": 8, "lr": 5e-3, "decay": 0.0, "partition": "domain"},
-    # For the small built-in encoder; a full-size one wants 2.5e-5 (FedED) to 5e-5 (FedCMC).
-    "sentence": {"rounds": 15, "epochs": 1, "batch": 8, "lr": 1e-3, "decay": 0.0},
-    # Likewise; SciBERT wants 2.5e-5 and fifty rounds (FedLCC).
-    "document": {"rounds": 16, "epochs": 4, "batch": 3, "lr": 6e-4, "decay": 0.01},
+    "distant": {
+        "rounds": 20,
+        "epochs": 3,
+        "batch": 16,
+        "lr": 0.2,
+        "decay": 0.01,
+        "optimizer": "sgd",
+        "weight_decay": 1e-5,
+        **_PLAIN,
+    },
+    "ner": {
+        "rounds": 25,
+        "epochs": 1,
+        "batch": 8,
+        "lr": 5e-3,
+        "decay": 0.0,
+        "partition": "domain",
+        "optimizer": "adamw",
+        "weight_decay": 0.01,
+        **_PLAIN,
+    },
+    "sentence": {
+        "rounds": 15,
+        "epochs": 1,
+        "batch": 8,
+        "lr": 1e-3,
+        "decay": 0.0,
+        "optimizer": "adamw",
+        "weight_decay": 0.01,
+        **_PLAIN,
+    },
+    "document": {
+        "rounds": 16,
+        "epochs": 4,
+        "batch": 3,
+        "lr": 6e-4,
+        "decay": 0.01,
+        "optimizer": "adam",
+        "weight_decay": 5e-8,
+        **_PLAIN,
+    },
+}
+
+#: From how many parameters on an encoder (or a language model) that the user names is full-size.
+#: The built-in ones have less than a million; the smallest that people call MiniLM has 17.
+FULL_SIZE = 5_000_000
+_FINE_TUNING = {"lr": 5e-5, "warmup": 0.1, "schedule": "linear", "clip_norm": 1.0}
+#: The same with a full-size encoder, where it differs. A method whose paper trains one says in its
+#: own file what that paper sets, and that wins over this.
+FULL_SIZE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "sentence": _FINE_TUNING,
+    "document": {**_FINE_TUNING, "optimizer": "adamw", "epochs": 1, "rounds": 50, "decay": 0.0},
+    "ner": _FINE_TUNING,
 }
 
 #: The same with DP=record, where it differs. Noise is added once a step, whatever the batch: so
@@ -159,3 +251,8 @@ RECORD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sentence": {"rounds": 8, "epochs": 1, "batch": 256, "lr": 1e-2},
     "document": {"rounds": 4, "epochs": 1, "batch": 64, "lr": 1e-2},
 }
+#: A small part of a full-size encoder takes a larger rate than all of it, where the optimizer is of
+#: Adam's kind: kind of TRAIN -> rate.
+FULL_SIZE_PART_LR: Mapping[str, float] = {"head": 1e-3, "bias": 1e-3, "lora": 5e-4}
+#: And with both: biases of a full-size encoder take a smaller rate than those of a small one.
+FULL_SIZE_RECORD_LR = 5e-3

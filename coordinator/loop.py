@@ -73,7 +73,7 @@ class _Loop:
             self.finished, self.progress = kept.finished, Progress(**kept.figures)
             self._earlier = self.progress.wall
         self.progress.pending = unscored(self.runlog.path, vars(self.progress))
-        self.scores = Scores(evaluator, self.runlog, self.progress)
+        self.scores = Scores(evaluator, self.runlog, self.progress, self._is_scored)
         for entry in list(self.progress.pending):
             self.runlog.append("traffic.jsonl", *entry["traffic"])
             self._score(entry)
@@ -256,6 +256,11 @@ class _Loop:
             "model_sha256": model_sha256(self.state.model),
         }
         return {"line": line, "traffic": now.traffic, "sent": now.sent, "charged": now.charged}
+
+    def _is_scored(self, round: int) -> bool:
+        """EVALUATE: every so many rounds, and the last."""
+        s = self.settings
+        return (round + 1) % s.evaluate == 0 or round + 1 == s.rounds
 
     def _keep(self, finished: int) -> None:
         self.progress.wall = self._earlier + time.monotonic() - self._began

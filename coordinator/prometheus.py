@@ -59,7 +59,8 @@ class CoordinatorMetrics(Metrics):
             self.set("round_participants", len(line["participants"]))
             self.set("round_survivors", len(line["survivors"]))
             self.set("round_seconds", line["seconds"])
-            self.set("dev", line["dev"], metric=line["metric"])
+            if line["dev"] is not None:
+                self.set("dev", line["dev"], metric=line["metric"])
             self.add("bytes_total", line["bytes_up"], direction="up")
             self.add("bytes_total", line["bytes_down"], direction="down")
         elif file == "events.jsonl":

@@ -7,7 +7,7 @@ round and of those that wait are files (coordinator.checkpoint); nothing of them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from report.files import read_lines
 
 __all__ = ["Scores", "first_unscored", "unscored"]
 
-_BEFORE, _TEST = "before", "test"
+_BEFORE, _TEST, _LAST = "before", "test", "last"
 
 
 def unscored(run: Path, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -38,17 +38,27 @@ def first_unscored(run: Path, kept: Checkpoint) -> int:
 
 
 class Scores:
-    def __init__(self, evaluator: Evaluator, runlog: RunLog, progress: Progress) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        runlog: RunLog,
+        progress: Progress,
+        is_scored: Callable[[int], bool] = lambda round: True,
+    ) -> None:
+        """`is_scored`: which rounds are; the others get a line without a score."""
         self._evaluator, self._runlog, self._progress = evaluator, runlog, progress
+        self._is_scored = is_scored
         self._folder = runlog.path / "checkpoint"
         self._test: Evaluation | None = None
-        # the last line, as far as it is known; the last one that is written
+        # Of the rounds that are scored: the last line, as far as it is known; the last one that is
+        # written.
         self._last: dict[str, Any] = {}
         self._written: dict[str, Any] = {}
+        self._passed: dict[str, Any] = {}  # the last round's line, if it was passed over
         path = runlog.path / "rounds.jsonl"
         for line in read_lines(path) if path.exists() else ():
-            self._choose(line)
-            self._last = self._written = line
+            self._note(line)
+            self._last = self._written
         if progress.before is None:  # chooses nothing: what the trained model is compared with
             evaluator.submit(Job(_BEFORE, "", "test"))
 
@@ -56,11 +66,14 @@ class Scores:
         """A round that is done and on disk; `line` has all but its score. It stands among the
         pending.
         """
-        if line["model_sha256"] != self._last.get("model_sha256"):
-            number = line["round"]
+        number = line["round"]
+        if not self._is_scored(number):
+            line["dev"], line["figures"] = None, {}
+            line["phases"] = {**line["phases"], "evaluating": 0.0}
+        elif line["model_sha256"] != self._last.get("model_sha256"):
             file = checkpoint.model_file(self._folder, number)
             self._evaluator.submit(Job(str(number), str(file), "dev"))
-        self._last = line
+        self._last = line if self._is_scored(number) else self._last
         self._write_known()
         self.take(self._evaluator.room)
 
@@ -71,6 +84,8 @@ class Scores:
                 self._progress.before = result.evaluation.value
             elif result.key == _TEST:
                 self._test = result.evaluation
+            elif result.key == _LAST:
+                self._choose({**self._passed, "dev": result.evaluation.value})
             else:
                 self._scored(result)
                 self._write_known()
@@ -80,6 +95,10 @@ class Scores:
         the test split.
         """
         self.take(0)
+        if self._passed:  # it ended before its time, with a model that no round's turn was
+            last = checkpoint.model_file(self._folder, self._passed["round"])
+            self._evaluator.submit(Job(_LAST, str(last), "dev"))
+            self.take(0)
         best = self._progress.best_round
         file = checkpoint.model_file(self._folder, best) if best >= 0 else None
         self._evaluator.submit(Job(_TEST, str(file or ""), "test"))
@@ -111,12 +130,12 @@ class Scores:
                     break
                 line["dev"], line["figures"] = before["dev"], before["figures"]
             self._runlog.append("rounds.jsonl", line)
-            self._written = line
             self._progress.pending.pop(0)
-            self._choose(line)
+            self._note(line)
             best = self._progress.best_round
             waiting = [kept["line"]["round"] for kept in self._pending]
-            checkpoint.keep_only(self._folder, {best, *waiting})
+            passed = [self._passed["round"]] if self._passed else []
+            checkpoint.keep_only(self._folder, {best, *passed, *waiting})
             self._runlog.event(
                 events.RoundDone(
                     round=line["round"],
@@ -126,6 +145,14 @@ class Scores:
                     missed=tuple(line["missed"]),
                 )
             )
+
+    def _note(self, line: dict[str, Any]) -> None:
+        """A line is written."""
+        if line["dev"] is None:
+            self._passed = line
+            return
+        self._passed, self._written = {}, line
+        self._choose(line)
 
     def _choose(self, line: Mapping[str, Any]) -> None:
         if line["dev"] > self._progress.best_value:

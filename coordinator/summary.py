@@ -18,7 +18,7 @@ from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
-from methods.tasks.words import file_line
+from methods.tasks.words import file_line, full_size_line, training_line
 from report.files import read_lines, rounds_to
 
 __all__ = ["Scored", "write_summary"]
@@ -107,6 +107,8 @@ def write_summary(
         "network": task.network_words,
         "parameters": sum(p.numel() for p in scored.network.parameters()),
         "parameters_trained": trained,
+        "training": training_line(settings),
+        "training_defaults": full_size_line(settings, task),
         "figures": dict(test.figures),
         "per_class": dict(test.per_class),
         "selected_round": progress["best_round"],

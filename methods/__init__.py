@@ -8,6 +8,8 @@ offer
 * `NETWORK`: which of its task's networks it trains, where the task has several;
 * `PUBLIC`: True if it reads a labelled public set, which is then cut off the training data;
 * `BAG_RULE`: how a bag of sentences is scored (`models.bags.RULES`);
+* `FULL_SIZE`: the settings with which its paper trains a full-size encoder, where the user says
+  nothing else;
 * `adjust(settings) -> Settings`: what it needs otherwise than the user said;
 * `REFERENCE`: for runs that are no federation, the sentence that every report of them carries;
 * `inner_of(options, task) -> str`: the method that it runs, which is then handed to `build` too.
@@ -27,10 +29,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from config.errors import UserError, nearest
+from config.settings import Settings
 
 if TYPE_CHECKING:
-    from config.settings import Settings
-    from methods.base import Method
+    from methods.base import Disclosure, Exchange, Method
     from methods.tasks.base import Task
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "names",
     "network_of",
     "options",
+    "paper_settings",
     "task_knobs",
     "tasks_of",
     "uses_public",
@@ -181,6 +184,14 @@ def bag_rule_of(method: str, given: Mapping[str, Any]) -> str:
     return str(getattr(module, "BAG_RULE", "one"))
 
 
+def paper_settings(method: str, task: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a method's paper sets with a full-size encoder; a reference as what it runs."""
+    module = find(method).module
+    if hasattr(module, "inner_of"):
+        return paper_settings(module.inner_of(options(method, task, given), task), task, {})
+    return dict(getattr(module, "FULL_SIZE", {}))
+
+
 def uses_public(method: str, given: Mapping[str, Any]) -> bool:
     """Whether a method reads a public set of labelled sentences; a reference as what it runs."""
     module = find(method).module
@@ -222,6 +233,8 @@ def check_options(method: str, task: str, given: Mapping[str, Any]) -> None:
         known = own | shared
         if key not in known:
             name = find(method).name
+            if key in Settings.__dataclass_fields__:
+                raise UserError(f'"{key}" is a setting and no option: say {key.upper()}={value}.')
             raise UserError(f'The method "{name}" has no option "{key}".{nearest(key, known)}')
         _typed(key, value, known[key])
 
@@ -270,12 +283,39 @@ def build(method: str, task: Task, settings: Settings) -> Method:
                 f'The method "{f.name}": its exchange "{e.name}" has a weight_cap and declares no '
                 "masked array as public_count."
             )
+    if settings.keep_optimizer:
+        built = _with_kept_optimizers(built)
     if f.digest:  # two files may give themselves one name; what was agreed on is this one
         built = replace(built, name=f.name, digest=f.digest)
     if "inner" in handed and handed["inner"].digest:  # what a reference runs is agreed on too
         both = f"{f.digest}/{handed['inner'].digest}"
         built = replace(built, digest=hashlib.sha256(both.encode()).hexdigest())
     return check(built, task, settings)
+
+
+#: KEEP_OPTIMIZER: how a coordinator that lies could make a sum one silo's own.
+_STILLED = (
+    "the coordinator lies and shows the others models of its own making in rounds without this silo, "
+    "so that what their optimizers keep leaves them still"
+)
+
+
+def _with_kept_optimizers(method: Method) -> Method:
+    """What silos keep between rounds decides how far they move, and no sum's context binds it: the
+    disclosures of what training moved say so.
+    """
+
+    def said(d: Disclosure, exchange: Exchange) -> Disclosure:
+        counts = {k.split("/")[0] for k, spec in exchange.masked.items() if spec.public_count}
+        if d.channel != "masked" or d.unless or d.name in counts:
+            return d
+        reveals = d.reveals.removeprefix("nothing of one silo alone; ")
+        return replace(d, unless=_STILLED, reveals=reveals)
+
+    exchanges = tuple(
+        replace(e, disclosures=tuple(said(d, e) for d in e.disclosures)) for e in method.exchanges
+    )
+    return replace(method, exchanges=exchanges)
 
 
 def _inner(f: MethodFile, own: Any, task: Task, settings: Settings) -> Method:

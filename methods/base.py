@@ -199,6 +199,10 @@ class SiloView(Generic[T_co, D_co]):
     carry: Mapping[str, Any] = field(default_factory=dict)
     spend: Spend = _uncharged
     privacy: Privacy | None = None  #: the method's own declaration
+    #: KEEP_OPTIMIZER: round -> the state that this silo's optimizer was left with before it, and
+    #: what takes the state after it. Kept on the silo's disk, never sent.
+    kept_optimizer: Callable[[int], Arrays] = lambda round: {}
+    keep_optimizer: Callable[[int, Callable[[], Arrays]], None] = lambda round, state: None
     #: (round, purpose) -> 32 bytes for privacy noise and secret sampling. None: from the run's
     #: seed, which is right in a simulation and nowhere else, because whoever knows the seed can
     #: subtract the noise.

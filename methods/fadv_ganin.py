@@ -14,13 +14,15 @@ import torch
 from config.settings import Settings
 from methods.base import Method
 from methods.common.adversarial import Step, build_adversarial, domain_loss
+from methods.common.pseudo import WANG_2023
 from methods.tasks.ner import NerTask
 
-__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "FULL_SIZE", "NETWORK", "TASKS", "Options", "build"]
 
 CITATION = "Ganin et al. 2016, Domain-Adversarial Training of Neural Networks, JMLR (as in Wang et al. 2023)"
 TASKS = ("ner",)
 NETWORK = "pointer"
+FULL_SIZE = WANG_2023
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ import torch
 from config.settings import Settings
 from methods.base import Method
 from methods.common.adversarial import Step, build_adversarial, domain_loss
+from methods.common.pseudo import WANG_2023
 from methods.fadv_peng import entropy
 from methods.tasks.ner import NerTask
 from models.pointer_targets import Origin
 
-__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "FULL_SIZE", "NETWORK", "TASKS", "Options", "build"]
 
 CITATION = (
     "Hong et al. 2021, Federated Adversarial Debiasing for Fair and Transferable Representations, KDD "
@@ -28,6 +29,7 @@ CITATION = (
 )
 TASKS = ("ner",)
 NETWORK = "pointer"
+FULL_SIZE = WANG_2023
 
 
 @dataclass(frozen=True)

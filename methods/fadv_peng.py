@@ -20,14 +20,16 @@ from torch import nn
 from config.settings import Settings
 from methods.base import Method
 from methods.common.adversarial import Adversary, Step, build_adversarial, domain_loss
+from methods.common.pseudo import WANG_2023
 from methods.tasks.ner import NerTask
 from models.pointer import losses_of
 
-__all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "FULL_SIZE", "NETWORK", "TASKS", "Options", "build"]
 
 CITATION = "Peng et al. 2019, Federated Adversarial Domain Adaptation, arXiv:1911.02054 (as in Wang et al. 2023)"
 TASKS = ("ner",)
 NETWORK = "pointer"
+FULL_SIZE = WANG_2023
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ Where the paper is silent or contradicts itself (docs/methods.md, "FedED"):
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,7 +47,8 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.common.training import load, parameters, round_lr, trained
+from methods.common.steps import Steps
+from methods.common.training import load, parameters, trained
 from methods.common.weighted import first_model, send_model
 from methods.dp.coverage import TRAINED
 from methods.tasks.sentence import Data, SentenceTask
@@ -69,6 +71,16 @@ __all__ = [
 CITATION = "Sui et al. 2020, FedED: Federated Learning via Ensemble Distillation for Medical Relation Extraction, EMNLP"
 TASKS = ("sentence",)
 NETWORK = "feded"
+#: Section 4.2 of the paper, on Clinical BERT; which optimizer it leaves open.
+FULL_SIZE = {
+    "optimizer": "adamw",
+    "lr": 2.5e-5,
+    "batch": 4,
+    "epochs": 2,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "clip_norm": 0.0,
+}
 PUBLIC = True
 FLOOR = -20.0  #: log-probabilities below this are sent as this
 _CODES = {32: "float32", 16: "uint16", 8: "uint8"}
@@ -199,13 +211,14 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
             return state
         q = torch.from_numpy(teacher(ensemble(folded, o), o.tau).astype(np.float32))
         model = load(task.new_model(0), state.model)
-        optimizer = task.optimizer(model, round_lr(settings.lr, settings.decay, folded.round))
+        steps = math.ceil(task.size(task.public) / settings.batch)
+        optimizer = Steps(settings, model, folded.round, steps)
         rng = np.random.default_rng(derived_seed(settings.seed, "distil", folded.round))
         torch.manual_seed(derived_seed(settings.seed, "distil dropout", folded.round))
         model.train()
         for rows in task.batch_rows(task.public, settings.batch, rng):
             batch = task.batch(task.public, rows)
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.clear()
             distil_loss(model(*batch.inputs), batch.relation, q[rows], o).backward()
             optimizer.step()
         return State(parameters(model), state.memory)

@@ -49,6 +49,20 @@ CITATION = (
     "LREC-COLING"
 )
 TASKS = ("document",)
+#: The released code's, on SciBERT. It adds the gradients of two batches before each step, which we
+#: do not.
+FULL_SIZE = {
+    "optimizer": "adam",
+    "lr": 2.5e-5,
+    "decay": 0.01,
+    "weight_decay": 5e-8,
+    "batch": 3,
+    "epochs": 1,
+    "rounds": 50,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "clip_norm": 1.0,
+}
 
 
 @dataclass(frozen=True)

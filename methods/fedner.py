@@ -56,7 +56,7 @@ from methods.base import (
 )
 from methods.common.instance_weights import new_weights, prompt_gradients
 from methods.common.previous import previous_model, remembered
-from methods.common.pseudo import pseudo_complete
+from methods.common.pseudo import WANG_2023, pseudo_complete
 from methods.common.training import load, parameters, specs, trained
 from methods.common.weighted import send_model, uniform_mean, update_disclosure, updates
 from methods.dp.coverage import RELEASED, TRAINED
@@ -79,6 +79,7 @@ CITATION = (
 )
 TASKS = ("ner",)
 NETWORK = "pointer"
+FULL_SIZE = WANG_2023
 ABLATIONS = ("none", "no_weight", "no_distill")
 WEIGHTS = ("safe", "shifted", "paper")
 

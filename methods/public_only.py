@@ -8,6 +8,7 @@ the methods it is compared with.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +27,14 @@ from methods.base import (
     State,
     derived_seed,
 )
-from methods.common.training import load, parameters, round_lr
+from methods.common.steps import Steps
+from methods.common.training import load, parameters
 from methods.common.weighted import first_model
 from methods.dp.coverage import refuse_reference
+from methods.feded import FULL_SIZE
 from methods.tasks.sentence import SentenceTask
 
-__all__ = ["CITATION", "NETWORK", "PUBLIC", "REFERENCE", "TASKS", "Options", "build"]
+__all__ = ["CITATION", "FULL_SIZE", "NETWORK", "PUBLIC", "REFERENCE", "TASKS", "Options", "build"]
 
 CITATION = "Sui et al. 2020, FedED, EMNLP: the column trained on the validation set of its Table 6"
 TASKS = ("sentence",)
@@ -48,6 +51,8 @@ class Options:
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
     refuse_reference("public_only", settings, _NOTHING_TO_PROTECT)
+    if settings.keep_optimizer:
+        raise UserError("KEEP_OPTIMIZER=on means nothing for public_only: no silo trains.")
     if task.size(task.public) == 0:
         raise UserError('There is no public set to train on; set option "public" above 0.')
 
@@ -59,13 +64,14 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
 
     def fold(state: State, folded: Folded) -> State:
         model = load(task.new_model(0), state.model)
-        optimizer = task.optimizer(model, round_lr(settings.lr, settings.decay, folded.round))
+        steps = settings.epochs * math.ceil(task.size(task.public) / settings.batch)
+        optimizer = Steps(settings, model, folded.round, steps)
         rng = np.random.default_rng(derived_seed(settings.seed, "public", folded.round))
         torch.manual_seed(derived_seed(settings.seed, "public dropout", folded.round))
         model.train()
         for _ in range(settings.epochs):
             for batch in task.batches(task.public, settings.batch, rng):
-                optimizer.zero_grad(set_to_none=True)
+                optimizer.clear()
                 task.loss(model, batch).backward()
                 optimizer.step()
         return State(parameters(model), state.memory)

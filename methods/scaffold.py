@@ -50,12 +50,12 @@ from methods.base import (
     SiloView,
     State,
 )
+from methods.common.steps import round_lr
 from methods.common.training import (
     apply_update,
     difference,
     load,
     parameters,
-    round_lr,
     specs,
     train,
 )
@@ -128,12 +128,14 @@ def _rows(batch: Any) -> int:
 def build(task: Task, settings: Settings, options: Options) -> Method:
     o = options
     check_choice("variate", o.variate, ("gradient", "drift"))
-    optimizer = task.optimizer(task.new_model(0), 1.0)
-    if o.variate == "drift" and not isinstance(optimizer, torch.optim.SGD):
+    plain = (settings.optimizer, settings.schedule) == ("sgd", "constant")
+    if o.variate == "drift" and not (plain and not settings.warmup and not settings.clip_norm):
         # Under Adam a first step is as long whatever the gradient: a second showing of one model
-        # would cancel what the first left in memory, and `memory-difference` would work again.
+        # would cancel what the first left in memory, and `memory-difference` would work again. A
+        # schedule or clipping makes (x - y_i) / (K lr) something else than a mean gradient.
         raise UserError(
-            f'Option "variate" can be drift only where a task trains by SGD, and {task.name} does not.'
+            'Option "variate" can be drift only with OPTIMIZER=sgd at a constant rate (SCHEDULE=constant WARMUP=0 '
+            "CLIP_NORM=0)."
         )
     shapes = parameters(task.new_model(0))
     zero = {k: np.zeros_like(v) for k, v in shapes.items()}

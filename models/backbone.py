@@ -44,6 +44,11 @@ class Checkpoint:
         """Which one it is, in a sentence."""
         return self.note.partition(": ")[2] or f'the encoder "{Path(self.name).name}"'
 
+    @property
+    def size(self) -> int:
+        """How many parameters it has."""
+        return sum(int(p.numel()) for p in self.backbone.parameters())
+
     def positions(self, otherwise: int) -> int:
         """How many pieces it can read at once; `otherwise` where its config does not say."""
         return int(getattr(self.backbone.config, "max_position_embeddings", otherwise))

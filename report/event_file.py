@@ -66,8 +66,8 @@ def read_event(line: str | bytes | Mapping[str, Any]) -> Event:
 def _fits(value: Any, hint: Any) -> bool:
     if hint == tuple[str, ...]:
         return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
-    if hint == int | None:
-        return value is None or _fits(value, int)
+    if hint in (int | None, float | None):
+        return value is None or _fits(value, int if hint == int | None else float)
     if hint in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if hint is float else hint)

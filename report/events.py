@@ -178,7 +178,7 @@ class BudgetsSpent(Event):
 class RoundDone(Event):
     kind = "round-done"
     round: int
-    dev: float
+    dev: float | None = None  #: None: the round was not scored
     seconds: float
     bytes_up: int
     missed: tuple[str, ...]

@@ -130,9 +130,12 @@ def read_table(path: Path) -> dict[str, Any] | None:
     return table
 
 
-def rounds_to(target: float, dev: Sequence[float]) -> int | None:
-    """The first round, counted from one, whose dev metric reaches the target; None: none did."""
-    return next((t for t, value in enumerate(dev, 1) if value >= target), None)
+def rounds_to(target: float, dev: Sequence[float | None]) -> int | None:
+    """The first round, counted from one, whose dev metric reaches the target; None: none did. A
+    round that was not scored reaches nothing.
+    """
+    reached = (t for t, value in enumerate(dev, 1) if value is not None and value >= target)
+    return next(reached, None)
 
 
 def by_message(run: RunFiles) -> list[tuple[tuple[str, str, str], tuple[int, int, int]]]:

@@ -142,12 +142,14 @@ class Follower:
     def _take_done(self, done: events.RoundDone) -> None:
         if done.round == self._round:  # else the next one is under way: it is scored beside that
             self._since = self._clock()
-        self._done, self._value = done.round + 1, done.dev
+        self._done = done.round + 1
+        self._value = self._value if done.dev is None else done.dev
         self._bytes += done.bytes_up
         missed = f", missed by {', '.join(done.missed)}" if done.missed else ""
         if self._live is None or done.missed:
+            value = "not scored" if done.dev is None else f"dev {self._metric} {done.dev:.4f}"
             self._say(
-                f"round {done.round + 1}/{self._rounds}: dev {self._metric} {done.dev:.4f}, "
+                f"round {done.round + 1}/{self._rounds}: {value}, "
                 f"{human_bytes(done.bytes_up)} up, {done.seconds:.1f} s{missed}"
             )
 
@@ -173,7 +175,7 @@ class Follower:
         left = (
             f", about {elapsed / here * (self._rounds - self._done):.0f} s left" if here > 0 else ""
         )
-        value = f", dev {self._metric} {self._value:.4f}" if self._done else ""
+        value = f", dev {self._metric} {self._value:.4f}" if self._value == self._value else ""
         busy = ", ".join(self._computing) or "nobody"
         return Group(
             self._bar,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-__all__ = ["clock", "duration", "exact", "human_bytes", "short"]
+__all__ = ["clock", "duration", "exact", "human_bytes", "score", "short"]
 
 
 def human_bytes(n: float) -> str:
@@ -32,6 +32,11 @@ def short(value: float, unit: str) -> str:
     if unit == "bytes":
         return human_bytes(value)
     return duration(value) if unit == "seconds" else exact(value, unit)
+
+
+def score(value: float | None) -> str:
+    """A round's metric in a table; a round may not have been scored."""
+    return "–" if value is None else exact(value, "score")
 
 
 def duration(seconds: float) -> str:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from report.live import LiveRun
-from report.units import duration, human_bytes
+from report.units import duration, human_bytes, score
 
 __all__ = ["closing", "run_watch"]
 
@@ -84,7 +84,8 @@ def _picture(s: dict[str, Any]) -> Group:
     if not s["masked"]:
         head.append("  NOTHING IS MASKED", "bold red")
     left = f", about {duration(s['seconds_left'])} left" if s["seconds_left"] is not None else ""
-    value = f"dev {s['metric']} {s['done'][-1]['dev']:.4f}, " if done else ""
+    dev = [r["dev"] for r in s["done"] if r["dev"] is not None]
+    value = f"dev {s['metric']} {dev[-1]:.4f}, " if dev else ""
     line = f"{s['status']}: round {done} of {s['rounds']} done, {value}"
     line += f"{human_bytes(s['up'])} up, {human_bytes(s['down'])} down{left}"
     if (w := s["waiting"]) is not None:
@@ -116,7 +117,7 @@ def _rounds(s: dict[str, Any]) -> Table:
     for r in s["done"][-_ROUNDS:]:
         table.add_row(
             str(r["round"]),
-            f"{r['dev']:.4f}",
+            score(r["dev"]),
             f"{r['survivors']} of {r['asked']}",
             human_bytes(r["up"]),
             human_bytes(r["down"]),

@@ -19,7 +19,7 @@ from report.pages.protection import protection_rows, sentences, trust
 from report.pages.run import run_page
 from report.pages.silos import division
 from report.pages.words import facts, heading, lead, plain, warnings, which, why_infinite
-from report.units import clock, human_bytes
+from report.units import clock, human_bytes, score
 
 __all__ = ["write_report"]
 
@@ -112,7 +112,7 @@ def _rounds(run: RunFiles) -> str:
         (
             str(r["round"] + 1),
             f"{len(r['survivors'])} of {len(r['participants'])}",
-            f"{r['dev']:.4f}",
+            score(r["dev"]),
             f"{r['seconds']:.1f}",
             human_bytes(up),
             human_bytes(down),

@@ -9,52 +9,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from crypto.errors import Refusal
 from crypto.numbers.encoding import Encoding
 from methods.base import Answer, Arrays, Contradiction, Exchange, Heard, Method, SiloView, silo_name
-from methods.common.arrays import save_arrays
 from methods.dp.coverage import why_free
 from privacy.events import Event, Free, NonPrivate
 from privacy.sum_noise import SumNoise
 from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile, OptimizerFile
 from study.agreement import rounding_seed
 
-__all__ = ["Gate", "MemoryFile"]
+__all__ = ["Gate"]
 
 log = logging.getLogger("silo")
 _LARGEST = 1e3  #: of a number received under DP=record
-
-
-@dataclass(frozen=True)
-class MemoryFile:
-    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never
-    half there.
-
-    They are of one study: another may promise privacy to what this one left in the clear.
-    """
-
-    path: Path | None  #: None: kept in memory only (the in-process runner)
-    study: str = ""
-
-    def read(self) -> Arrays:
-        if self.path is None or not self.path.exists():
-            return {}
-        with safe_open(self.path, "numpy") as file:
-            whose = (file.metadata() or {}).get("study", "")
-        return load_file(self.path) if whose == self.study else {}
-
-    def write(self, arrays: Arrays) -> None:
-        if self.path is not None:
-            save_arrays(self.path, arrays, {"study": self.study})
 
 
 class _Carried(dict[str, Any]):
@@ -75,6 +49,10 @@ class Gate:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
         self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
+        self._optimizer = OptimizerFile(memory)
+        if view.settings.keep_optimizer:
+            before, after = self._optimizer.before, self._optimizer.after
+            self._view = replace(self._view, kept_optimizer=before, keep_optimizer=after)
         self._method = method
         self._last: tuple[Any, Answer] | None = None
         self._last_noise: SumNoise | None = None
@@ -180,6 +158,7 @@ class Gate:
         if answer.memory is not None:
             self._memory.write(answer.memory)
             self._view = replace(self._view, memory=answer.memory)
+        self._optimizer.keep()
         self._keep(
             index, heard, answer, encoding
         )  # last: what failed halfway leaves nothing behind

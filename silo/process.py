@@ -27,11 +27,12 @@ from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.home import Home
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
+from silo.memory import MemoryFile
 from silo.prometheus import SiloMetrics
 from silo.record import Record
 from silo.redial import SILENT, Redial
@@ -149,7 +150,7 @@ def serve(
     index, name = home.index, home.name
     journal = FileJournal(home.path / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
-    study = study_hash(settings, content)
+    study = study_hash(settings, content, task.name)
 
     def new_party(run: bytes) -> SiloSum:
         _join_once(journal, study, run)

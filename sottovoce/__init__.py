@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Unit,
     )
     from methods.common.previous import previous_model, remembered
+    from methods.common.steps import Steps
     from methods.common.training import load as load_parameters
     from methods.common.training import parameters, specs, train
     from methods.common.weighted import (
@@ -93,6 +94,7 @@ __all__ = [
     "Settings",
     "SiloView",
     "State",
+    "Steps",
     "TRAINED",
     "Task",
     "Unit",
@@ -133,6 +135,7 @@ _CONTRACT = {
         "methods.base": "Answer ArraySpec Arrays Broadcast Contradiction Disclosure Exchange Folded Heard Method "
         "Privacy RecordPrivacy Release SiloView State Unit",
         "methods.common.previous": "previous_model remembered",
+        "methods.common.steps": "Steps",
         "methods.common.training": "load_parameters parameters specs train",
         "methods.common.weighted": "Aim COVERED averaged first_model plain send_model shared_weight "
         "uniform_mean update_disclosure updates weight_disclosure weight_spec weighted_mean "

@@ -13,13 +13,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from config.settings import MACHINE_SETTINGS, Settings
+from config.settings import LATER_SETTINGS, MACHINE_SETTINGS, TASK_DEFAULTS, Settings
 from config.study import StudyFile
 from crypto.identity.roster import Roster
 from crypto.sum.params import assumption, policy_for
 from methods import describe
 from methods.base import Method, derived_seed
 from methods.common.arrays import model_sha256
+from methods.tasks.words import training_line
 from study.prepare import Study
 
 __all__ = [
@@ -34,9 +35,9 @@ __all__ = [
 ]
 
 
-def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
+def study_hash(settings: Settings, content: Mapping[str, str], task: str = "") -> bytes:
     """What silo and coordinator must agree on before the first round. What belongs to one machine
-    is not in it.
+    is not in it. `task`: whose defaults go without saying.
 
     `content` (methods.tasks.base.Task.agreement) stands for what the settings only name: corpus,
     encoder and vectors are compared by what is in them, wherever their folders are.
@@ -44,6 +45,10 @@ def study_hash(settings: Settings, content: Mapping[str, str]) -> bytes:
     private = MACHINE_SETTINGS | {"corpus"}
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private |= {"epsilon", "noise"}
+    few = {"distant": "top:1"}.get(task, "bias") if settings.dp == "record" else "all"
+    usual = {"train": "prompts" if task == "ner" else few, **TASK_DEFAULTS.get(task, {})}
+    open_ = vars(Settings())
+    private |= {k for k in LATER_SETTINGS if getattr(settings, k) in (open_[k], usual.get(k))}
     agreed = {k: v for k, v in vars(settings).items() if k not in private}
     agreed["method"] = settings.method_name  # where its file is, is a machine's own business
     agreed["content"] = dict(content)
@@ -87,7 +92,7 @@ class Agreed:
 
     @property
     def hash(self) -> bytes:
-        return study_hash(self.prepared.settings, self.everything)
+        return study_hash(self.prepared.settings, self.everything, self.prepared.task.name)
 
 
 def agreed(study: StudyFile, roster: Roster, prepared: Study) -> Agreed:
@@ -137,6 +142,7 @@ def page(of: Agreed) -> str:
             if about.digest
             else []
         ),
+        f"Training     {training_line(s)}",
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",

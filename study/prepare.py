@@ -14,12 +14,13 @@ import numpy as np
 
 from config.errors import UserError
 from config.load import with_task_defaults
-from config.settings import Settings
+from config.settings import FULL_SIZE, Settings
 from corpora.partition import Partition, cut
 from crypto.numbers.encoding import steps_of
 from crypto.sum.params import least_honest, policy_for
-from methods import adjusted, build
+from methods import adjusted, build, paper_settings
 from methods.base import Method, derived_seed
+from methods.common.steps import Steps
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
 from methods.dp.releases import record_privacy
@@ -61,7 +62,14 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
     task = load_task(settings)
-    settings = with_task_defaults(settings, task.name, task.natural_silos(), task.part)
+    paper = (
+        paper_settings(settings.method, task.name, settings.options)
+        if task.encoder_size >= FULL_SIZE
+        else None
+    )
+    settings = with_task_defaults(
+        settings, task.name, task.natural_silos(), train=task.part, paper=paper
+    )
     seed = derived_seed(settings.seed, "partition")
     if holder is None:
         partition = cut(
@@ -119,7 +127,7 @@ def warm(study: Study) -> None:
         table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))
     model = task.new_model(0)
-    optimizer = task.optimizer(model, 0.1)
+    optimizer = Steps(study.settings, model, 0, 1)
     for batch in task.batches(some, 2, np.random.default_rng(0)):
         task.loss(model, batch).backward()
         optimizer.step()

@@ -20,8 +20,9 @@ from crypto.numbers.encoding import Encoding
 from methods.base import Answer, Arrays, Exchange, Heard, Method, SiloView
 from privacy.events import Event, Free, NonPrivate
 from privacy.noise import SecretStream
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.ledger import Budget, Ledger
+from silo.memory import MemoryFile
 from study.prepare import Study
 
 __all__ = [

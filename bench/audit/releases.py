@@ -51,7 +51,8 @@ from privacy.accountant import total
 from privacy.events import Event
 from privacy.noise import SecretStream
 from silo import noise as sum_noise
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
+from silo.memory import MemoryFile
 from study.prepare import Study
 
 __all__ = ["Attacked", "attack_releases"]

@@ -102,7 +102,10 @@ def _run(job: Job, folder: Path) -> Done:
         )
     run = out / "latest"
     summary: dict[str, Any] = json.loads((run / "summary.json").read_text("utf-8"))
-    dev = tuple(float(line["dev"]) for line in read_lines(run / "rounds.jsonl"))
+    lines = read_lines(run / "rounds.jsonl")
+    if any(line["dev"] is None for line in lines):
+        raise UserError("A table needs the score of every round: leave EVALUATE out.")
+    dev = tuple(float(line["dev"]) for line in lines)
     shutil.rmtree(out)
     return Done(summary, dev)
 

@@ -29,8 +29,9 @@ from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from methods.common.contribution import contributors_of
 from methods.outside import blamed
 from report import events
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.ledger import BudgetSpent, Ledger
+from silo.memory import MemoryFile
 from silo.process import open_ledger
 from study.agreement import cohort_source, rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
@@ -64,7 +65,7 @@ class InProcessCarrier:
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
         study.task.keep_features_in(runlog.path / "features")
-        which = study_hash(study.settings, study.agreement).hex()
+        which = study_hash(study.settings, study.agreement, study.task.name).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)
             home.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ class Outcome:
 
 def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
-    study_id = study_hash(settings, study.agreement)
+    study_id = study_hash(settings, study.agreement, study.task.name)
     slots = settings.slots or os.cpu_count() or 1
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked

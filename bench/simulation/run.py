@@ -22,7 +22,7 @@ from coordinator import rundir
 from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
-from methods.tasks.words import data_lines
+from methods.tasks.words import data_lines, full_size_line, training_line
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
@@ -105,7 +105,9 @@ def _say_data(study: Study, console: Console) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     among = f", divided among {len(sizes)} silos" * (len(sizes) > 1)
     line = f"trained on: {sum(sizes):,} {study.task.record_unit}s{among}"
-    console.print(line, highlight=False, soft_wrap=True)
+    how = [f"trained by: {training_line(study.settings)}"]
+    for text in (line, *how, *filter(None, [full_size_line(study.settings, study.task)])):
+        console.print(text, highlight=False, soft_wrap=True)
 
 
 def _new_run(study: Study) -> Path:

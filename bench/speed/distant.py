@@ -25,9 +25,11 @@ import torch
 import torch.nn.functional as F
 
 from config.load import load
+from config.settings import Settings
 from methods.base import Heard, SiloView
 from methods.common.contribution import weights
-from methods.common.training import parameters, round_lr
+from methods.common.steps import optimizer_of
+from methods.common.training import parameters
 from methods.lazymil import Options, Silo, naming_of, score, train_on_winners
 from methods.tasks.distant import DistantTask
 from study.prepare import Study, prepare
@@ -47,9 +49,9 @@ def _score_plainly(model: torch.nn.Module, batches: list[Any]) -> None:
             F.softmax(model(*batch.inputs), dim=1)
 
 
-def _train_plainly(task: Any, model: torch.nn.Module, batches: list[Any], lr: float) -> None:
+def _train_plainly(model: torch.nn.Module, batches: list[Any], settings: Settings) -> None:
     model.train()
-    optimizer = task.optimizer(model, lr)
+    optimizer = optimizer_of(settings, model.parameters(), settings.lr)
     for batch in batches:
         optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(model(*batch.inputs), batch.relation).backward()
@@ -102,10 +104,9 @@ def _rates(study: Study, silos: int) -> dict[str, float]:
         batches = [
             b for _ in range(settings.epochs) for b in task.batches(chosen, settings.batch, rng)
         ]
-        lr = round_lr(settings.lr, settings.decay, 0)
         ours, plain = _both(
             partial(train_on_winners, silo, Heard(0, (index,), level, {"winners": won})),
-            partial(_train_plainly, task, task.new_model(0), batches, lr),
+            partial(_train_plainly, task.new_model(0), batches, settings),
         )
         ratios["trained"].append(plain / ours)
         speeds["trained"].append(settings.epochs * len(won) / ours)

@@ -70,9 +70,7 @@ def _ghost(view: SiloView, round: int) -> float:
     wrapped = GradSampleModuleFastGradientClipping(
         _contiguous(model), loss_reduction="sum", strict=False, max_grad_norm=view.settings.clip
     )
-    optimizer = DPOptimizerFastGradientClipping(
-        view.task.optimizer(model, view.settings.lr), **_noise(view)
-    )
+    optimizer = DPOptimizerFastGradientClipping(_optimizer(view, model), **_noise(view))
 
     def backward(losses: torch.Tensor) -> None:
         DPTensorFastGradientClipping(wrapped, optimizer, losses, "sum").backward()
@@ -84,8 +82,18 @@ def _hooks(view: SiloView, round: int) -> float:
     """Opacus's hooks, which write every record's gradient out."""
     model = view.task.new_model(0)
     GradSampleModule(_contiguous(model), loss_reduction="sum", strict=False)
-    optimizer = DPOptimizer(view.task.optimizer(model, view.settings.lr), **_noise(view))
+    optimizer = DPOptimizer(_optimizer(view, model), **_noise(view))
     return _stock(view, round, model, optimizer, lambda losses: losses.sum().backward())
+
+
+def _optimizer(view: SiloView, model: nn.Module) -> torch.optim.Optimizer:
+    task: Any = view.task
+    if hasattr(task, "optimizer"):  # before OPTIMIZER was a setting
+        old: torch.optim.Optimizer = task.optimizer(model, view.settings.lr)
+        return old
+    from methods.common.steps import optimizer_of
+
+    return optimizer_of(view.settings, model.parameters(), view.settings.lr)
 
 
 def _contiguous(model: nn.Module) -> nn.Module:

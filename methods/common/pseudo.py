@@ -16,7 +16,19 @@ from torch import nn
 from methods.tasks.ner import Data, NerTask
 from models.pointer_targets import Span
 
-__all__ = ["pseudo_complete", "transferred"]
+__all__ = ["WANG_2023", "pseudo_complete", "transferred"]
+
+#: How FedNER's paper trains, its baselines too, on BART-large; which optimizer it leaves open.
+WANG_2023 = {
+    "optimizer": "adamw",
+    "lr": 3e-5,
+    "batch": 8,
+    "epochs": 1,
+    "rounds": 25,
+    "warmup": 0.0,
+    "schedule": "constant",
+    "clip_norm": 0.0,
+}
 
 
 def transferred(predicted: Sequence[Span], gold: Sequence[Span], known: np.ndarray) -> list[Span]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from methods.base import Arrays, ArraySpec, SiloView
+from methods.common.steps import Steps, rate_changes
 from methods.tasks.base import Examples, Loss
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ __all__ = [
     "difference",
     "load",
     "parameters",
-    "round_lr",
     "specs",
     "train",
     "trained",
@@ -70,11 +71,6 @@ def specs(shapes: Arrays, prefix: str = "update/", cap: float = 8.0) -> dict[str
     return {prefix + name: ArraySpec(tuple(a.shape), "float32", cap) for name, a in shapes.items()}
 
 
-def round_lr(lr: float, decay: float, round: int) -> float:
-    """lr_t = lr_0 (1 - decay)^t, as in the released code of FedLCC and FedDS."""
-    return lr * (1.0 - decay) ** round
-
-
 def train(
     silo: SiloView,
     model: nn.Module,
@@ -88,8 +84,8 @@ def train(
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` passes over the silo's data (or over `data`) with a fresh optimizer; returns figures
-    for its log.
+    """`epochs` passes over the silo's data (or over `data`); returns figures for its log. The
+    optimizer is a fresh one, or with KEEP_OPTIMIZER goes on from the silo's last round.
 
     Dropout and shuffling are decided by (run seed, silo, round), so that both runners train alike.
 
@@ -108,13 +104,11 @@ def train(
         if each is None and loss is None and records is None:
             each = task.record_losses
         each = each if task.record_rows else None
-        lr = round_lr(s.lr, s.decay, round)
         return train_private(
             silo,
             model,
             round,
             data=data,
-            lr=lr,
             each=each,
             one=one,
             drift=drift,
@@ -122,22 +116,33 @@ def train(
             mean_gradient=mean_gradient,
         )
     objective = task.loss if loss is None else loss
-    epoch = task.batches if batches is None else batches
     torch.manual_seed(silo.seed(round, "dropout"))
-    optimizer = task.optimizer(model, round_lr(s.lr, s.decay, round))
     rng = silo.rng(round, "order")
+    a_pass, first = math.ceil(task.size(data) / s.batch), None
+    if batches is not None and rate_changes(s):  # how many it makes of the data, only it knows
+        first = list(batches(data, s.batch, rng))
+        a_pass = len(first)
+    optimizer = Steps(s, model, round, s.epochs * a_pass, silo.kept_optimizer(round))
     model.train()
     steps, last = 0, 0.0
-    for _ in range(s.epochs):
-        for batch in epoch(data, s.batch, rng):
-            optimizer.zero_grad(set_to_none=True)
-            value = objective(model, batch)
-            if drift is not None:
-                value = value + drift(model)
-            value.backward()
-            optimizer.step()
-            steps, last = steps + 1, float(value.detach())
+    for batch in _epochs(s.epochs, first, lambda: (batches or task.batches)(data, s.batch, rng)):
+        optimizer.clear()
+        value = objective(model, batch)
+        if drift is not None:
+            value = value + drift(model)
+        value.backward()
+        optimizer.step()
+        steps, last = steps + 1, float(value.detach())
+    silo.keep_optimizer(round, optimizer.state)
     return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}
+
+
+def _epochs(
+    count: int, first: list[Any] | None, epoch: Callable[[], Iterable[Any]]
+) -> Iterator[Any]:
+    """The batches of all epochs; `first`: those of the first one, where they are made already."""
+    for k in range(count):
+        yield from first if k == 0 and first is not None else epoch()
 
 
 def trained(

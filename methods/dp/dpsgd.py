@@ -28,6 +28,7 @@ from torch import nn
 
 from config.settings import Settings
 from methods.base import RecordPrivacy, SiloView
+from methods.common.steps import Steps
 from methods.dp.releases import beside, planned_rounds, record_privacy
 from methods.tasks.base import Examples, Loss
 from privacy.accountant import solve_dpsgd
@@ -104,15 +105,14 @@ def train_private(
     round: int,
     *,
     data: Examples,
-    lr: float,
     each: Loss | None = None,
     one: Loss | None = None,
     drift: Callable[[nn.Module], torch.Tensor] | None = None,
     records: Records | None = None,
     mean_gradient: dict[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """`epochs` times 1/q private steps with a fresh optimizer; returns figures for the silo's own
-    log.
+    """`epochs` times 1/q private steps; returns figures for the silo's own log. What a kept
+    optimizer holds comes from noisy gradients, and costs nothing more.
 
     `each` gives the losses of all records of a batch, for networks in which the first axis is the
     record; without it, `one` gives the loss of a batch of one record, and gradients are had one by
@@ -142,8 +142,9 @@ def train_private(
         # were it not zero, a sentence would feel how long others of its batch are
         for table, row in padding.items():
             table[row] = 0.0
+    steps = Steps(s, model, round, event.steps, silo.kept_optimizer(round))
     optimizer = SecretOptimizer(
-        task.optimizer(model, lr),
+        steps.optimizer,
         noise_multiplier=event.noise,
         max_grad_norm=s.clip,
         expected_batch_size=event.rate * nominal,
@@ -161,6 +162,7 @@ def train_private(
             sums.add()
         if drift is not None:
             _add_drift(of.params, drift, model)
+        steps.ready()
 
     optimizer.attach_step_hook(noised)
     backward, close = _engine(model, records=records, clip=s.clip, each=each, one=one)
@@ -180,6 +182,7 @@ def train_private(
     taken = [DpSgd(*run) for run in accountant.history]
     if taken != ([event] if event.steps else []):
         raise RuntimeError(f"charged {event.words}, and took {[e.words for e in taken]}")
+    silo.keep_optimizer(round, steps.state)
     if mean_gradient is not None and sums is not None:
         mean_gradient.update(sums.mean(event.steps))
     return {

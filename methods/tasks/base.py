@@ -63,6 +63,8 @@ class Task(ABC, Generic[D]):
     labels: tuple[str, ...]
     #: The network in words, with the encoder it starts from: for the report.
     network_words: str = ""
+    #: How many parameters the encoder or language model has that the network stands on; 0: none.
+    encoder_size: int = 0
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, in the parts that
@@ -190,9 +192,6 @@ class Task(ABC, Generic[D]):
         """
         for at in range(0, len(chosen), most):
             yield chosen[at : at + most]
-
-    @abstractmethod
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer: ...
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation: ...

@@ -49,7 +49,6 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    weight_decay: float = 1e-5
     word_dim: int = 50
     hash_words: int = 30_000  #: slots of a hashed vocabulary
     vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
@@ -187,9 +186,6 @@ class DistantTask(Task[Rows]):
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,

@@ -62,7 +62,6 @@ class Knobs:
     window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
     #: pieces of a document, markers included; two windows hold at most 2 window - 2
     max_length: int = 1024
-    weight_decay: float = 5e-8
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
@@ -79,7 +78,7 @@ class DocumentTask(Task[Data]):
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
         few = words_of(part)
         if part == BIAS:
             few = ", of which only biases, layer norms and the classifier are trained"
@@ -238,11 +237,6 @@ class DocumentTask(Task[Data]):
             room = pairs[chunk].max() * len(chunk) <= _CLIP_PAIRS
             yield from [chunk] if room else np.split(chunk, len(chunk))
         yield from chunks_by_length(data.lengths, chosen[long], 1)
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
-        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)

@@ -53,7 +53,6 @@ class Knobs:
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
     grammar: bool = False  #: decoding allows only pointer, pointer, type
     max_length: int = 128  #: word pieces, begin and end included
-    weight_decay: float = 0.01
     mapping: str = ""  #: a label-mapping file for corpora that disagree on names
     types: str = ""  #: the union, separated by commas, where one silo's data would not show it all
     columns: str = ""  #: the columns of CoNLL files, by name; empty: the word first, the tag last
@@ -108,7 +107,7 @@ class NerTask(Task[Data]):
         self._pieces: dict[str, Pieces] = {}
         self._pieces_now("train")  # before silos are forked, so that they share it
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, network.checkpoint.size
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
         self.network_words = f"{kind}, starting from {checkpoint.words}{words_of(self.part)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.
@@ -237,10 +236,6 @@ class NerTask(Task[Data]):
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         return chunks_by_length(data.lengths, chosen, most)
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(trained, lr=lr, weight_decay=self.knobs.weight_decay, fused=True)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         rows = self.corpus.splits[split]

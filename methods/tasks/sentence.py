@@ -54,7 +54,6 @@ class Knobs:
     projection: int = 0  #: outputs of MOON's projection head; 0: none
     dropout: float = 0.1
     max_length: int = 128  #: word pieces, markers included
-    weight_decay: float = 0.01
     #: the share of the training data that becomes D_v: of methods that use one, and where it is given
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
@@ -124,7 +123,7 @@ class SentenceTask(Task[Data]):
         self.corpus, self.knobs, self.style, self.checkpoint = corpus, knobs, style, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading = corpus.reading
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
         self.labels, self.none = corpus.relations, corpus.none
         self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.record_rows = rows_are_records(checkpoint.backbone, part)
@@ -228,12 +227,6 @@ class SentenceTask(Task[Data]):
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
-
-    def optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-        # fused: of small models on one core, plain AdamW is half the time of a step
-        return torch.optim.AdamW(
-            model.parameters(), lr=lr, weight_decay=self.knobs.weight_decay, fused=True
-        )
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)

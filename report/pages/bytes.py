@@ -166,15 +166,16 @@ def _bars(
 def _cumulative(run: RunFiles) -> Html:
     s = run.summary
     sent = list(accumulate(round_bytes(run, "up")))
-    points = [(float(b), r["dev"]) for b, r in zip(sent, run.rounds)]
+    told = [(b, r) for b, r in zip(sent, run.rounds) if r["dev"] is not None]
+    points = [(float(b), r["dev"]) for b, r in told]
     return draw(
         Chart(
             "metric-by-bytes",
             f"dev {s['metric']} against the bytes that all silos uploaded so far",
-            f"After {human_bytes(sent[-1])} in {len(sent)} rounds it was {run.rounds[-1]['dev']:.4f}.",
+            f"After {human_bytes(sent[-1])} in {len(sent)} rounds it was {told[-1][1]['dev']:.4f}.",
             "bytes uploaded",
             f"dev {s['metric']}",
-            [Series(s["method"], points, labels=[f"round {r['round'] + 1}" for r in run.rounds])],
+            [Series(s["method"], points, labels=[f"round {r['round'] + 1}" for _, r in told])],
             x_unit="bytes",
         )
     )

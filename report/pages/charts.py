@@ -107,15 +107,22 @@ def _table(chart: Chart) -> Html:
     return table(("", chart.x_name, chart.y_name), points, chart.title + note)
 
 
-def trend(what: str, values: Sequence[float], unit: Unit = "score") -> str:
-    """A series in words: where it began, where it ended, where it was highest."""
-    if len(values) == 1:
+def trend(what: str, by_round: Sequence[float | None], unit: Unit = "score") -> str:
+    """A series in words: where it began, where it ended, where it was highest. None: a round that
+    was not measured.
+    """
+    there = [(t, v) for t, v in enumerate(by_round, 1) if v is not None]
+    if not there:
+        return f"{what} unmeasured."
+    rounds, values = [t for t, _ in there], [v for _, v in there]
+    if len(by_round) == 1:
         return f"{what} {short(values[0], unit)} in the only round."
     shown = {short(v, unit) for v in values}
     if len(shown) == 1:
-        return f"{what} {shown.pop()} in every round."
+        every = "every round" if len(there) == len(by_round) else "every round that was measured"
+        return f"{what} {shown.pop()} in {every}."
     top = max(range(len(values)), key=values.__getitem__)
     same = short(values[top], unit) == short(values[-1], unit)
-    most = "the highest" if same else f"highest {short(values[top], unit)} in round {top + 1}"
+    most = "the highest" if same else f"highest {short(values[top], unit)} in round {rounds[top]}"
     first, last = short(values[0], unit), short(values[-1], unit)
-    return f"{what} from {first} in round 1 to {last} in round {len(values)}, {most}."
+    return f"{what} from {first} in round {rounds[0]} to {last} in round {rounds[-1]}, {most}."

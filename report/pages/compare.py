@@ -204,12 +204,13 @@ def _fronts(groups: Sequence[Group], metric: str) -> Html:
     for g in groups:
         seed, r = next(iter(g.runs.items()))
         sent = accumulate(round_bytes(r, "up"))
-        points = [(float(b), float(x["dev"])) for b, x in zip(sent, r.rounds)]
+        told = [(b, x) for b, x in zip(sent, r.rounds) if x["dev"] is not None]
+        points = [(float(b), float(x["dev"])) for b, x in told]
         curves.append(
             Series(
                 g.name,
                 points,
-                labels=[f"{g.name}, seed {seed}, round {x['round'] + 1}" for x in r.rounds],
+                labels=[f"{g.name}, seed {seed}, round {x['round'] + 1}" for _, x in told],
             )
         )
     parts = [

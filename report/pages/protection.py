@@ -129,7 +129,7 @@ def utility(run: RunFiles) -> Html | None:
     points = [
         (spent[r["round"]], float(r["dev"]))
         for r in run.rounds
-        if spent.get(r["round"], float("inf")) < 1e9
+        if spent.get(r["round"], float("inf")) < 1e9 and r["dev"] is not None
     ]
     if len(points) < 2:
         return None

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 import methods
-from config.settings import RECORD_DEFAULTS, TASK_DEFAULTS, Settings
+from config.settings import (
+    FULL_SIZE,
+    FULL_SIZE_DEFAULTS,
+    FULL_SIZE_PART_LR,
+    FULL_SIZE_RECORD_LR,
+    RECORD_DEFAULTS,
+    TASK_DEFAULTS,
+    Settings,
+)
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs/settings.md").read_text("utf-8")
@@ -29,7 +37,7 @@ def _chapter(title: str) -> str:
 
 
 def test_every_setting_is_there_and_its_default() -> None:
-    rows = dict(re.findall(r"^\| `([A-Z0-9]+)` \| .+ \| ?(.*?) \|$", PAGE, re.M))
+    rows = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| .+ \| ?(.*?) \|$", PAGE, re.M))
     defaults = {f.name: getattr(Settings(), f.name) for f in fields(Settings)}
     del defaults["options"]
     assert set(rows) - {"SET", "CONFIG"} == {name.upper() for name in defaults}
@@ -47,6 +55,31 @@ def test_the_tasks_defaults(task: str, private: bool) -> None:
     keys = ("rounds", "epochs", "batch", "lr", "decay", "partition")
     cells = " | ".join(_shown(wanted[key]) for key in keys)
     assert f"| {task}{', `DP=record`' if private else ''} | {cells} |" in PAGE
+
+    rest = ("optimizer", "weight_decay", "warmup", "schedule", "clip_norm")
+    cells = " | ".join(_shown(TASK_DEFAULTS[task][key]) for key in rest)
+    assert f"| {task} | {cells} |" in PAGE
+
+
+def test_the_defaults_for_a_full_size_encoder() -> None:
+    told = dict(re.findall(r"^\| ([^|]+) \| (\w+ [^|]+?) \|$", PAGE, re.M))
+    known = {task: dict(d) for task, d in FULL_SIZE_DEFAULTS.items()}
+    known |= {
+        name: dict(own)
+        for name in methods.METHODS
+        if (own := getattr(methods.find(name).module, "FULL_SIZE", None))
+    }
+    found = {
+        name.strip("`"): text
+        for names, text in told.items()
+        for name in names.split(", ")
+        if name.strip("`") in known
+    }
+    words = {n: ", ".join(f"{k} {_shown(v)}" for k, v in d.items()) for n, d in known.items()}
+    assert found == words
+    assert f"`LR` {_shown(FULL_SIZE_RECORD_LR)}" in PAGE and FULL_SIZE == 5_000_000
+    assert FULL_SIZE_PART_LR == {"head": 0.001, "bias": 0.001, "lora": 0.0005}
+    assert "`TRAIN=head` and `TRAIN=bias` have `LR` 0.001, `TRAIN=lora:R` has\n0.0005." in PAGE
 
 
 def _options(chapter: str) -> dict[str, dict[str, str]]:

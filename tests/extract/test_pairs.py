@@ -14,12 +14,14 @@ import pytest
 
 from cli import main as cli
 from config.errors import UserError
-from config.load import dump
+from config.load import dump, with_task_defaults
+from config.settings import Settings
 from coordinator.checkpoint import save_model
 from corpora.sentence.table import Example
 from extract.evaluate import evaluate_model
 from extract.pairs import Extractor, Found, open_extractor
 from extract.read_pairs import Candidate, read_candidates
+from methods.common.steps import optimizer_of
 from methods.common.training import parameters
 from methods.tasks.distant import DistantTask
 from methods.tasks.distant_bags import Rows
@@ -32,7 +34,8 @@ MARKED = "<e1:drug>Aspra</e1> cures <e2>tussa</e2> .\n"
 
 def trained(task: Any, epochs: int, lr: float) -> Any:
     model = task.new_model(0)
-    optimizer = task.optimizer(model, lr)
+    settings = with_task_defaults(Settings(lr=lr), task.name)
+    optimizer = optimizer_of(settings, model.parameters(), lr)
     everything, rng = task.subset(np.arange(task.train_size())), np.random.default_rng(0)
     for _ in range(epochs):
         for batch in task.batches(everything, 4, rng):

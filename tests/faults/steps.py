@@ -19,7 +19,7 @@ from typing import Any
 
 import coordinator.checkpoint
 import coordinator.reopen
-import silo.gate
+import silo.memory
 from coordinator.runlog import RunLog
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
@@ -168,7 +168,7 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
     Ledger.charge = steps.around("ledger", Ledger.charge)  # type: ignore[method-assign]
     KeptShares.keep = steps.around("release", KeptShares.keep)  # type: ignore[method-assign]
     RunLog.traffic = steps.around("runlog", RunLog.traffic)  # type: ignore[method-assign]
-    silo.gate.save_arrays = steps.around("memory", silo.gate.save_arrays)
+    silo.memory.save_arrays = steps.around("memory", silo.memory.save_arrays)
     coordinator.checkpoint.write = steps.around("checkpoint", coordinator.checkpoint.write)
     coordinator.checkpoint.write_midway = steps.around(
         "midway", coordinator.checkpoint.write_midway

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.simulation.launch import fork
+from config.load import with_task_defaults
 from config.settings import Settings
 from coordinator import process as coordinator_process
 from coordinator.rundir import coordinator_home, make_keys, shared_secret
@@ -63,7 +64,7 @@ def tiny(method: str = "lazymil", silos: int = 4, rounds: int = 2, **changed: An
     # contributors, and the round would be given up for that and not for a fault.
     if method == "lazymil":
         settings = replace(settings, options={"warmup": 1.0})
-    settings = replace(settings, **changed)
+    settings = with_task_defaults(replace(settings, **changed), task.name)
     indices = tuple(np.arange(i, 12, silos) for i in range(silos))
     return Study(settings, task, build(method, task, settings), Partition(indices, "iid", 0))
 
@@ -130,7 +131,7 @@ class _World:
 
     def _coordinate(self) -> int:
         study, run = self.study, self.run
-        hash = study_hash(study.settings, study.task.agreement())
+        hash = study_hash(study.settings, study.task.agreement(), study.task.name)
         settings = replace(study.settings, port=self.port)
         return coordinator_process.serve(
             run,

@@ -26,8 +26,10 @@ def resolved(**given: object) -> Settings:
     s = Settings(**given)  # type: ignore[arg-type]
     d = TASK_DEFAULTS["distant"]
     fill = {k: d[k] for k in ("rounds", "epochs", "batch", "lr") if getattr(s, k) == 0}
-    if s.decay < 0:
-        fill["decay"] = d["decay"]
+    for key in ("decay", "weight_decay", "warmup", "clip_norm"):
+        if getattr(s, key) < 0:
+            fill[key] = d[key]
+    fill |= {k: d[k] for k in ("optimizer", "schedule") if not getattr(s, k)}
     if not s.partition:
         fill["partition"] = d.get("partition", "iid")
     return replace(s, **fill)

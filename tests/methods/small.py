@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from bench.pretrain.make import Plan, make
 from bench.simulation.inprocess import run_inprocess
-from config.settings import Settings
+from config.settings import TASK_DEFAULTS, Settings
 from corpora.partition import Partition
 from methods import build
 from methods.base import Arrays
@@ -53,6 +53,8 @@ def study_of(method: str, task: Task, silos: Sequence[Sequence[int]], **settings
     """`silos`: per silo the positions of its examples in the training split."""
     some = {"rounds": 1, "epochs": 1, "lr": 0.01, "decay": 0.0, "runner": "inprocess", **settings}
     s = replace(Settings(), method=method, silos=len(silos), **some)
+    how = {k: v for k, v in TASK_DEFAULTS[task.name].items() if getattr(s, k) in ("", -1.0)}
+    s = replace(s, **{k: v for k, v in how.items() if k != "partition"})
     parts = tuple(np.array(ix, dtype=np.int64) for ix in silos)
     task.divided(parts)
     return Study(s, task, build(method, task, s), Partition(parts, "by hand", 0))

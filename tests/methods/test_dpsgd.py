@@ -68,8 +68,8 @@ def test_one_record_moves_a_step_by_a_clip_at_most() -> None:
     """Neighbours: the same silo without one record. All records sampled, no noise to speak of, one
     plain step.
     """
-    view = private_view(noise=1e-9, clip=0.3, lr=1.0, decay=0.0, batch=10**6)
-    view.task.knobs = replace(view.task.knobs, dropout=0.0, weight_decay=0.0)
+    view = private_view(noise=1e-9, clip=0.3, lr=1.0, decay=0.0, batch=10**6, weight_decay=0.0)
+    view.task.knobs = replace(view.task.knobs, dropout=0.0)
     records = Records(view.task.size(view.data), lambda chosen: view.task.batch(view.data, chosen))
     without = replace(records, count=records.count - 1, nominal=records.count)
     moved = []
@@ -119,7 +119,6 @@ def test_the_event_is_charged_before_the_first_step() -> None:
             model,
             0,
             data=view.data,
-            lr=0.1,
             each=view.task.record_losses,
         )
     assert all(np.array_equal(before[k], v) for k, v in parameters(model).items())

@@ -68,5 +68,5 @@ def test_memory_difference_does_not_make_the_sum_one_silos_own(
 
 def test_variates_from_the_drift_need_sgd() -> None:
     """Under Adam the second showing would cancel what the first left, whatever is sent."""
-    with pytest.raises(UserError, match="only where a task trains by SGD, and sentence does not"):
+    with pytest.raises(UserError, match="drift only with OPTIMIZER=sgd"):
         tiny_study("scaffold", SILOS, options={"variate": "drift"})

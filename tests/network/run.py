@@ -41,7 +41,7 @@ def federate(run: Path, study: Study, net: Net | None) -> str:
     settings = study.settings
     make_keys(coordinator_home(run), run / "silos", settings.silos, shared_secret(settings))
     hub = net.address("hub") if net is not None else "127.0.0.1"
-    hash, port = study_hash(settings, study.task.agreement()), run / "port"
+    hash, port = study_hash(settings, study.task.agreement(), study.task.name), run / "port"
 
     def coordinate() -> int:
         if net is not None:

@@ -27,7 +27,8 @@ from privacy.discrete import table
 from privacy.events import Gaussian, NoisySum
 from privacy.noise import SecretStream
 from privacy.sum_noise import SumNoise, choose
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
+from silo.memory import MemoryFile
 from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.crypto.world import World

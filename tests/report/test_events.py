@@ -52,6 +52,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     tuple[str, ...]: st.lists(st.text()).map(tuple),
     int | None: st.none() | st.integers(),
+    float | None: st.none() | st.floats(allow_nan=False),
 }
 
 

@@ -20,7 +20,8 @@ from methods.base import (
     SiloView,
     State,
 )
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
+from silo.memory import MemoryFile
 from silo.session import Session
 from silo.session import State as S
 from wire import messages as m

@@ -13,7 +13,7 @@ from methods.base import (
     Heard,
     SiloView,
 )
-from silo.gate import MemoryFile
+from silo.memory import MemoryFile
 from tests.silo.talk import SEALED, new_gate
 
 

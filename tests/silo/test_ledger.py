@@ -34,8 +34,9 @@ from methods.base import (
 )
 from privacy.accountant import total
 from privacy.events import DpSgd, Free, Gaussian, NoisySum, NonPrivate
-from silo.gate import Gate, MemoryFile
+from silo.gate import Gate
 from silo.ledger import Budget, BudgetSpent, Ledger
+from silo.memory import MemoryFile
 
 STEP = DpSgd(1.0, 0.1, 10)
 

@@ -43,7 +43,8 @@
     if (!s.masked) said += " NOTHING IS MASKED.";
     $("status").textContent = said;
     $("done").textContent = `${rows.length} of ${s.rounds}`;
-    $("dev").textContent = last ? last.dev.toFixed(4) : "–";
+    const scored = rows.filter(r => r.dev !== null);
+    $("dev").textContent = scored.length ? scored[scored.length - 1].dev.toFixed(4) : "–";
     $("up").textContent = bytes(s.up);
     $("down").textContent = bytes(s.down);
     $("left").textContent = s.seconds_left === null ? "–" : seconds(s.seconds_left);
@@ -51,7 +52,7 @@
     fill("rounds", rows.slice().reverse().map(r => {
       const tr = document.createElement("tr");
       const head = cell("th", r.round); head.scope = "row";
-      tr.append(head, ...[r.dev.toFixed(4), `${r.survivors} of ${r.asked}`, bytes(r.up), bytes(r.down), r.seconds.toFixed(1)].map(t => cell("td", t)));
+      tr.append(head, ...[r.dev === null ? "–" : r.dev.toFixed(4), `${r.survivors} of ${r.asked}`, bytes(r.up), bytes(r.down), r.seconds.toFixed(1)].map(t => cell("td", t)));
       return tr;
     }));
     fill("notes", s.notes.slice().reverse().map(n => cell("li", `${new Date(n.time * 1000).toLocaleTimeString()}  ${n.text}`)));

@@ -1,0 +1,116 @@
+"""The steps of one round's training: which optimizer, at which rate, with gradients of which norm.
+
+All of it is said by the settings, so that silo, coordinator (FedED's distillation) and the warm
+start of a simulation train alike. A run's steps are its rounds' steps in a row: WARMUP and SCHEDULE
+are over the whole run, and a silo that has more steps in a round than another goes through the
+round's part of the schedule in smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from config.settings import Settings
+from methods.base import Arrays
+
+__all__ = ["Steps", "optimizer_of", "rate_at", "rate_changes", "round_lr"]
+
+_NOTHING: Arrays = {}
+_MOMENTUM = 0.9
+#: fused: of small models on one core, the plain form is half the time of a step
+_MAKE: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": lambda p, **how: torch.optim.AdamW(p, fused=True, **how),
+    "adam": lambda p, **how: torch.optim.Adam(p, fused=True, **how),
+    "sgd": torch.optim.SGD,
+    "momentum": lambda p, **how: torch.optim.SGD(p, momentum=_MOMENTUM, **how),
+}
+
+
+def round_lr(lr: float, decay: float, round: int) -> float:
+    """lr_t = lr_0 (1 - decay)^t, as in the released code of FedLCC and FedDS."""
+    return lr * (1.0 - decay) ** round
+
+
+def rate_changes(s: Settings) -> bool:
+    """Whether the rate is another one within a round: then its steps have to be counted first."""
+    return s.warmup > 0 or s.schedule != "constant"
+
+
+def rate_at(s: Settings, round: int, done: int, steps: int) -> float:
+    """The learning rate of the step after `done` of this round's `steps`."""
+    base = round_lr(s.lr, s.decay, round)
+    share = (round + done / steps) / s.rounds  # of the run, before this step
+    if s.warmup > 0 and share < s.warmup:
+        after = share + 1 / (steps * s.rounds)  # so that the first step is one
+        return base * min(1.0, after / s.warmup)
+    left = (1.0 - share) / (1.0 - s.warmup)
+    if s.schedule == "linear":
+        return base * left
+    if s.schedule == "cosine":
+        return base * 0.5 * (1.0 - math.cos(math.pi * left))
+    return base
+
+
+def optimizer_of(
+    s: Settings, parameters: Iterable[nn.Parameter], lr: float
+) -> torch.optim.Optimizer:
+    """A fresh one, as the settings say."""
+    return _MAKE[s.optimizer](list(parameters), lr=lr, weight_decay=s.weight_decay)
+
+
+class Steps:
+    """An optimizer for one round of `steps` steps."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: nn.Module,
+        round: int,
+        steps: int,
+        kept: Arrays = _NOTHING,
+    ) -> None:
+        """`kept`: what `state` gave after an earlier round; nothing: a fresh optimizer."""
+        self._settings, self._round, self._steps, self._done = settings, round, steps, 0
+        self._named = {k: p for k, p in model.named_parameters() if p.requires_grad}
+        lr = rate_at(settings, round, 0, max(steps, 1))
+        self.optimizer = optimizer_of(settings, self._named.values(), lr)
+        for name, value in kept.items():
+            parameter, _, what = name.rpartition("/")
+            p = self._named[parameter]
+            tensor = torch.from_numpy(np.array(value)).to(p.device)
+            self.optimizer.state[p][what] = tensor
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """Along the gradients that the parameters have."""
+        self.ready()
+        self.optimizer.step()
+
+    def ready(self) -> None:
+        """What a step needs before torch's own: for whoever has the optimizer step itself
+        (Opacus's wraps it).
+        """
+        rate = rate_at(self._settings, self._round, self._done, self._steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if self._settings.clip_norm:
+            nn.utils.clip_grad_norm_(self._named.values(), self._settings.clip_norm)
+        self._done += 1
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
+        own: Any = self.optimizer.state
+        return {
+            f"{name}/{what}": value.detach().cpu().numpy().copy()
+            for name, p in self._named.items()
+            for what, value in own.get(p, {}).items()
+            if isinstance(value, torch.Tensor)
+        }

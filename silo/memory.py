@@ -1,0 +1,69 @@
+"""What a silo keeps between rounds, on its own disk: what its method remembers, and with
+KEEP_OPTIMIZER the state of its optimizer. Neither is ever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from methods.base import Arrays
+from methods.common.arrays import save_arrays
+from methods.common.previous import previous_model, remembered
+
+__all__ = ["MemoryFile", "OptimizerFile"]
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Arrays a silo keeps between rounds, on its own disk: written beside and renamed, so never
+    half there.
+
+    They are of one study: another may promise privacy to what this one left in the clear.
+    """
+
+    path: Path | None  #: None: kept in memory only (the in-process runner)
+    study: str = ""
+
+    def read(self) -> Arrays:
+        if self.path is None or not self.path.exists():
+            return {}
+        with safe_open(self.path, "numpy") as file:
+            whose = (file.metadata() or {}).get("study", "")
+        return load_file(self.path) if whose == self.study else {}
+
+    def write(self, arrays: Arrays) -> None:
+        if self.path is not None:
+            save_arrays(self.path, arrays, {"study": self.study})
+
+
+class OptimizerFile:
+    """KEEP_OPTIMIZER: the state that training left, beside the silo's memory and like it, with the
+    round it is of: a round that is asked for again starts where it started before.
+    """
+
+    def __init__(self, memory: MemoryFile) -> None:
+        path = None if memory.path is None else memory.path.with_name("optimizer.safetensors")
+        self._file, self._held = replace(memory, path=path), {}  # type: tuple[MemoryFile, Arrays]
+        self._next: Arrays | None = None
+
+    def before(self, round: int) -> Arrays:
+        self._next = None
+        return previous_model(self._read(), round)
+
+    def after(self, round: int, state: Callable[[], Arrays]) -> None:
+        self._next = remembered(self._read(), round, state())
+
+    def keep(self) -> None:
+        """The answer stands: so does what its training left."""
+        if self._next is not None:
+            self._file.write(self._next)
+            self._held = self._next if self._file.path is None else {}
+        self._next = None
+
+    def _read(self) -> Arrays:
+        return self._held or self._file.read()
