@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help simulate plan check test lint extras table compare audit bench soak bench-secagg methods clean
+.PHONY: help simulate plan check test lint extras table study compare audit bench soak bench-secagg methods clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS=3
 	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
 
+study: $(READY)  ## search on dev, then five seeds: PAPER=fedcmc CORPUS=folder BUDGET=hours
+	@$(BIN)/python -m bench.studies.run $(MAKEOVERRIDES)
+
 compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
 	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
 
@@ -55,11 +58,18 @@ audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
-bench: $(READY)  ## speed, as ratios measured in one run
+bench: $(READY)  ## speed, as ratios measured in one run; PEER=pfl or flower: against that one
+ifdef PEER
+	@$(BIN)/python -m bench.speed.frames $(MAKEOVERRIDES)
+else
 	@$(BIN)/python -m bench.speed.runners $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.distant
 	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.dpsgd
+	@$(BIN)/python -m bench.speed.precision $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.large
+	@$(BIN)/python -m bench.speed.crowd
+endif
 
 # torch first, alone: with it in place no other package asks for a build that brings CUDA along.
 $(READY): constraints.txt pyproject.toml

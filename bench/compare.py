@@ -7,7 +7,6 @@ runs only what is missing, and another TARGET or BANDWIDTH costs nothing.
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.papers.table import merged, run_key, seed_list
+from bench.papers.jobs import at_once, merged, run_key, seed_list
 from config.errors import UserError
 from config.program import as_program
 from methods import find
@@ -68,10 +67,9 @@ def run_missing(
     for method in methods:
         find(method)  # there, or a sentence
     common = merged(("RUNNER=processes",), extra)
-    at_once = 1 if "RUNNER=processes" in common else os.cpu_count() or 1
     wanted = [merged(common, (f"METHOD={m}", f"SEED={s}")) for m in methods for s in seeds]
     say.print(f"{len(wanted)} runs", highlight=False)
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once(common)) as pool:
         return list(pool.map(lambda words: _ensured(folder, words), wanted))
 
 

@@ -19,6 +19,7 @@ from config.settings import (
     FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     OPTIMIZERS,
+    PRECISIONS,
     RECORD_DEFAULTS,
     SCHEDULES,
     TASK_DEFAULTS,
@@ -218,6 +219,10 @@ def check(s: Settings) -> None:
     need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
     need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
     need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
+    need(
+        s.silos_per_process >= 1,
+        f"SILOS_PER_PROCESS must be 1 (a process each) or more, not {s.silos_per_process}.",
+    )
     need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
     need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")
@@ -227,6 +232,10 @@ def check(s: Settings) -> None:
     need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
     need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
     need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
+    need(
+        s.partition_seed >= -1,
+        f"PARTITION_SEED must be 0 or more, or -1 for SEED's, not {s.partition_seed}.",
+    )
     runners = ("processes", "inprocess")
     need(
         s.runner in runners,
@@ -246,9 +255,10 @@ def check(s: Settings) -> None:
 
 
 def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
-    for key, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
-        said, words = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
-        what = f'{key.upper()} must be {words}, not "{said}".'
+    words = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
+    for key, known in words.items():
+        said, choice = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
+        what = f'{key.upper()} must be {choice}, not "{said}".'
         need(not said or said in known, what + nearest(said, known))
     for key, most in (("weight_decay", math.inf), ("warmup", 1.0), ("clip_norm", math.inf)):
         value = getattr(s, key)
@@ -259,6 +269,11 @@ def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
         )
     need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
     # of an optimizer that is the task's, `study.prepare` asks again when it is known
+    need(
+        not (s.dp == "record" and s.precision == "bfloat16"),
+        "PRECISION=bfloat16 does not go with DP=record: norms of single records would be rounded "
+        "before they are clipped, and the bound that the noise is made for would not hold. Leave it out.",
+    )
     need(
         not (s.keep_optimizer and s.optimizer == "sgd"),
         "KEEP_OPTIMIZER=on needs an optimizer that keeps something, and sgd keeps nothing: "

@@ -22,6 +22,7 @@ __all__ = [
     "LATER_SETTINGS",
     "MACHINE_SETTINGS",
     "OPTIMIZERS",
+    "PRECISIONS",
     "RECORD_DEFAULTS",
     "SCHEDULES",
     "TASK_DEFAULTS",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
+PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
 
 #: Settings that belong to one machine and to no study: a study file may not name them, and a
@@ -46,6 +48,7 @@ MACHINE_SETTINGS: frozenset[str] = frozenset(
         "port",
         "runner",
         "seq2seq",
+        "silos_per_process",
         "slots",
         "target",
         "vectors",
@@ -60,6 +63,8 @@ LATER_SETTINGS: frozenset[str] = frozenset(
         "evaluate",
         "keep_optimizer",
         "optimizer",
+        "partition_seed",
+        "precision",
         "schedule",
         "train",
         "warmup",
@@ -89,6 +94,10 @@ class Settings:
     silos: int = _setting(0, "how many silos", "10, or one for each domain of the corpus")
     seed: int = _setting(0, "decides data, partition, cohorts, batches, dropout: the whole run")
 
+    partition_seed: int = _setting(
+        -1, "decides the partition apart from SEED, so that a study can vary one alone", "SEED"
+    )
+
     # The rounds. Zero means the task's own default, below.
     rounds: int = _setting(0, "how many rounds", _TASK)
     fraction: float = _setting(1.0, "C: the share of the silos that take part in a round")
@@ -114,6 +123,9 @@ class Settings:
     )
     keep_optimizer: bool = _setting(
         False, "on: a silo keeps its optimizer's state on its disk from round to round", "off"
+    )
+    precision: str = _setting(
+        "auto", "of an encoder's products: float32, bfloat16, or auto (the faster, if full-size)"
     )
     evaluate: int = _setting(1, "score on the development split every so many rounds")
 
@@ -149,6 +161,9 @@ class Settings:
         0.0, "clip range of an update's coordinates", "adapted from the last aggregate"
     )
     slots: int = _setting(0, "silos computing at once in a simulation", "one per core")
+    silos_per_process: int = _setting(
+        1, "silos that share a process of a simulation, for more than fit as processes"
+    )
     deadline: float = _setting(
         600.0, "seconds after which an exchange closes without the stragglers"
     )

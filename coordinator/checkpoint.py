@@ -19,6 +19,7 @@ from methods.base import Arrays, State
 from methods.common.arrays import save_arrays
 from models import saved
 from wire.crowd import when_descriptors_are_free
+from wire.stored import Lazily
 
 __all__ = [
     "Checkpoint",
@@ -109,8 +110,13 @@ def keep_only(folder: Path, rounds: Collection[int]) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_model(path: Path) -> dict[str, np.ndarray]:
-    return _parts(path, _NAME, only="model")[1]["model"]
+def read_model(path: Path) -> Arrays:
+    """Each array when it is looked up."""
+    file = safe_open(path, framework="numpy").__enter__()
+    names = [key for key in file.keys() if key.startswith("model:")]  # noqa: SIM118 (not a dict)
+    return Lazily(
+        (n.removeprefix("model:") for n in names), lambda n: file.get_tensor(f"model:{n}")
+    )
 
 
 def read(folder: Path) -> Checkpoint | None:
@@ -124,9 +130,7 @@ def read(folder: Path) -> Checkpoint | None:
     return Checkpoint(meta["finished"], state, meta["figures"])
 
 
-def _parts(
-    path: Path, name: str, only: str = ""
-) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
+def _parts(path: Path, name: str) -> tuple[dict[str, Any], dict[str, dict[str, np.ndarray]]]:
     parts: dict[str, dict[str, np.ndarray]] = {"model": {}, "memory": {}}
     with safe_open(path, framework="numpy") as f:
         if name not in (metadata := f.metadata() or {}):
@@ -137,8 +141,7 @@ def _parts(
         meta: dict[str, Any] = json.loads(metadata[name])
         for key in f.keys():  # noqa: SIM118 (not a dict)
             part, array = key.split(":", 1)
-            if part == only or not only:
-                parts[part][array] = f.get_tensor(key)
+            parts[part][array] = f.get_tensor(key)
     return meta, parts
 
 

@@ -11,6 +11,7 @@ The in-process runner scores at once, in its own process: with `Inline` in the p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -70,6 +71,8 @@ class Evaluator(Protocol):
         """How many jobs may be left undone while the rounds go on."""
         ...
 
+    watcher: Callable[[], None]  #: takes what is done, if anybody has time to call it
+
     def close(self) -> None: ...
 
 
@@ -105,6 +108,7 @@ class Inline:
     room = 0
 
     def __init__(self, score: Scorer) -> None:
+        self.watcher: Callable[[], None] = lambda: None
         self._score, self._done = score, list[Result]()
 
     def submit(self, job: Job) -> None:
@@ -124,6 +128,8 @@ class Apart:
     room = _MOST
 
     def __init__(self, score: Scorer, should_stop: Callable[[], bool]) -> None:
+        self.watcher: Callable[[], None] = lambda: None
+        self._code: int | None = None
         self._should_stop = should_stop
         self._waiting: list[str] = []
         self._text = b""
@@ -171,10 +177,20 @@ class Apart:
         evaluation = Evaluation(e["value"], e["figures"], e["per_class"], curve)
         return Result(said["key"], evaluation, said["seconds"])
 
+    def look(self) -> bool:
+        """In between, whenever there is time: whoever takes the results takes what is done. False,
+        so that it can stand where it is asked whether to stop. A dead child is told of later, when
+        no exchange is under way.
+        """
+        with contextlib.suppress(RoundFailed):
+            self.watcher()
+        return False
+
     def _ended(self) -> None:
-        _, code = os.waitpid(self.pid, 0)
-        self.pid = 0
-        how = os.waitstatus_to_exitcode(code)
+        if self._code is None:
+            self._code = os.waitpid(self.pid, 0)[1]
+            self.pid = 0
+        how = os.waitstatus_to_exitcode(self._code)
         why = "memory may be short" if how == -signal.SIGKILL else "the coordinator's log has more"
         what = f"by signal {-how}" if how < 0 else f"with status {how}"
         raise RoundFailed(f"The process that scores models ended {what}: {why}.")

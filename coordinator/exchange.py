@@ -6,7 +6,7 @@ in-process runner differ in the `Carrier`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from crypto.sum.params import least_honest, policy_for
 from methods.base import Broadcast, Exchange, Folded, Method
 from methods.dp.sum_noise import ranges_of, sum_noise_of
 from wire.counter import ByteCounter
+from wire.stored import Lazily
 
 __all__ = [
     "BudgetsSpent",
@@ -99,8 +100,11 @@ class Call:
             rounding, rotate = "nearest", False
         return Encoding(self.lane_bits, parties, sizes, self.ranges, rounding, rotate)
 
-    def total(self, sums: list[np.ndarray]) -> dict[str, np.ndarray]:
-        return {n: x.reshape(s.shape) for (n, s), x in zip(self.exchange.masked.items(), sums)}  # type: ignore[arg-type]
+    def total(self, sums: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
+        """By name, each decoded when it is looked up."""
+        declared = self.exchange.masked
+        number = {name: i for i, name in enumerate(declared)}
+        return Lazily(number, lambda n: sums[number[n]].reshape(declared[n].shape))  # type: ignore[arg-type]
 
 
 @dataclass

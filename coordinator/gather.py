@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ class Gather:
         self._collect()
         self._phases.add("collecting", began)
         began = time.monotonic()
-        total: dict[str, np.ndarray] = {}
+        total: Mapping[str, np.ndarray] = {}
         survivors = tuple(self._stages.within(Stage.DONE))
         try:
             if not survivors:
@@ -336,7 +336,7 @@ class Gather:
 
     def _open(
         self, unmasking: Unmasking, opened: OpenSum
-    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
         def keep() -> None:
             self._keep(opened, self._intake.sealed(opened.survivors))
 

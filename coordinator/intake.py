@@ -50,7 +50,7 @@ class Intake:
 
     def sealed(self, silos: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
         """The sealed arrays of those of `silos` who owed some."""
-        return {silo: inbox.arrays() for silo, inbox in self._sealed.items() if silo in silos}
+        return {silo: dict(inbox.arrays()) for silo, inbox in self._sealed.items() if silo in silos}
 
     def _inbox(self, layout: list) -> Inbox:
         declared = self._exchange.sealed

@@ -273,7 +273,7 @@ class _Loop:
     def finish(self) -> dict[str, Any]:
         self.carrier.stop(OVER)
         file, test = self.scores.finish()
-        best = self._ordered(read_model(file)) if file else self.method.init(self._seed).model
+        best = read_model(file) if file else self.method.init(self._seed).model
         self.carrier.settle()
         self.runlog.traffic(self.carrier.counter)
         self.progress.wall = self._earlier + time.monotonic() - self._began

@@ -32,6 +32,9 @@ __all__ = ["Membership"]
 
 log = logging.getLogger("coordinator")
 _SETUP_SECONDS = 60.0
+#: More for each pair of silos: every silo computes something for every other, and the silos of a
+#: simulation share the cores of one machine.
+_SETUP_PAIR_SECONDS = 1e-3
 
 
 class Membership:
@@ -259,7 +262,8 @@ class Membership:
         """
         lost = {silo for silo in sorted(silos) if not self._router.send(silo, question)}
         waiting = set(silos) - lost
-        until = time.monotonic() + _SETUP_SECONDS
+        seconds = _SETUP_SECONDS + _SETUP_PAIR_SECONDS * len(silos) ** 2
+        until = time.monotonic() + seconds
         while waiting := waiting - lost:
             if self._should_stop():
                 raise Interrupted
@@ -269,7 +273,7 @@ class Membership:
             if time.monotonic() > until:
                 for silo in sorted(waiting):
                     log.warning(
-                        "refused (late-share): %s: no %s within %.0f s", silo, step, _SETUP_SECONDS
+                        "refused (late-share): %s: no %s within %.0f s", silo, step, seconds
                     )
                     self._behind.add(silo)
                 lost |= waiting

@@ -135,7 +135,7 @@ def serve(
             study=study,
             runlog=runlog,
             slots=slots,
-            should_stop=lambda: stop["asked"],
+            should_stop=lambda: stop["asked"] or evaluator.look(),
             content=content,
             grace=grace,
             patience=patience,

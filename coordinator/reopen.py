@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Reopened:
     index: int
     cohort: tuple[int, ...]
     survivors: tuple[str, ...]
-    sums: list[np.ndarray]
+    sums: Sequence[np.ndarray]
     sealed: Mapping[int, Mapping[str, np.ndarray]]
 
 

@@ -23,6 +23,7 @@ from report.files import read_lines
 __all__ = ["Scores", "first_unscored", "unscored"]
 
 _BEFORE, _TEST, _LAST = "before", "test", "last"
+_ANY = 1 << 30  #: as many jobs may be undone
 
 
 def unscored(run: Path, figures: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -59,6 +60,7 @@ class Scores:
         for line in read_lines(path) if path.exists() else ():
             self._note(line)
             self._last = self._written
+        evaluator.watcher = lambda: self.take(_ANY)
         if progress.before is None:  # chooses nothing: what the trained model is compared with
             evaluator.submit(Job(_BEFORE, "", "test"))
 

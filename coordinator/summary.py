@@ -108,6 +108,7 @@ def write_summary(
         "parameters": sum(p.numel() for p in scored.network.parameters()),
         "parameters_trained": trained,
         "training": training_line(settings),
+        "precision": settings.precision,
         "training_defaults": full_size_line(settings, task),
         "figures": dict(test.figures),
         "per_class": dict(test.per_class),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Unmasking:
 
     def run(
         self, pump: Callable[[float], None], keep: Callable[[], None], asked: Callable[[], None]
-    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
         """`pump` takes the next event; `keep` makes the sum survive a crash; `asked` is called when
         shares are.
         """

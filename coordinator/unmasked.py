@@ -4,6 +4,8 @@ coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from crypto.errors import Refusal
@@ -52,5 +54,5 @@ class ClearSum:
     def lost(self, silo: str) -> None:
         self._uploads.pop(silo, None)
 
-    def result(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    def result(self) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
         return self.uploaded, self._sum.result(len(self._done))

@@ -71,6 +71,7 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     settings = adjusted(load(config, {}))
     settings = replace(settings, corpus=corpus or settings.corpus)
     task = load_task(settings)
+    task.compute_in(settings.precision)
     _same_labels(task, about.get("relations") or about.get("types"), folder)
     if isinstance(task, DistantTask) and (folder / "vocabulary.txt").is_file():
         task.use_vocabulary(tuple((folder / "vocabulary.txt").read_text("utf-8").split("\n")[2:]))

@@ -94,7 +94,8 @@ class Options:
     logits: str = "sealed"  #: or masked: how predictions travel
     form: str = "logits"  #: or probs: what is averaged
     tau: float = 1.0  #: temperature of the teacher
-    loss: str = "paper"  #: or hinton
+    #: or hinton, or kl: the distillation term alone, a variant of ours without labels of D_v
+    loss: str = "paper"
     lam: float = 0.5  #: weight of the distillation term in Hinton's loss
     #: bits per number: 32, 16 or 8. Masked, 8 means a lane of 16; BITS is not used
     logit_bits: int = 8
@@ -145,9 +146,12 @@ def teacher(z: np.ndarray, tau: float) -> np.ndarray:
 def distil_loss(
     logits: torch.Tensor, label: torch.Tensor, q: torch.Tensor, o: Options
 ) -> torch.Tensor:
-    """Equation 6 over a batch (`paper`), or Hinton's form with the student at the teacher's
-    temperature.
+    """Equation 6 over a batch (`paper`), Hinton's form with the student at the teacher's
+    temperature, or KL alone: with labels in every pass the student learns D_v by heart, and its own
+    answers there come back as the next teacher's (docs/methods.md, "FedED").
     """
+    if o.loss == "kl":
+        return F.kl_div(F.log_softmax(logits, dim=-1), q, reduction="batchmean")
     truth = F.cross_entropy(logits, label)
     if o.loss == "hinton":
         soft = F.kl_div(F.log_softmax(logits / o.tau, dim=-1), q, reduction="batchmean")
@@ -171,7 +175,7 @@ def _disclosure(o: Options, channel: Channel) -> Disclosure:
 def _checked(task: SentenceTask, o: Options) -> None:
     check_choice("logits", o.logits, ("sealed", "masked"))
     check_choice("form", o.form, ("logits", "probs"))
-    check_choice("loss", o.loss, ("paper", "hinton"))
+    check_choice("loss", o.loss, ("paper", "hinton", "kl"))
     if o.logit_bits not in _CODES:
         raise UserError(f'Option "logit_bits" must be 32, 16 or 8, not {o.logit_bits}.')
     if not o.tau > 0:

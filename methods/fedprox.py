@@ -39,7 +39,8 @@ def build(task: Task, settings: Settings, options: Options) -> Method:
 
     def objective(silo: SiloView, heard: Heard) -> Aim:
         # No record is in the spring: under DP-SGD its gradient is added after the noise.
-        return Aim(drift=lambda model: proximal(model, heard.common, options.mu))
+        start = dict(heard.common)  # looked up once, and not in every step
+        return Aim(drift=lambda model: proximal(model, start, options.mu))
 
     return averaged(
         "fedprox",

@@ -31,6 +31,7 @@ from config.part import Part
 from models import saved
 from models.document_pieces import Batch
 from models.halves import upper_half
+from models.precision import computing
 from models.tuning import fixed_numbers
 
 __all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model", "seen_by"]
@@ -93,13 +94,15 @@ class DocumentEncoder(nn.Module):
         """
         if batch.below is not None:
             (upper,) = self._upper
-            return _read_by(upper, batch, inputs_embeds=batch.below)
+            with computing(self.backbone):
+                return _read_by(upper, batch, inputs_embeds=batch.below)
         more = {}
         if self._positions:
             # One row of positions per window, not one for all: per-example gradients (DP-SGD) need
             # it so.
             more["position_ids"] = torch.arange(batch.ids.shape[1]).expand(batch.ids.shape)
-        return _read_by(self.backbone, batch, input_ids=batch.ids, **more)
+        with computing(self.backbone):
+            return _read_by(self.backbone, batch, input_ids=batch.ids, **more)
 
     def classify(
         self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor, by_document: bool = False
@@ -145,8 +148,8 @@ def _read_by(
         **inputs, attention_mask=batch.real.long(), output_attentions=True, return_dict=True
     )
     # Nothing times what stands at padding is nothing only if that is a number.
-    hidden = out.last_hidden_state.masked_fill(~batch.real.unsqueeze(2), 0.0)
-    return hidden, out.attentions[-1]
+    hidden = out.last_hidden_state.float().masked_fill(~batch.real.unsqueeze(2), 0.0)
+    return hidden, out.attentions[-1].float()
 
 
 def seen(

@@ -20,6 +20,7 @@ from config.part import Part
 from models import saved
 from models.halves import upper_half
 from models.marking import HEAD, TAIL
+from models.precision import computing
 
 __all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model", "pooled"]
 
@@ -87,18 +88,17 @@ class SentenceEncoder(nn.Module):
     def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         if ids.is_floating_point():
             (upper,) = self._upper
-            above: torch.Tensor = upper(
-                inputs_embeds=ids, attention_mask=real.long()
-            ).last_hidden_state
-            return above
+            with computing(self.backbone):
+                above = upper(inputs_embeds=ids, attention_mask=real.long()).last_hidden_state
+            return torch.Tensor.float(above)
         more = {}
         if self._positions:
             # One row of positions per sentence, not one for all: per-example gradients (DP-SGD)
             # need it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
-        out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
-        hidden: torch.Tensor = out.last_hidden_state
-        return hidden
+        with computing(self.backbone):
+            out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
+        return torch.Tensor.float(out.last_hidden_state)
 
     def classify(self, h: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.dropout(h))

@@ -17,6 +17,7 @@ from torch import nn
 from config.part import Part
 from models.halves import upper_half
 from models.pointer_targets import Span
+from models.precision import computing
 
 __all__ = ["OUTSIDE", "Tagger", "spans_of", "tags_of"]
 
@@ -54,18 +55,17 @@ class Tagger(nn.Module):
             if not self._upper:
                 return ids
             (upper,) = self._upper
-            above: torch.Tensor = upper(
-                inputs_embeds=ids, attention_mask=real.long()
-            ).last_hidden_state
-            return above
+            with computing(self.backbone):
+                above = upper(inputs_embeds=ids, attention_mask=real.long()).last_hidden_state
+            return torch.Tensor.float(above)
         more = {}
         if getattr(self.backbone.config, "model_type", "") == "bert":
             # One row of positions per sentence, not one for all: gradients by record (DP-SGD) need
             # it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
-        out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
-        hidden: torch.Tensor = out.last_hidden_state
-        return hidden
+        with computing(self.backbone):
+            out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
+        return torch.Tensor.float(out.last_hidden_state)
 
 
 def tags_of(spans: Sequence[Span], words: int) -> list[int]:

@@ -24,6 +24,7 @@ from silo import noise as sum_noise
 from silo.ledger import Ledger, budget_of
 from silo.memory import MemoryFile, OptimizerFile
 from study.agreement import rounding_seed
+from wire.stored import Lazily, give_back, stored
 
 __all__ = ["Gate"]
 
@@ -48,7 +49,7 @@ class Gate:
     ) -> None:
         self._memory = memory
         self._ledger = ledger if ledger is not None else Ledger(None, budget_of(view.settings))
-        self._view = replace(view, memory=dict(memory.read()), privacy=method.privacy)
+        self._view = replace(view, memory=memory.read(), privacy=method.privacy)
         self._optimizer = OptimizerFile(memory)
         if view.settings.keep_optimizer:
             before, after = self._optimizer.before, self._optimizer.after
@@ -156,15 +157,18 @@ class Gate:
             why = why_free(self._method, exchange, disclosure.name, settings.dp)
             spend(disclosure.name, Free(why) if why else NonPrivate())
         if answer.memory is not None:
-            self._memory.write(answer.memory)
-            self._view = replace(self._view, memory=answer.memory)
+            self._view = replace(self._view, memory=self._memory.kept(answer.memory))
+            answer = replace(answer, memory=None)
         self._optimizer.keep()
-        self._keep(
-            index, heard, answer, encoding
-        )  # last: what failed halfway leaves nothing behind
+        # last: what failed halfway leaves nothing behind
+        self._keep(index, heard, answer, encoding)
         if answer.notes:
             figures = " ".join(f"{k}={v:.6g}" for k, v in answer.notes.items())
             log.info("round %d, %s: %s", heard.round, exchange.name, figures)
+        # Until its turn to send it, and perhaps to send it again, it waits on the disk.
+        answer = replace(answer, masked=stored(answer.masked, self._memory.folder))
+        if isinstance(answer.masked, Lazily):
+            give_back()
         self._last, self._last_noise, self._charged = (key, answer), noise, self._ledger.drain()
         return answer
 

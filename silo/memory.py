@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from methods.base import Arrays
 from methods.common.arrays import save_arrays
 from methods.common.previous import previous_model, remembered
+from wire.stored import Lazily
 
 __all__ = ["MemoryFile", "OptimizerFile"]
 
@@ -29,16 +29,25 @@ class MemoryFile:
     path: Path | None  #: None: kept in memory only (the in-process runner)
     study: str = ""
 
+    @property
+    def folder(self) -> Path | None:
+        return None if self.path is None else self.path.parent
+
     def read(self) -> Arrays:
+        """Each array when it is looked up: none is in memory between rounds."""
         if self.path is None or not self.path.exists():
             return {}
-        with safe_open(self.path, "numpy") as file:
-            whose = (file.metadata() or {}).get("study", "")
-        return load_file(self.path) if whose == self.study else {}
+        file = safe_open(self.path, "numpy").__enter__()  # stays the file that it was
+        if (file.metadata() or {}).get("study", "") != self.study:
+            return {}
+        return Lazily(file.keys(), file.get_tensor)
 
-    def write(self, arrays: Arrays) -> None:
-        if self.path is not None:
-            save_arrays(self.path, arrays, {"study": self.study})
+    def kept(self, arrays: Arrays) -> Arrays:
+        """The same from the disk, where there is one."""
+        if self.path is None:
+            return arrays
+        save_arrays(self.path, arrays, {"study": self.study})
+        return self.read()
 
 
 class OptimizerFile:
@@ -61,8 +70,7 @@ class OptimizerFile:
     def keep(self) -> None:
         """The answer stands: so does what its training left."""
         if self._next is not None:
-            self._file.write(self._next)
-            self._held = self._next if self._file.path is None else {}
+            self._held = self._file.kept(self._next)
         self._next = None
 
     def _read(self) -> Arrays:

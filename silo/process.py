@@ -12,6 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 #: again
 AGAIN = 75
 NOTHING: Mapping[str, str] = {}
+_ALONE = nullcontext()
 
 log = logging.getLogger("silo")
 
@@ -133,6 +135,7 @@ def serve(
     agreed: Mapping[str, str] = NOTHING,
     silent: float = SILENT,
     record: Record | None = None,
+    turn: AbstractContextManager[object] = _ALONE,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
 
@@ -144,7 +147,7 @@ def serve(
     the noise or foresee the cohorts. `rules`: this
     silo's own, which win over the study's. `agreed`: further named hashes that every party must
     match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
-    for its own officer.
+    for its own officer. `turn`: held while it works, where silos share a process.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
@@ -196,6 +199,7 @@ def serve(
         rules=rules.during(settings),
         kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
+        folder=home.path,
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
@@ -210,27 +214,29 @@ def serve(
     try:
         while session.state is not State.STOPPED:
             try:
-                if record is not None:
-                    record.dialled()
-                for said in session.greet():
+                with turn:
                     if record is not None:
-                        record.sending(*said)
-                    dealer.send(*said)
+                        record.dialled()
+                    for said in session.greet():
+                        if record is not None:
+                            record.sending(*said)
+                        dealer.send(*said)
                 while session.state is not State.STOPPED:
                     if (word := dealer.receive(timeout=3600)) is None:
                         continue
                     redial.heard()
-                    began = time.monotonic()
-                    if figures is not None:
-                        figures.heard(*word)
-                    if record is not None:
-                        record.heard(*word)
-                    for message, payload in session.hear(*word):
-                        if record is not None:
-                            record.sending(message, payload)
-                        dealer.send(message, payload)
+                    with turn:
+                        began = time.monotonic()
                         if figures is not None:
-                            figures.sent(message, payload, time.monotonic() - began)
+                            figures.heard(*word)
+                        if record is not None:
+                            record.heard(*word)
+                        for message, payload in session.hear(*word):
+                            if record is not None:
+                                record.sending(message, payload)
+                            dealer.send(message, payload)
+                            if figures is not None:
+                                figures.sent(message, payload, time.monotonic() - began)
                     del word
             except Cut as e:
                 session.cut()

@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from crypto.errors import Refusal
@@ -48,11 +49,12 @@ class Session:
         kept_shares: KeptShares | None = None,
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
+        folder: Path | None = None,
     ) -> None:
         """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to
         SECAGG=off. `last_number`: of the last sum that this silo, before any restart of it, heard
         of. `rules`: the silo's own (silo.rules), asked before it hears a round's broadcast; they
-        raise what it declines.
+        raise what it declines. `folder`: where large arrays wait for this silo's turn.
         """
         self.state = State.GREETED
         self.finished = False  #: whether the study was, when the coordinator said stop
@@ -65,7 +67,8 @@ class Session:
         self._life = secrets.token_bytes(16)
         # the last question about survivors, and the answer
         self._endorsed: tuple[m.SumStep, m.SumStep] | None = None
-        self._round = ToldRound()
+        self._folder = folder
+        self._round = ToldRound(folder)
         self._party: SiloSum | None = None
         self._run: bytes | None = None
         self._number = 0
@@ -214,7 +217,7 @@ class Session:
         self._round.number = message.round
         self._round.ask_again(message.exchange)
         self._gate.ask_again(message.exchange)
-        self._told = Told(message, common, self._limit)
+        self._told = Told(message, common, self._limit, self._folder)
         self.state = State.HEARING
         yield from self._heard_all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from crypto.derive import Label, digest
@@ -19,9 +20,11 @@ __all__ = ["Told", "ToldRound"]
 class Told:
     """One exchange as the coordinator announced it, and its arrays as far as they have arrived."""
 
-    def __init__(self, message: m.Broadcast, common: Inbox, limit: int) -> None:
+    def __init__(
+        self, message: m.Broadcast, common: Inbox, limit: int, folder: Path | None = None
+    ) -> None:
         self.message = message
-        self._inboxes = [("common", common), ("private", Inbox(message.private, limit))]
+        self._inboxes = [("common", common), ("private", Inbox(message.private, limit, folder))]
 
     @property
     def complete(self) -> bool:
@@ -87,7 +90,9 @@ def _check_told(told: m.Broadcast, header: SumHeader, exchange: str) -> None:
 class ToldRound:
     """What is kept from one exchange of a round to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """`folder`: where large arrays wait; None: in memory."""
+        self._folder = folder
         self.number: int | None = None
         #: Exchange -> digest and common arrays of this round, so that they need not come a second
         #: time. One for each exchange that the method has: told again, the last one counts.
@@ -111,7 +116,7 @@ class ToldRound:
     def inbox(self, message: m.Broadcast, limit: int) -> Inbox:
         """For the common arrays of a broadcast: one that is full where this silo holds them."""
         if not message.have:
-            return Inbox(message.common, limit)
+            return Inbox(message.common, limit, self._folder)
         held = dict(self._held.values()).get(message.have)
         if held is None or held.layout != message.common or held.digest != message.have:
             raise Refusal(

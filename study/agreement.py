@@ -46,7 +46,8 @@ def study_hash(settings: Settings, content: Mapping[str, str], task: str = "") -
     if settings.dp == "record":  # a silo may hold itself to a smaller budget than the others do
         private |= {"epsilon", "noise"}
     few = {"distant": "top:1"}.get(task, "bias") if settings.dp == "record" else "all"
-    usual = {"train": "prompts" if task == "ner" else few, **TASK_DEFAULTS.get(task, {})}
+    usual = {"train": "prompts" if task == "ner" else few, "precision": "float32"}
+    usual |= TASK_DEFAULTS.get(task, {})
     open_ = vars(Settings())
     private |= {k for k in LATER_SETTINGS if getattr(settings, k) in (open_[k], usual.get(k))}
     agreed = {k: v for k, v in vars(settings).items() if k not in private}

@@ -27,6 +27,7 @@ from methods.dp.releases import record_privacy
 from methods.dp.sum_noise import sum_noise_of
 from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
+from models.precision import gain
 from privacy.discrete import table
 from privacy.sum_noise import SumNoise
 
@@ -34,6 +35,7 @@ __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
 
 _BINS = 20  #: of the histogram by silo
+_WORTH = 1.2  #: times faster that bfloat16 must be
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
     settings = with_task_defaults(
         settings, task.name, task.natural_silos(), train=task.part, paper=paper
     )
-    seed = derived_seed(settings.seed, "partition")
+    settings = replace(settings, precision=_precision(settings, task, alone=holder is None))
+    task.compute_in(settings.precision)
+    own = settings.partition_seed
+    seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:
         partition = cut(
             settings.partition, settings.silos, seed, task.train_size(), task.partition_keys()
@@ -89,6 +94,22 @@ def prepare(settings: Settings, holder: int | None = None) -> Study:
             f"SECAGG=off means nothing for {settings.method_name}: it sends nothing masked."
         )
     return Study(settings, task, method, partition)
+
+
+def _precision(s: Settings, task: Task, *, alone: bool) -> str:
+    """`auto` is bfloat16 where a full-size encoder gains by it on this machine, and float32 in all
+    other cases: for small networks, with DP=record, and between machines (not `alone`), which must
+    compute alike whatever their processors are. What it was is written into config.toml.
+    """
+    if s.precision == "bfloat16" and not task.can_halve:
+        raise UserError(
+            f"PRECISION=bfloat16 is for encoders that are called whole; the network of {s.method_name} on this "
+            f"corpus ({task.name}) computes in float32: leave it out."
+        )
+    if s.precision != "auto":
+        return s.precision
+    possible = alone and s.dp != "record" and task.can_halve and task.encoder_size >= FULL_SIZE
+    return "bfloat16" if possible and gain() >= _WORTH else "float32"
 
 
 def _check_noise(s: Settings) -> None:

@@ -11,12 +11,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
 from wire.messages import FRAME_BYTES, BadMessage, Oversize
+from wire.stored import Lazily, Stored
 
-__all__ = ["Bundle", "Inbox", "broadcast_digest", "laid_out", "pack", "pieces"]
+__all__ = ["Bundle", "Inbox", "broadcast_digest", "laid_out", "pack", "packed_like", "pieces"]
 
 _DTYPES = {
     d: np.dtype(d) for d in ("<f4", "<f8", "<f2", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|i1")
@@ -32,13 +34,14 @@ def _padded(n: int) -> int:
 @dataclass(frozen=True)
 class Bundle:
     layout: list[list]  #: [name, dtype, shape] of each array, as it travels in a header
-    buffer: np.ndarray  #: uint8
+    buffer: np.ndarray | Stored  #: uint8, or a file
 
     @property
     def digest(self) -> bytes:
         """Hash of names, types, shapes and values: what the silos' masks are bound to."""
         h = hashlib.sha256(repr(self.layout).encode())
-        h.update(self.buffer.data)
+        for piece in pieces(self.buffer):
+            h.update(piece)
         return h.digest()
 
 
@@ -57,15 +60,44 @@ def laid_out(arrays: Mapping[str, np.ndarray]) -> tuple[list[list], int]:
     return layout, at
 
 
+def packed_like(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of these names, types and shapes, all zero, in one buffer as they would travel: to pack
+    them copies nothing.
+    """
+    layout, size = laid_out(arrays)
+    buffer, at, made = np.zeros(size, np.uint8), 0, {}
+    for name, dtype, shape in layout:
+        nbytes = prod(shape) * _DTYPES[dtype].itemsize
+        made[name] = buffer[at : at + nbytes].view(_DTYPES[dtype]).reshape(shape)
+        at += _padded(nbytes)
+    return made
+
+
 def pack(arrays: Mapping[str, np.ndarray]) -> Bundle:
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     layout, size = laid_out(arrays)
-    buffer = np.zeros(size, np.uint8)
-    at = 0
-    for (_, dtype, shape), a in zip(layout, arrays.values()):
-        buffer[at : at + a.nbytes].view(_DTYPES[dtype]).reshape(shape)[...] = a
-        at += _padded(a.nbytes)
+    if (buffer := _packed_already(arrays, size)) is None:
+        made = packed_like(arrays)
+        for name, a in arrays.items():
+            made[name][...] = a
+        buffer = _packed_already(made, size)
+        assert buffer is not None
     return Bundle(layout, buffer)
+
+
+def _packed_already(arrays: Mapping[str, np.ndarray], size: int) -> np.ndarray | None:
+    """The buffer that holds exactly these arrays as they travel, if there is one."""
+    whole = next((a.base for a in arrays.values() if a.base is not None), None)
+    if not arrays or not size:
+        return np.zeros(0, np.uint8)
+    if not isinstance(whole, np.ndarray) or whole.dtype != np.uint8 or whole.shape != (size,):
+        return None
+    at = whole.ctypes.data
+    for a in arrays.values():
+        if a.base is not whole or not a.flags.c_contiguous or a.nbytes and a.ctypes.data != at:
+            return None
+        at += _padded(a.nbytes)
+    return whole
 
 
 def broadcast_digest(said: Mapping[int, tuple[int, bytes]]) -> bytes:
@@ -80,7 +112,10 @@ def broadcast_digest(said: Mapping[int, tuple[int, bytes]]) -> bytes:
     return h.digest()
 
 
-def pieces(buffer: np.ndarray) -> Iterator[memoryview]:
+def pieces(buffer: np.ndarray | Stored) -> Iterator[memoryview | bytes]:
+    if isinstance(buffer, Stored):
+        yield from buffer.pieces(FRAME_BYTES)
+        return
     view = buffer.data
     for start in range(0, len(view), FRAME_BYTES):
         yield view[start : start + FRAME_BYTES]
@@ -88,10 +123,11 @@ def pieces(buffer: np.ndarray) -> Iterator[memoryview]:
 
 class Inbox:
     """Receives one bundle. Everything about its size is known, and refused if too large, before it
-    allocates.
+    allocates. With a `folder`, a large one is written to a file there, and its arrays are mapped when
+    they are looked up.
     """
 
-    def __init__(self, layout: list, limit: int) -> None:
+    def __init__(self, layout: list, limit: int, folder: Path | None = None) -> None:
         self._plan: list[tuple[str, np.dtype, tuple[int, ...], int]] = []
         at = 0
         if len(layout) > MAX_ARRAYS:
@@ -120,14 +156,18 @@ class Inbox:
         if len({name for name, *_ in self._plan}) != len(self._plan):
             raise BadMessage("two arrays of one name")
         self._layout = layout
-        self._buffer = np.empty(at, np.uint8)
+        self._buffer: np.ndarray | Stored
+        if folder is not None and Stored.pays(at, folder):
+            self._buffer = Stored(at, folder)
+        else:
+            self._buffer = np.empty(at, np.uint8)
         self._filled = 0
         self._next = 0
 
     @classmethod
     def of(cls, bundle: Bundle) -> Inbox:
         """One that has already received this bundle."""
-        inbox = cls(bundle.layout, len(bundle.buffer))
+        inbox = cls(bundle.layout, len(bundle.buffer), folder=None)
         inbox._buffer, inbox._filled = bundle.buffer, len(bundle.buffer)
         return inbox
 
@@ -141,15 +181,22 @@ class Inbox:
         want = min(FRAME_BYTES, len(self._buffer) - self._filled)
         if index != self._next or want == 0 or len(payload) != want:
             raise BadMessage("a piece out of order or of the wrong size")
-        self._buffer[self._filled : self._filled + want] = np.frombuffer(payload, np.uint8)
+        if isinstance(self._buffer, Stored):
+            self._buffer.write(self._filled, payload)
+        else:
+            self._buffer[self._filled : self._filled + want] = np.frombuffer(payload, np.uint8)
         self._filled += want
         self._next += 1
 
     def bundle(self) -> Bundle:
         return Bundle(self._layout, self._buffer)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        buffer = self._buffer
+        if isinstance(buffer, Stored):
+            plan = {name: (at, dtype, shape) for name, dtype, shape, at in self._plan}
+            return Lazily(plan, lambda name: buffer.array(*plan[name]))
         return {
-            name: self._buffer[at : at + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            name: buffer[at : at + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
             for name, dtype, shape, at in self._plan
         }

@@ -123,7 +123,7 @@ def _as_it_arrives(call: Call, masked: Mapping[str, np.ndarray]) -> dict[str, np
     for index, frame in enumerate(encoding.encode(list(masked.values()), b"audit")):
         add_masks(frame, [mask], index * FRAME_WORDS, 1)
         words[index * FRAME_WORDS : index * FRAME_WORDS + len(frame)] = frame
-    return call.total(encoding.decode(words, 1))
+    return dict(call.total(encoding.decode(words, 1)))
 
 
 def attack_update(study: Study) -> tuple[list[Inversion], str]:

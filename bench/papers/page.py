@@ -9,24 +9,16 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.papers import Comparison
+from bench.papers.jobs import Done
 from report.files import rounds_to
 from report.units import human_bytes
 
-__all__ = ["CONVERGENCE", "Done", "Results", "first_metric", "page", "panels"]
+__all__ = ["CONVERGENCE", "Results", "first_metric", "page", "panels", "spread", "table_lines"]
 
 NOT_REACHED = "–"
 CONVERGENCE = "rounds.svg"  #: the picture beside the page
-
-
-@dataclass(frozen=True)
-class Done:
-    """One finished run."""
-
-    summary: Mapping[str, Any]
-    dev: tuple[float, ...]  #: the dev metric by round
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
     for table in comparison.published:
         if corpus and table.corpus in Path(corpus).name.lower():
             head = f"## Printed in the paper, not run by us: {table.source}"
-            parts += [head, "", *_rows(list(table.head), [list(r) for r in table.rows]), ""]
+            parts += [head, "", *table_lines(list(table.head), [list(r) for r in table.rows]), ""]
     return "\n".join(parts)
 
 
@@ -112,12 +104,12 @@ def _metrics(comparison: Comparison, results: Results) -> list[str]:
             # a figure of the built-in corpus (one of its domains) that this corpus does not have
             continue
         rows = [
-            [r, *(_spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)
+            [r, *(spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)
         ]
-        text += [f"## {label}", "", *_rows(["", *columns], rows), ""]
-        references = [[r, _spread(results.values(r, "", key))] for r in comparison.references]
+        text += [f"## {label}", "", *table_lines(["", *columns], rows), ""]
+        references = [[r, spread(results.values(r, "", key))] for r in comparison.references]
         if references:
-            text += [*_rows(["reference, not a federation", label], references), ""]
+            text += [*table_lines(["reference, not a federation", label], references), ""]
     return text
 
 
@@ -139,7 +131,7 @@ def _against(comparison: Comparison, results: Results) -> list[str]:
     return [
         f"## each minus {base}, seed by seed (and in how many seeds it is above)",
         "",
-        *_rows(["", *rest], rows),
+        *table_lines(["", *rest], rows),
         "",
     ]
 
@@ -159,7 +151,7 @@ def _first_row(comparison: Comparison, results: Results) -> list[str]:
             for r in others
         ]
         title = f"## {own} minus each, {label}, seed by seed (and in how many seeds it is above)"
-        text += [title, "", *_rows(["", *columns], rows), ""]
+        text += [title, "", *table_lines(["", *columns], rows), ""]
     return text
 
 
@@ -175,7 +167,7 @@ def _rounds(comparison: Comparison, results: Results, metric: str) -> list[str]:
     return [
         f"## Rounds until dev {metric} is {comparison.target:g} (one figure a seed)",
         "",
-        *_rows(["", *comparison.columns], rows),
+        *table_lines(["", *comparison.columns], rows),
         "",
         f"{NOT_REACHED}: not reached in {longest} rounds. TARGET=… asks for another value without new runs.",
         "",
@@ -189,11 +181,11 @@ def _steady(comparison: Comparison, results: Results, metric: str) -> list[str]:
 
     def cell(row: str, column: str) -> str:
         late = [d.dev[-comparison.steady :] for d in results.of(row, column)]
-        return _spread([statistics.fmean(x) for x in late]) if all(late) else ""
+        return spread([statistics.fmean(x) for x in late]) if all(late) else ""
 
     rows = [[r, *(cell(r, c) for c in comparison.columns)] for r in _names(comparison)]
     title = f"## dev {metric}, mean over the last {comparison.steady} rounds (no round chosen)"
-    return [title, "", *_rows(["", *comparison.columns], rows), ""]
+    return [title, "", *table_lines(["", *comparison.columns], rows), ""]
 
 
 def _messages(comparison: Comparison, results: Results) -> list[str]:
@@ -225,7 +217,7 @@ def _messages(comparison: Comparison, results: Results) -> list[str]:
     return [
         f"## Message size per silo and round ({column})",
         "",
-        *_rows(head, [row(name) for name in runs]),
+        *table_lines(head, [row(name) for name in runs]),
         "",
         "Up and down are the arrays as these runs coded them. The wire adds framing and the secure sum's keys and "
         "shares; RUNNER=processes measures it.",
@@ -247,20 +239,20 @@ def _per_class(comparison: Comparison, results: Results) -> list[str]:
         found = [
             float(d.summary["per_class"][name]) for d in runs if name in d.summary["per_class"]
         ]
-        return _spread(found) if found else ""
+        return spread(found) if found else ""
 
     table = [[c, *(cell(runs, c) for runs in rows.values())] for c in classes]
-    return [f"## F1 by class ({column})", "", *_rows(["", *rows], table), ""]
+    return [f"## F1 by class ({column})", "", *table_lines(["", *rows], table), ""]
 
 
-def _spread(values: list[float]) -> str:
+def spread(values: list[float]) -> str:
     if any(math.isinf(v) for v in values):
         return "infinite"
     mean = statistics.fmean(values)
     return f"{mean:.4f} ± {statistics.stdev(values):.4f}" if len(values) > 1 else f"{mean:.4f}"
 
 
-def _rows(head: list[str], rows: list[list[str]]) -> list[str]:
+def table_lines(head: list[str], rows: list[list[str]]) -> list[str]:
     return [
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

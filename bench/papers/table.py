@@ -9,61 +9,23 @@ and COLUMNS="x,y" cut the comparison down.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
-from bench.papers.page import CONVERGENCE, Done, Results, first_metric, page, panels
+from bench.papers.jobs import Job, at_once, merged, run_missing, seed_list
+from bench.papers.page import CONVERGENCE, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
 from config.errors import UserError, nearest
 from config.program import as_program
-from coordinator.runlog import RunLog
 from methods import find
-from report.files import read_lines
 
-__all__ = [
-    "main",
-    "merged",
-    "run_key",
-    "run_table",
-    "seed_list",
-    "with_columns",
-    "with_methods",
-    "with_rows",
-]
-
-
-@dataclass(frozen=True)
-class Job:
-    row: str
-    column: str  #: empty for a reference, which no column varies
-    seed: int
-    words: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return run_key((*self.words, f"SEED={self.seed}"))
-
-
-def run_key(words: tuple[str, ...]) -> str:
-    """What decides a run. A method's file from outside counts by what is in it, not by its place."""
-    name, path = "METHOD=", next((w for w in words if re.match(r"METHOD=.*\.py$", w)), "")
-    if path:
-        digest = find(path.removeprefix(name)).digest
-        words = (*(w for w in words if w != path), f"{name}{digest}")
-    return " ".join(sorted(words))
+__all__ = ["jobs", "main", "run_table", "with_columns", "with_methods", "with_rows"]
 
 
 def jobs(comparison: Comparison, common: tuple[str, ...], seeds: tuple[int, ...]) -> Iterator[Job]:
@@ -74,40 +36,6 @@ def jobs(comparison: Comparison, common: tuple[str, ...], seeds: tuple[int, ...]
                 yield Job(row, column, seed, merged(common, own, words))
         for name, words in comparison.references.items():
             yield Job(name, "", seed, merged(common, words))
-
-
-def merged(*parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Later settings win; knobs (SET=…) add up."""
-    table: dict[str, str] = {}
-    for name, _, value in (w.partition("=") for part in parts for w in part):
-        table[name] = f"{table[name]} {value}" if name == "SET" and name in table else value
-    return tuple(f"{name}={value}" for name, value in table.items())
-
-
-def _run(job: Job, folder: Path) -> Done:
-    out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
-    command = [
-        sys.executable,
-        "-m",
-        "cli.main",
-        "simulate",
-        *job.words,
-        f"SEED={job.seed}",
-        f"OUT={out}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise UserError(
-            f"A run failed: {' '.join(command[3:])}: {(done.stderr or done.stdout).strip()[-500:]}"
-        )
-    run = out / "latest"
-    summary: dict[str, Any] = json.loads((run / "summary.json").read_text("utf-8"))
-    lines = read_lines(run / "rounds.jsonl")
-    if any(line["dev"] is None for line in lines):
-        raise UserError("A table needs the score of every round: leave EVALUATE out.")
-    dev = tuple(float(line["dev"]) for line in lines)
-    shutil.rmtree(out)
-    return Done(summary, dev)
 
 
 def run_table(
@@ -129,40 +57,11 @@ def run_table(
         )
     common = (*comparison.on_folder, f"CORPUS={corpus}") if corpus else comparison.sizes[size]
     common = merged(("RUNNER=inprocess",), common, extra)
-    at_once = 1 if "RUNNER=processes" in common else os.cpu_count() or 1
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
     folder = Path(words["TABLES"]) / name
-    folder.mkdir(parents=True, exist_ok=True)
-    log = RunLog(folder)
-    done = {
-        line["key"]: Done(line["summary"], tuple(line.get("dev", ())))
-        for line in read_lines(folder / "runs.jsonl")
-    }
     wanted = list(jobs(comparison, common, seeds))
-    missing = [job for job in wanted if job.key not in done]
-    say.print(
-        f"{comparison.title}: {len(wanted)} runs, {len(missing)} to do",
-        highlight=False,
-        soft_wrap=True,
-    )
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = {pool.submit(_run, job, folder): job for job in missing}
-        try:
-            for k, future in enumerate(as_completed(futures), 1):
-                job, result = futures[future], future.result()
-                done[job.key] = result
-                log.append(
-                    "runs.jsonl", {"key": job.key, "summary": result.summary, "dev": result.dev}
-                )
-                s = result.summary
-                say.print(
-                    f"{k}/{len(missing)} {job.row} {job.column} seed {job.seed}: "
-                    f"{s['metric']} {s['value']:.4f}, {s['wall_seconds']:.0f} s",
-                    highlight=False,
-                )
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    say.print(f"{comparison.title}: {len(wanted)} runs", highlight=False, soft_wrap=True)
+    done = run_missing(wanted, folder, say, workers=at_once(common))
     results = Results({(j.row, j.column, j.seed): done[j.key] for j in wanted}, seeds)
     path = folder / "table.md"
     if comparison.convergence:
@@ -171,21 +70,6 @@ def run_table(
         )
     path.write_text(page(comparison, common, results, corpus), "utf-8")
     return path
-
-
-def seed_list(text: str) -> tuple[int, ...]:
-    """ "3" is 0, 1, 2; "10-12" is 10, 11, 12: seeds to tune on, so that the reported ones stay
-    unseen.
-    """
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    first, last = (
-        (0, int(text) - 1) if text.isdigit() else map(int, found.groups()) if found else (0, -1)
-    )
-    if last < first:
-        raise UserError(
-            f'SEEDS must be a whole number from 1, or a range as in 10-12, not "{text}".'
-        )
-    return tuple(range(first, last + 1))
 
 
 def _with_target(comparison: Comparison, text: str) -> Comparison:

@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 from bench.planning.bytes import Rehearsal, rehearse
 from bench.planning.calibrate import Calibration, calibrate
+from bench.planning.fits import PROCESS_MB, SEAT_MB, too_large
 from config.errors import UserError
 from config.settings import Settings
 from methods.dp.coverage import large_delta, records_in
@@ -123,9 +125,12 @@ def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
     seconds = sum(c.round_seconds([sizes[i] for i in cohort], slots) for cohort in r.cohorts)
     buffers = (1 + _BUFFERS) * max((e.bytes for e in r.encodings), default=0) / (1 << 20)
     coordinator = c.coordinator_mb + (buffers if wire else 0.0)
-    busy = min(slots, s.silos)
+    processes = -(-s.silos // s.silos_per_process)
+    busy = min(slots, processes)
     peak = c.shared_mb + coordinator
-    peak += busy * c.silo_mb + (s.silos - busy) * c.silo_idle_mb if wire else c.silo_mb
+    idle = max(c.silo_idle_mb, PROCESS_MB)
+    peak += busy * c.silo_mb + (processes - busy) * idle if wire else c.silo_mb
+    peak += s.silos * SEAT_MB * (s.silos_per_process > 1)
     return {
         "wall_seconds": seconds,
         "shared_mb": c.shared_mb,
@@ -138,6 +143,8 @@ def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
 
 def _warnings(study: Study, r: Rehearsal, plan: Mapping[str, Any], bandwidth: float) -> list[str]:
     s, found = study.settings, []
+    if warning := too_large(s, plan.get("peak_rss_mb", 0.0), psutil.virtual_memory().available):
+        found.append(warning)
     if bandwidth and not r.traffic:
         found.append(
             "BANDWIDTH means nothing here: this run is one process, and nothing crosses a wire."
@@ -191,9 +198,12 @@ def worth_calibrating(study: Study) -> bool:
     )
 
 
-def write_plan(run: Path, study: Study, measured: bool) -> None:
-    text = json.dumps(make_plan(study, measured), indent=1)
-    (run / "plan.json").write_text(text + "\n", "utf-8")
+def write_plan(run: Path, study: Study, measured: bool) -> list[str]:
+    """plan.json of a run. Returns what a user should be told before it starts."""
+    plan = make_plan(study, measured)
+    (run / "plan.json").write_text(json.dumps(plan, indent=1) + "\n", "utf-8")
+    warnings: list[str] = plan["warnings"]
+    return warnings
 
 
 def run_plan(settings: Settings, bandwidth: float, as_json: bool, console: Console) -> int:

@@ -19,10 +19,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.simulation.elsewhere import places
+from bench.simulation.hosts import hosts_of, serve_many
 from bench.simulation.memory import MemoryWatch
 from config.errors import UserError
 from config.logs import log_to
@@ -35,10 +36,14 @@ from silo.home import Home
 from study.agreement import study_hash
 from study.prepare import Study
 from wire.keyring import Keyring
+from wire.stored import give_back
 
-__all__ = ["Outcome", "fork", "run_processes"]
+__all__ = ["Outcome", "fork", "fork_silos", "run_processes"]
 
 _PR_SET_PDEATHSIG = 1
+_ALONE = contextlib.nullcontext()
+#: seconds for silos to say hello, and more for each of them: they are forked one after another
+_HELLO, _HELLO_EACH = 60.0, 0.25
 #: seconds for silos on other machines to be there: each has to load its corpus first
 _ELSEWHERE = 300.0
 _GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
@@ -56,7 +61,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked
     parent = os.getpid()
-    gc.collect()
+    give_back()
     gc.freeze()  # pages that the collector does not touch stay shared between the silos
     # The coordinator's first line on it is its port; a last one, if any, is the sentence it failed
     # with. Not through its log: a full disk is one of the things it may have to tell.
@@ -80,7 +85,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             slots=slots,
             host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
             bound=bound,
-            enrol_seconds=60.0 if local else _ELSEWHERE,
+            enrol_seconds=(_HELLO if local else _ELSEWHERE) + _HELLO_EACH * settings.silos,
             simulated=True,
         )
 
@@ -105,24 +110,10 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         address = f"tcp://127.0.0.1:{first}"
         for k, (name, program) in enumerate([] if local else places(run, settings, int(first))):
             silos[fork(parent, run / "silos" / f"{name}.log", program)] = k
-        for i in range(settings.silos if local else 0):
-
-            def take_part(i: int = i) -> int:
-                home = Home(silo_home(run, i))
-                data = study.task.subset(study.partition.indices[i])
-                return silo_process.serve(
-                    home,
-                    address=address,
-                    settings=settings,
-                    task=study.task,
-                    data=data,
-                    method=study.method,
-                    simulated=True,
-                )
-
-            silos[fork(parent, silo_home(run, i) / "silo.log", take_part)] = i
+        pids = _fork_silos(run, study, address) if local else {}
+        silos |= {pid: i for i, pid in pids.items()}
         table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
-        table["silos"] = {silo_name(i): p for p, i in silos.items()}
+        table["silos"] = {silo_name(i): p for i, p in sorted(pids.items())}
         (run / "processes.json").write_text(json.dumps(table) + "\n", "utf-8")
         follower.started()
         status = _watch(coordinator, silos, follower, memory, interrupted)
@@ -139,6 +130,48 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     if status < 0:
         sentence = f"The coordinator was ended by signal {-status}."
     return Outcome(status, memory.peak_mb, sentence)
+
+
+def _fork_silos(run: Path, study: Study, address: str) -> dict[int, int]:
+    """Silo -> the process that it is in."""
+
+    def take_part(i: int, turn: contextlib.AbstractContextManager[object] = _ALONE) -> int:
+        return silo_process.serve(
+            Home(silo_home(run, i)),
+            address=address,
+            settings=study.settings,
+            task=study.task,
+            data=study.task.subset(study.partition.indices[i]),
+            method=study.method,
+            simulated=True,
+            turn=turn,
+        )
+
+    return fork_silos(
+        range(study.settings.silos),
+        study.settings.silos_per_process,
+        take_part,
+        lambda i: silo_home(run, i) / "silo.log",
+    )
+
+
+def fork_silos(
+    silos: Sequence[int],
+    per_process: int,
+    take_part: Callable[..., int],
+    log_of: Callable[[int], Path],
+) -> dict[int, int]:
+    """So many silos in a process. Returns silo -> process."""
+    pids, parent = dict[int, int](), os.getpid()
+    for share in hosts_of(silos, per_process):
+        if per_process == 1:
+            pid = fork(parent, log_of(share[0]), lambda i=share[0]: take_part(i))  # type: ignore[misc]
+        else:
+            logs = {i: log_of(i) for i in share}
+            # what is no silo's own goes to the log of its first
+            pid = fork(parent, logs[share[0]], lambda logs=logs: serve_many(take_part, logs))  # type: ignore[misc]
+        pids |= dict.fromkeys(share, pid)
+    return pids
 
 
 def _watch(

@@ -64,7 +64,8 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
     if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with
-        write_plan(run, study, worth_calibrating(study))
+        for warning in write_plan(run, study, worth_calibrating(study)):
+            console.print(f"plan: {warning}", style="bold", highlight=False, soft_wrap=True)
     sentence, cpu = "", _cpu_seconds()
     try:
         if settings.runner == "processes":

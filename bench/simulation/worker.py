@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +24,7 @@ import msgpack
 __all__ = ["main", "pack_homes", "request", "unpack_homes"]
 
 _LENGTH = 8
+_ALONE = nullcontext()
 
 
 def request(settings: dict[str, Any], address: str, homes: dict[int, Path]) -> bytes:
@@ -84,7 +86,7 @@ def main() -> int:
     body = _read(sys.stdin.buffer)
     import torch
 
-    from bench.simulation.launch import fork
+    from bench.simulation.launch import fork_silos
     from config.settings import Settings
     from methods.base import silo_name
     from silo import process as silo_process
@@ -104,7 +106,7 @@ def main() -> int:
         homes = {int(i): Path(folder) / silo_name(int(i)) for i, _, _ in body["homes"]}
         unpack_homes(body["homes"], homes.__getitem__)
 
-        def take_part(i: int) -> int:
+        def take_part(i: int, turn: AbstractContextManager[object] = _ALONE) -> int:
             data = study.task.subset(study.partition.indices[i])
             home = Home(homes[i])
             return silo_process.serve(
@@ -115,9 +117,12 @@ def main() -> int:
                 data=data,
                 method=study.method,
                 simulated=True,
+                turn=turn,
             )
 
-        pids = [fork(os.getpid(), homes[i] / "silo.log", lambda i=i: take_part(i)) for i in homes]  # type: ignore[misc]
+        each = settings.silos_per_process
+        shared = fork_silos(list(homes), each, take_part, lambda i: homes[i] / "silo.log")
+        pids = set(shared.values())
 
         def until_told() -> None:
             sys.stdin.buffer.read()  # whoever started this is gone

@@ -22,10 +22,10 @@ from rich.table import Table
 from report.event_file import EventFile
 from report.events import Computing, Enrolled, Listening
 
-__all__ = ["main"]
+__all__ = ["main", "run_once"]
 
 
-def _run(out: Path, *words: str) -> dict[str, Any]:
+def run_once(out: Path, *words: str) -> dict[str, Any]:
     """One simulation in a process of its own; its summary, and when things happened."""
     command = [sys.executable, "-m", "cli.main", "simulate", f"OUT={out}", *words]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -55,14 +55,17 @@ def main(words: list[str]) -> None:
         for k in range(repeats):
             console.print(f"pair {k + 1} of {repeats}: in-process loop, then secure processes …")
             pairs.append(
-                (_run(out, *words, "RUNNER=inprocess"), _run(out, *words, "RUNNER=processes"))
+                (
+                    run_once(out, *words, "RUNNER=inprocess"),
+                    run_once(out, *words, "RUNNER=processes"),
+                )
             )
         for plain, secure in pairs:
             if plain["model_sha256"] != secure["model_sha256"]:
                 sys.exit(
                     "The two runners gave different models; the ratio would compare different work."
                 )
-        hundred = _run(out, "SILOS=100", "FRACTION=0.1", "ROUNDS=3")
+        hundred = run_once(out, "SILOS=100", "FRACTION=0.1", "ROUNDS=3")
     table = Table(
         "", "in-process loop", "secure processes", "ratio", title="the same model, made twice"
     )

@@ -264,7 +264,7 @@ class Consortium:
             for at in range(0, len(total), FRAME_WORDS):
                 add_masks(total[at : at + FRAME_WORDS], removed, at, self.threads)
         with self.clock("unmask"):
-            self.encoding.decode_in_place(total, self.n)
+            list(self.encoding.decode(total, self.n))
         self.spent["unmask"] += self.spent.pop("remove") * masks / len(removed)
         self.spent |= {step: small[step] for step in ("sign", "release", "open")}
         return survivors, sent, _resident("VmHWM")

@@ -22,13 +22,11 @@ A sum of this kind takes n * n * d steps, hours at the sizes that interest us. S
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import venv
 from pathlib import Path
 from typing import Any
 
 from bench.speed import secagg_inside
+from bench.speed.peers import PeerFailed, environment, run_there
 
 __all__ = ["Peer", "PeerFailed"]
 
@@ -37,35 +35,6 @@ LARGEST = 10_000_000
 _BASES = (10_000_000, 1_000_000, 200_000)
 _GROW = ("clients: mask", "server")  #: stages that touch vectors
 _PATIENCE = 2.0  #: CPU seconds from which on a sum is not repeated
-
-
-class PeerFailed(Exception):
-    """The peer could not be installed or run; the message is one sentence and what it last said."""
-
-
-def _environment(cache: Path) -> Path:
-    """The peer's own interpreter, installed if it is not there yet."""
-    home = cache / "flwr"
-    python = home / "bin" / "python"
-    if not (home / "installed").exists():
-        venv.create(home, with_pip=True, clear=True)
-        _run(
-            [str(python), "-m", "pip", "install", "--quiet", "flwr"], "flwr could not be installed"
-        )
-        (home / "installed").touch()
-    return python
-
-
-def _run(command: list[str], sentence: str) -> str:
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
-    if done.returncode:
-        raise PeerFailed(f"{sentence}: {done.stderr.strip()[-400:]}")
-    return done.stdout
 
 
 class Peer:
@@ -108,7 +77,7 @@ class Peer:
 
 
 def _measure(n: int, d: int, dropped: int, cache: Path) -> dict[str, Any]:
-    python = _environment(cache)
+    python = environment(cache, "flwr")
     command = [
         str(python),
         secagg_inside.__file__,
@@ -119,4 +88,4 @@ def _measure(n: int, d: int, dropped: int, cache: Path) -> dict[str, Any]:
         "--dropped",
         str(dropped),
     ]
-    return json.loads(_run(command, "flwr did not finish").splitlines()[-1])
+    return json.loads(run_there(command, "flwr did not finish").splitlines()[-1])

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from crypto.numbers import lanes
 from crypto.numbers.rotation import rotate, unrotate
 from crypto.numbers.rounding import ROUNDINGS, Dice
 
-__all__ = ["FRAME_WORDS", "LANES", "Encoding", "steps_of"]
+__all__ = ["FRAME_WORDS", "LANES", "Decoded", "Encoding", "steps_of"]
 
 FRAME_WORDS = 131072
 #: Lane width in bits -> lanes in a word. 3 x 21 leaves the top bit unused.
@@ -244,54 +244,34 @@ class Encoding:
     # Words to floats
 
     def room(self) -> np.ndarray:
-        """Words for a sum, unset, at the end of memory in which `decode_in_place` can write the
-        floats.
+        """Words for a sum, unset."""
+        return np.empty(self.words, _U64)
+
+    def decode(self, words: np.ndarray, count: int) -> Decoded:
+        """The sum of `count` encoded vectors as flat float64 arrays, one per tensor. Each is decoded
+        when it is looked up: all of them take up to four times the memory of the words, which must
+        stay as they are.
         """
-        return np.empty(max(self.elements, self.words), _U64)[-self.words :]
-
-    def decode(self, words: np.ndarray, count: int) -> list[np.ndarray]:
-        """The sum of `count` encoded vectors as flat float64 arrays, one per tensor."""
-        return self._decode(words, count, np.empty(self.elements, np.float64))
-
-    def decode_in_place(self, words: np.ndarray, count: int) -> list[np.ndarray]:
-        """The same where the words, which `room` made, are: they are gone afterwards.
-
-        Floats are written from the front and words read from the end of the same memory. A frame of
-        w words holds at least as many elements, so the floats never reach a frame that is still to
-        be read.
-        """
-        whole = words.base
-        if not isinstance(whole, np.ndarray) or whole.shape != (max(self.elements, self.words),):
-            raise ValueError("words are decoded in place only in memory that `room` made")
-        return self._decode(words, count, whole.view(np.float64)[: self.elements])
-
-    def _decode(self, words: np.ndarray, count: int, floats: np.ndarray) -> list[np.ndarray]:
         if words.shape != (self.words,) or words.dtype != _U64:
             raise ValueError(f"{words.shape} words where ({self.words},) are declared")
         if not 1 <= count <= self.parties:
             raise ValueError(f"a sum of {count} vectors in an encoding for at most {self.parties}")
-        words = np.require(words, requirements=["C", "ALIGNED"])
-        tensors = np.split(floats, self._ends[:-1])
-        offset = float(count * self.steps)
-        frame = np.empty(min(FRAME_WORDS, self.words), _U64)
-        for index in range(self.frames):
-            here = frame[: self.frame_words(index)]
-            np.copyto(here, words[index * FRAME_WORDS : index * FRAME_WORDS + len(here)])
+        return Decoded(self, np.require(words, requirements=["C", "ALIGNED"]), count)
+
+    def decode_one(self, words: np.ndarray, count: int, tensor: int) -> np.ndarray:
+        end = int(self._ends[tensor])
+        begin = end - self.sizes[tensor]
+        floats, per_frame = np.empty(end - begin, np.float64), FRAME_WORDS * self.lanes
+        offset, step = float(count * self.steps), self.ranges[tensor] / self.steps
+        for index in range(begin // per_frame, -(-end // per_frame)):
+            frame = words[index * FRAME_WORDS : index * FRAME_WORDS + self.frame_words(index)]
             for lane, first, last in self._lane_spans(index):
-                shift = lane * self.lane_bits
-                for tensor, low, high, at in self._segments(first, last):
-                    part, target = here[at : at + high - low], tensors[tensor][low:high]
-                    lanes.unpack(
-                        part,
-                        shift,
-                        self.lane_bits,
-                        offset,
-                        self.ranges[tensor] / self.steps,
-                        target,
-                    )
-        if self.rotate:
-            tensors = [unrotate(flat, self.rotation_seed, i) for i, flat in enumerate(tensors)]
-        return tensors
+                low, high = max(first, begin), min(last, end)
+                for at in range(low, high, lanes.PIECE):
+                    to = min(at + lanes.PIECE, high)
+                    part, target = frame[at - first : to - first], floats[at - begin : to - begin]
+                    lanes.unpack(part, lane * self.lane_bits, self.lane_bits, offset, step, target)
+        return unrotate(floats, self.rotation_seed, tensor) if self.rotate else floats
 
     # To and from the wire
 
@@ -336,3 +316,23 @@ class Encoding:
             )
         except ValueError as error:
             raise Refusal("wrong-shape", str(error)) from None
+
+
+class Decoded(Sequence[np.ndarray]):
+    """The tensors of a sum, each decoded when it is looked up."""
+
+    def __init__(self, encoding: Encoding, words: np.ndarray, count: int) -> None:
+        self._encoding, self._words, self._count = encoding, words, count
+
+    def __len__(self) -> int:
+        return len(self._encoding.sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, index: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        which = range(len(self))[index]
+        if isinstance(which, range):
+            return [self[i] for i in which]
+        return self._encoding.decode_one(self._words, self._count, which)

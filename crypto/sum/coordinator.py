@@ -10,7 +10,7 @@ number of silos.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from crypto.derive import Label
 from crypto.errors import Refusal, SumFailed, TooFewContribute
 from crypto.identity.keys import verify
-from crypto.numbers.encoding import FRAME_WORDS
+from crypto.numbers.encoding import FRAME_WORDS, Encoding
 from crypto.numbers.prg import Mask, add_masks
 from crypto.sum.contribution import is_word, too_few
 from crypto.sum.coordinator_setup import CoordinatorSetup
@@ -47,6 +47,7 @@ class SumState(Enum):
 
 
 _S = SumState
+_LARGE = 1 << 26  #: bytes of a vector whose buffers matter
 #: Call -> the states it is allowed in. What a silo sends in any other state is refused as the
 #: attack beside it; what the caller does in any other state is a mistake in the program.
 ALLOWED: Mapping[str, tuple[tuple[SumState, ...], str | None]] = {
@@ -63,12 +64,22 @@ ALLOWED: Mapping[str, tuple[tuple[SumState, ...], str | None]] = {
 }
 
 
+def _staging(encoding: Encoding) -> int:
+    """One upload arrives while another is folded. Of large vectors in lanes of 32 bits there is room
+    for one beside the running sum.
+    """
+    return 1 if encoding.bytes > _LARGE and encoding.lane_bits == 32 else 2
+
+
 class OpenSum:
     """One sum, from its header to its result."""
 
     def __init__(
-        self, header: SumHeader, setup: CoordinatorSetup, staging: int = 2, threads: int = 1
+        self, header: SumHeader, setup: CoordinatorSetup, staging: int = 0, threads: int = 1
     ) -> None:
+        """`staging`: uploads that are taken in at once; 0: as many as memory for three vectors of
+        float32 allows beside the model.
+        """
         if header.sid != setup.sid:
             raise ValueError("the header is of another session")
         if not set(header.alive) <= set(setup.members):
@@ -88,7 +99,7 @@ class OpenSum:
         self.survivors: tuple[str, ...] = ()
         self._roster = setup.roster
         self._threads = threads
-        self._running = RunningSum(header.encoding, staging)
+        self._running = RunningSum(header.encoding, staging or _staging(header.encoding))
         self._records: dict[str, UploadRecord] = {}
         self._lost: set[str] = set()
         self._endorsements: dict[str, Endorsement] = {}
@@ -305,9 +316,9 @@ class OpenSum:
 
     # Step 5: the sum
 
-    def result(self) -> tuple[tuple[str, ...], list[np.ndarray]]:
-        """The survivors, and the sum of their tensors (flat, float64). Unmasked and decoded in
-        place.
+    def result(self) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
+        """The survivors, and the sum of their tensors (flat, float64). Unmasked in place, decoded
+        when looked up.
         """
         self._may("result")
         assert self._opening is not None and self._running.total is not None
@@ -319,4 +330,4 @@ class OpenSum:
             add_masks(total[at : at + FRAME_WORDS], masks, at, self._threads)
         self.state = SumState.DONE
         self._running.total = None
-        return self.survivors, self.header.encoding.decode_in_place(total, len(self.survivors))
+        return self.survivors, self.header.encoding.decode(total, len(self.survivors))

@@ -5,7 +5,7 @@ Words are added exactly as under masks, so the result is the same, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -42,6 +42,6 @@ class PlainSum:
             raise ValueError(f"{index + 1} frames where {self.encoding.frames} are declared")
         self.count += 1
 
-    def result(self, count: int | None = None) -> list[np.ndarray]:
+    def result(self, count: int | None = None) -> Sequence[np.ndarray]:
         """The sum as flat float64 arrays, one per tensor."""
         return self.encoding.decode(self.total, self.count if count is None else count)

@@ -187,6 +187,8 @@ class SiloSum:
             )
         except ValueError as error:
             raise Refusal("sybil-majority", str(error)) from None
+        # whose keys this sum uses: of a large session, setup checked only some
+        self._setup.check({*made.neighbours(self.silo), *made.holders} & set(header.alive))
         # Before this sum exists here: what was kept for an earlier one over the payload is void
         # from now on.
         self._notes.note_begun(header)

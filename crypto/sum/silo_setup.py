@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -24,6 +24,7 @@ from crypto.sum.records import (
     session_id,
 )
 from crypto.sum.silo_limits import Limits
+from crypto.sum.spot_checks import drawn
 
 __all__ = ["SiloSetup"]
 
@@ -49,6 +50,7 @@ class SiloSetup:
         self._run_id, self._limits, self._random = run_id, limits, random
         self._agreed = agreement(limits.policy.digest, roster)
         self._nonce = b""
+        self._unchecked: dict[str, KeyOffer] = {}
 
     def offer(self) -> KeyOffer:
         self.key = X25519PrivateKey.from_private_bytes(self._random(32))
@@ -63,28 +65,47 @@ class SiloSetup:
     def agree(self, keys: KeyList) -> tuple[NonceReveal, dict[str, bytes]]:
         """This silo's nonce, and the secret it shares with each other member of the session."""
         offers = {offer.silo: offer for offer in keys.offers}
-        self._check_offers(keys, offers)
+        checked = self._check_offers(keys, offers)
         sid = session_id(self._run_id, keys.offers)
         pairs = self._pairs(sid, offers)
         self.sid = sid
         self.commitments = {name: offer.commitment for name, offer in offers.items()}
+        self._unchecked = {n: offer for n, offer in offers.items() if n not in checked}
         self.key = None  # a key stolen later must open nothing earlier
         signature = self._identity.sign(
             Label.REVEAL, *NonceReveal.signed_parts(sid, self._silo, self._nonce)
         )
         return NonceReveal(self._silo, self._nonce, signature), pairs
 
-    def _check_offers(self, keys: KeyList, offers: Mapping[str, KeyOffer]) -> None:
-        for name, offer in offers.items():
+    def check(self, names: Collection[str]) -> None:
+        """That these members' keys are signed by their identities, if it was not checked before."""
+        for name in sorted(self._unchecked.keys() & names):
+            self._check_offer(self._unchecked[name])
+            del self._unchecked[name]
+
+    def _check_offer(self, offer: KeyOffer) -> None:
+        name = offer.silo
+        parts = KeyOffer.signed_parts(
+            self._run_id, self._agreed, name, offer.public, offer.commitment
+        )
+        if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
+            raise Refusal(
+                "key-substitution", f"the key of {name} is not signed by its identity", name
+            )
+
+    def _drawn(self, names: Collection[str]) -> set[str]:
+        return drawn(names, self._silo, len(self._roster), self._limits.policy)
+
+    def _check_offers(self, keys: KeyList, offers: Mapping[str, KeyOffer]) -> set[str]:
+        """Returns whose signatures were checked: all, or of many so many that the others need not
+        be.
+        """
+        for name in offers:
             if name not in self._roster:
                 raise Refusal("unknown-silo", f"{name} is not in the roster", name)
-            parts = KeyOffer.signed_parts(
-                self._run_id, self._agreed, name, offer.public, offer.commitment
-            )
-            if not verify(self._roster[name], offer.signature, Label.OFFER, *parts):
-                raise Refusal(
-                    "key-substitution", f"the key of {name} is not signed by its identity", name
-                )
+        checked = self._drawn(offers)
+        for name in sorted(checked & offers.keys()):
+            self._check_offer(offers[name])
         if offers.get(self._silo) != self.offered:
             raise Refusal(
                 "key-substitution",
@@ -105,6 +126,7 @@ class SiloSetup:
                 "sybil-majority",
                 f"only {len(offers)} of the {len(self._roster)} silos of the roster",
             )
+        return checked
 
     def _pairs(self, sid: bytes, offers: Mapping[str, KeyOffer]) -> dict[str, bytes]:
         assert self.key is not None
@@ -130,6 +152,8 @@ class SiloSetup:
             raise Refusal(
                 "graph-steering", "not exactly one nonce from every member of the session"
             )
+        checked = self._drawn(shown)
         for name, reveal in shown.items():
-            reveal.check(self.sid, self.commitments[name], self._roster[name])
+            identity = self._roster[name] if name in checked else None
+            reveal.check(self.sid, self.commitments[name], identity)
         return {name: reveal.nonce for name, reveal in shown.items()}

@@ -13,11 +13,14 @@ from torch import nn
 from methods.base import Arrays, ArraySpec, SiloView
 from methods.common.steps import Steps, rate_changes
 from methods.tasks.base import Examples, Loss
+from wire.bundle import packed_like
 
 if TYPE_CHECKING:
     from methods.dp.dpsgd import Records
 
 M = TypeVar("M", bound=nn.Module)
+
+_PIECE = 1 << 18  #: numbers that are added at once, in the cache
 
 __all__ = [
     "apply_update",
@@ -34,11 +37,15 @@ def parameters(model: nn.Module) -> dict[str, np.ndarray]:
     """Copies of the trainable floating-point parameters, by name; buffers and frozen constants stay
     home.
     """
-    return {
-        name: p.detach().numpy().copy()
+    own = {
+        name: p.detach().numpy()
         for name, p in model.named_parameters()
         if p.requires_grad and p.is_floating_point()
     }
+    copies = packed_like(own)
+    for name, values in own.items():
+        copies[name][...] = values
+    return copies
 
 
 def load(model: M, values: Arrays) -> M:
@@ -59,11 +66,19 @@ def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
 def apply_update(
     start: Arrays, total: Arrays, divisor: float, prefix: str = "update/"
 ) -> dict[str, np.ndarray]:
-    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum."""
-    return {
-        name: (value.astype(np.float64) + total[prefix + name] / divisor).astype(np.float32)
-        for name, value in start.items()
-    }
+    """start + total / divisor, in float64 and back: the fold of every FedAvg-style sum. In pieces, so
+    that beside the result no more than one array is in memory; laid out as it will be broadcast.
+    """
+    made = packed_like(
+        {name: value.astype(np.float32, copy=False) for name, value in start.items()}
+    )
+    for name, value in start.items():
+        flat, added = value.reshape(-1), total[prefix + name].reshape(-1)
+        out = made[name].reshape(-1)
+        for at in range(0, flat.size, _PIECE):
+            part = slice(at, at + _PIECE)
+            out[part] = flat[part].astype(np.float64) + added[part] / divisor
+    return made
 
 
 def specs(shapes: Arrays, prefix: str = "update/", cap: float = 8.0) -> dict[str, ArraySpec]:

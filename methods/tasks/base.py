@@ -21,6 +21,8 @@ from typing_extensions import TypeVar
 from config.part import ALL, Part
 from corpora.notes import Note, Reading, sentence_of
 from methods.tasks.bottom import Bottom
+from models.backbone import Checkpoint
+from models.precision import set_precision
 
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
@@ -65,6 +67,9 @@ class Task(ABC, Generic[D]):
     network_words: str = ""
     #: How many parameters the encoder or language model has that the network stands on; 0: none.
     encoder_size: int = 0
+    #: Whether that encoder can compute in bfloat16 (`models.precision`): one that is called whole.
+    can_halve: bool = False
+    checkpoint: Checkpoint  #: where it is loaded from; of tasks that have one
     #: What one record is, in words: what DP=record protects, samples and clips.
     record_unit: str = ""
     #: Whether the first axis of every layer of the network is the record, in the parts that
@@ -87,6 +92,11 @@ class Task(ABC, Generic[D]):
         """The run is over: nothing of them stays."""
         if self.bottom is not None:
             self.bottom.forget()
+
+    def compute_in(self, precision: str) -> None:
+        """In which numbers the encoders of all models that are made from now on compute."""
+        if self.can_halve:
+            set_precision(self.checkpoint.backbone, precision)
 
     def notes(self) -> tuple[Note, ...]:
         """All that was done to the data: by the reader, by setting some aside, by the network's

@@ -26,20 +26,28 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.part import ALL, Part
-from corpora.distant.scores import curve
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, chunks_by_length, for_each
-from methods.tasks.distant_bags import BagBatch, Bags, Batch, Rows, group, pad, pad_together
-from models.bags import bag_logits, bag_scores
+from methods.tasks.distant_bags import (
+    BagBatch,
+    Bags,
+    Batch,
+    Rows,
+    fill_scores,
+    group,
+    pad,
+    pad_together,
+    ranked,
+)
+from models.bags import bag_logits
 from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
 from models.tuning import check_part, frozen
 
 __all__ = ["DistantTask", "Knobs"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
-_SCORE_BAGS = 128  #: bags pooled at once
 #: training batches whose words are looked up together, which costs little more than for one
 _GATHER = 32
 
@@ -195,25 +203,7 @@ class DistantTask(Task[Rows]):
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
         scores = self.bag_scores(model, data, bags)[:, 1:]
-        heads, tails = sentences.head[bags.first], sentences.tail[bags.first]
-        facts = {tuple(f) for f in self.corpus.gold[split].tolist()}
-        gold = np.zeros(scores.shape, dtype=bool)
-        place = {pair: b for b, pair in enumerate(zip(heads.tolist(), tails.tolist()))}
-        for head, tail, relation in facts:
-            if (head, tail) in place:
-                gold[place[head, tail], relation - 1] = True
-        result = curve(scores.ravel(), gold.ravel(), len(facts))
-        points = self.corpus.auc_points
-        figures = {f"p@{n}": result.precision_at(n) for n in (100, 200, 300)}
-        figures["p@mean"] = sum(figures.values()) / 3
-        figures["auc_all"] = result.auc()
-        figures["best_f1"] = result.best_f1()
-        per_class = {
-            self.labels[r + 1]: curve(scores[:, r], gold[:, r], int(gold[:, r].sum())).auc()
-            for r in range(scores.shape[1])
-            if gold[:, r].any()
-        }
-        return Evaluation(result.auc(points), figures, per_class, result.points(points))
+        return ranked(self.corpus, split, bags, scores)
 
     def model_files(self) -> Mapping[str, bytes]:
         config = {
@@ -287,15 +277,7 @@ class DistantTask(Task[Rows]):
             return np.maximum.reduceat(p[bags.rows], bags.starts[:-1], axis=0)
         assert isinstance(model, PCNN)
         vectors = self.vectors_of(model, data)[bags.rows]
-        for b in range(0, len(bags), _SCORE_BAGS):
-            first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
-            sizes = bags.sizes[b : b + _SCORE_BAGS]
-            bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
-            with torch.inference_mode():
-                part = torch.from_numpy(vectors[first:last])
-                out[b : b + len(sizes)] = bag_scores(
-                    self.bag_rule, model.out, part, bag, len(sizes)
-                ).numpy()
+        fill_scores(out, self.bag_rule, model.out, vectors, bags)
         return out
 
     def bag_batches(self, data: Rows, size: int, rng: np.random.Generator) -> Iterator[BagBatch]:

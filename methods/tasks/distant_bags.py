@@ -10,11 +10,27 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import nn
 
-from corpora.distant.table import Sentences
+from corpora.distant.scores import curve
+from corpora.distant.table import Corpus, Sentences
+from methods.tasks.base import Evaluation, Split
+from models.bags import bag_scores
 from models.pcnn import MAX_LENGTH, PAD
 
-__all__ = ["BagBatch", "Bags", "Batch", "Rows", "group", "pad", "pad_together"]
+__all__ = [
+    "BagBatch",
+    "Bags",
+    "Batch",
+    "Rows",
+    "fill_scores",
+    "group",
+    "pad",
+    "pad_together",
+    "ranked",
+]
+
+_SCORE_BAGS = 128  #: bags pooled at once
 
 
 @dataclass(frozen=True)
@@ -122,3 +138,40 @@ def pad_together(data: Rows, cuts: Sequence[np.ndarray], numbers: np.ndarray) ->
             block.tail_at[part],
             block.relation[part],
         )
+
+
+def fill_scores(
+    out: np.ndarray, rule: str, layer: nn.Linear, vectors: np.ndarray, bags: Bags
+) -> None:
+    """The scores of all bags by a pooling rule, from their sentences' vectors in order of bag."""
+    for b in range(0, len(bags), _SCORE_BAGS):
+        first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
+        sizes = bags.sizes[b : b + _SCORE_BAGS]
+        bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        with torch.inference_mode():
+            part = torch.from_numpy(vectors[first:last])
+            out[b : b + len(sizes)] = bag_scores(rule, layer, part, bag, len(sizes)).numpy()
+
+
+def ranked(corpus: Corpus, split: Split, bags: Bags, scores: np.ndarray) -> Evaluation:
+    """How well the scores of every (pair, relation) rank the facts of the split."""
+    sentences = corpus.split(split)
+    heads, tails = sentences.head[bags.first], sentences.tail[bags.first]
+    facts = {tuple(f) for f in corpus.gold[split].tolist()}
+    gold = np.zeros(scores.shape, dtype=bool)
+    place = {pair: b for b, pair in enumerate(zip(heads.tolist(), tails.tolist()))}
+    for head, tail, relation in facts:
+        if (head, tail) in place:
+            gold[place[head, tail], relation - 1] = True
+    result = curve(scores.ravel(), gold.ravel(), len(facts))
+    points = corpus.auc_points
+    figures = {f"p@{n}": result.precision_at(n) for n in (100, 200, 300)}
+    figures["p@mean"] = sum(figures.values()) / 3
+    figures["auc_all"] = result.auc()
+    figures["best_f1"] = result.best_f1()
+    per_class = {
+        corpus.relations[r + 1]: curve(scores[:, r], gold[:, r], int(gold[:, r].sum())).auc()
+        for r in range(scores.shape[1])
+        if gold[:, r].any()
+    }
+    return Evaluation(result.auc(points), figures, per_class, result.points(points))

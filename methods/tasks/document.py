@@ -79,6 +79,7 @@ class DocumentTask(Task[Data]):
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = True
         few = words_of(part)
         if part == BIAS:
             few = ", of which only biases, layer norms and the classifier are trained"

@@ -107,7 +107,8 @@ class NerTask(Task[Data]):
         self._pieces: dict[str, Pieces] = {}
         self._pieces_now("train")  # before silos are forked, so that they share it
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
-        self.reading, self.encoder_size = corpus.reading, network.checkpoint.size
+        self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = network.name == "tagger"
         kind = "a tagger" if network.name == "tagger" else "a prompted pointer network"
         self.network_words = f"{kind}, starting from {checkpoint.words}{words_of(self.part)}"
         # Until a partition is cut there is one platform, which annotates all that the corpus does.

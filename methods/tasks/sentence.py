@@ -124,6 +124,7 @@ class SentenceTask(Task[Data]):
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
+        self.can_halve = True
         self.labels, self.none = corpus.relations, corpus.none
         self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.record_rows = rows_are_records(checkpoint.backbone, part)

@@ -51,6 +51,7 @@ def training_line(s: Settings) -> str:
         if s.keep_optimizer
         else "a fresh optimizer each round",
         f"batches of {s.batch}, {s.epochs} epoch{'s' * (s.epochs > 1)} a round",
+        *(["the encoder computes in bfloat16"] if s.precision == "bfloat16" else []),
         *([f"scored every {s.evaluate} rounds"] if s.evaluate > 1 else []),
     ]
     return "; ".join(parts)

@@ -10,8 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.papers import PAPERS
-from bench.papers.page import Done, Results, panels
-from bench.papers.table import jobs, merged, run_table
+from bench.papers.jobs import Done, merged
+from bench.papers.page import Results, panels
+from bench.papers.table import jobs, run_table
 from bench.speed.document import measure
 from tests.methods.small_document import tiny_task
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.papers import PAPERS
-from bench.papers.page import Done, Results, page
+from bench.papers.jobs import Done
+from bench.papers.page import Results, page
 from bench.papers.table import jobs, with_columns, with_methods
 from config.errors import UserError
 from config.load import load

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison, Published
-from bench.papers.page import Done, Results, page
-from bench.papers.table import jobs, merged, run_table, seed_list, with_columns, with_rows
+from bench.papers.jobs import Done, merged, seed_list
+from bench.papers.page import Results, page
+from bench.papers.table import jobs, run_table, with_columns, with_rows
 from config.errors import UserError
 from config.load import load
 from config.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class _Counted:
     def __init__(self, study: Study, stop_after: int = 1 << 30) -> None:
         self._inner = Inline(scorer(study.method, study.task, study.settings.seed))
         self._left, self._jobs = stop_after, list[Job]()
+        self.watcher: Callable[[], None] = lambda: None
         self.asked: list[tuple[str, str]] = []
 
     def submit(self, job: Job) -> None:

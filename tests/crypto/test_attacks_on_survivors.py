@@ -4,6 +4,7 @@ tests/system/test_attacks_on_survivors.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -102,7 +103,7 @@ def test_second_sum_opened_by_bystanders(monkeypatch: Patch) -> None:
     corrupt, members, again = world.names[7:], world.names[3:], world.names[4:]
     signers = (*world.names[:4], *corrupt)
 
-    def first() -> list[np.ndarray]:
+    def first() -> Sequence[np.ndarray]:
         opened = world.begin(world.header(encoding(10)))
         for name in members:
             world.upload(opened, name, data[name])

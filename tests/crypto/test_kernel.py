@@ -41,7 +41,7 @@ def words_by(
                 lanes, name, getattr(lanes, f"{name}_numpy") if numpy else getattr(kernel, name)
             )
         words = np.concatenate([frame.copy() for frame in encoding.encode(tensors, seed)])
-        return words, encoding.decode(words, 1)
+        return words, list(encoding.decode(words, 1))
 
 
 def vector(rng: np.random.Generator, size: int, r: float, step: float) -> np.ndarray:

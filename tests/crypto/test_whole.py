@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from tests.crypto.world import World, plain, vectors
 SIZES = (300_000, 7, 0, 1001)
 
 
-def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+def same(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 

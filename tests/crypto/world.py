@@ -127,7 +127,7 @@ class World:
         vectors: dict[str, list[np.ndarray]],
         dead: Sequence[str] = (),
         **changes: Any,
-    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
         """One sum from header to result; those in `dead` die before their upload."""
         open_sum = self.begin(self.header(encoding, **changes))
         for name in open_sum.header.alive:
@@ -139,7 +139,7 @@ class World:
 
     def finish(
         self, open_sum: OpenSum, dead: Sequence[str] = ()
-    ) -> tuple[tuple[str, ...], list[np.ndarray]]:
+    ) -> tuple[tuple[str, ...], Sequence[np.ndarray]]:
         proposals = open_sum.propose()
         for name in open_sum.reachable:
             if name not in dead:
@@ -152,7 +152,7 @@ class World:
 
 def plain(
     encoding: Encoding, vectors: dict[str, list[np.ndarray]], survivors: Sequence[str]
-) -> list[np.ndarray]:
+) -> Sequence[np.ndarray]:
     total = PlainSum(encoding)
     for name in survivors:
         total.add(encoding.encode(vectors[name], name.encode()))

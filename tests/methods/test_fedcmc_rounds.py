@@ -72,6 +72,17 @@ def test_fedcmc_equals_a_server_that_reads_every_classifier() -> None:
     assert any(not np.allclose(major, r, atol=1e-3) for r in rows)
 
 
+def test_with_major_vectors_predicting_training_is_the_same_and_they_classify() -> None:
+    plain, folder = run(tiny_study("fedcmc", SILOS, rounds=2))
+    ours, other = run(tiny_study("fedcmc", SILOS, rounds=2, options={"predict": "major"}))
+    kept, memory = kept_in(folder, "memory"), kept_in(other, "memory")
+    assert {n for n in plain if not np.array_equal(plain[n], ours[n])} == {fedcmc.CLASSIFIER}
+    np.testing.assert_array_equal(ours[fedcmc.CLASSIFIER], kept["major"])
+    np.testing.assert_array_equal(memory[fedcmc.AVERAGED], plain[fedcmc.CLASSIFIER])
+    with pytest.raises(UserError, match="predict"):
+        tiny_study("fedcmc", SILOS, options={"predict": "minor"})
+
+
 _CONTEXT = b"what was broadcast in round 0"
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import methods
 from bench.papers import PAPERS
-from bench.papers.table import Job, run_key, with_methods
+from bench.papers.jobs import Job, run_key
+from bench.papers.table import with_methods
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from config.load import load

@@ -121,6 +121,8 @@ def test_distillation_loss_by_hand() -> None:
     assert float(paper) == pytest.approx(LN2 + kl)
     hinton = feded.distil_loss(logits, label, q, feded.Options(loss="hinton", tau=2.0, lam=0.25))
     assert float(hinton) == pytest.approx(0.75 * LN2 + 0.25 * 4 * kl)
+    alone = feded.distil_loss(logits, label, q, feded.Options(loss="kl"))
+    assert float(alone) == pytest.approx(kl)
 
 
 def test_paper_loss_keeps_the_student_at_temperature_one() -> None:

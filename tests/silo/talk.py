@@ -93,7 +93,7 @@ def told(number: int, **changes: Any) -> m.Broadcast:
     return m.Broadcast(**(fields | changes))
 
 
-PIECE = pack({"model": np.arange(3, dtype=np.float32)}).buffer.data
+PIECE = np.asarray(pack({"model": np.arange(3, dtype=np.float32)}).buffer).data
 
 
 def say(session: Session, message: m.Message, payload: Any = None) -> list[m.Message]:

@@ -20,7 +20,8 @@ from tests.silo.talk import SEALED, new_gate
 def test_memory_is_of_one_study(tmp_path: Path) -> None:
     """What a study without noise left behind must not reach one that promises it."""
     path = tmp_path / "memory.safetensors"
-    MemoryFile(path, "one").write({"model": np.ones(2, np.float32)})
+    kept = MemoryFile(path, "one").kept({"model": np.ones(2, np.float32)})
+    assert kept["model"].tolist() == [1.0, 1.0]
     assert MemoryFile(path, "one").read()["model"].tolist() == [1.0, 1.0]
     assert MemoryFile(path, "another").read() == {}
 

@@ -53,7 +53,7 @@ def test_a_small_encoder_has_the_tasks_defaults() -> None:
 
 
 def test_a_full_size_encoder_is_found_by_its_size(encoder: Path) -> None:
-    study = _prepared("fedavg", encoder)
+    study = _prepared("fedavg", encoder, precision="float32")
     assert study.task.encoder_size > FULL_SIZE
     s = study.settings
     assert (s.lr, s.warmup, s.schedule, s.clip_norm) == (5e-5, 0.1, "linear", 1.0)

@@ -100,7 +100,7 @@ def test_model_inconsistency_in_an_earlier_exchange(make: Make, caplog: Log) -> 
     liar.hear(rest[0], m.Ready)
     layout = pack({"other": ZEROS})
     told = liar.tell(rest[0], None, exchange=REPORT, common=layout.layout)
-    liar.say(rest[0], m.Chunk(told.number, "common", 0), layout.buffer.data)
+    liar.say(rest[0], m.Chunk(told.number, "common", 0), np.asarray(layout.buffer).data)
     with refused("wrong-shape", caplog):
         liar.say(rest[0], m.Go(told.number))
         liar.hear(rest[0], m.Ready)

@@ -156,7 +156,7 @@ def test_a_wiretap_sees_nothing_and_counts_what_we_count(consortium: Consortium)
     assert not any(w in seen for w in (b"broadcast", b"update", b"masked", b"sealed", b"silo-00"))
     # The same search does find them in what is sent before it is encrypted, so it would have found
     # them here.
-    plain = pack(first).buffer.tobytes()
+    plain = np.asarray(pack(first).buffer).tobytes()
     assert sum(n in plain for n in _windows(dict(first))) > 100
 
     # Separate programs, other keys, another secret among the silos: the same model as in one

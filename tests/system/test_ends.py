@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +47,8 @@ def test_interrupt_ends_everything_and_resume_gives_the_undisturbed_model(
     status, text = running.finish(timeout=5)
     assert status == 130 and "--resume" in text and "Traceback" not in text
     assert not any(map(alive, everybody)) and _port_closed(running)
-    assert [r["round"] for r in lines(running.run / "rounds.jsonl")] == [0]
+    # the first is kept, and may have been scored beside the second
+    assert [r["round"] for r in lines(running.run / "rounds.jsonl")] in ([], [0])
 
     done = sottovoce("simulate", "--resume", str(running.run))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,10 +94,12 @@ def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(
         "METHOD=fedavg", "SILOS=3", "CORPUS=distant:sentences=600", "ROUNDS=2", "EPOCHS=5"
     )
     wait_for(lambda: running.computing("silo-001", round=1))
-    kept = (running.run / "checkpoint" / "state.safetensors").read_bytes()
+    disk, kept = running.run / "checkpoint", tmp_path / "kept"
+    shutil.copytree(disk, kept)
     assert running.finish()[0] == 0
     (running.run / "summary.json").unlink()
-    (running.run / "checkpoint" / "state.safetensors").write_bytes(kept)
+    shutil.rmtree(disk)
+    shutil.copytree(kept, disk)
 
     done = sottovoce("simulate", "--resume", str(running.run))
     assert done.returncode == 0, done.stdout + done.stderr

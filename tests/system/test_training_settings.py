@@ -96,3 +96,16 @@ def test_a_run_whose_budget_ends_early_ends_with_a_scored_model(tmp_path: Path) 
     rounds, s = lines(run / "rounds.jsonl"), summary(run)
     assert 0 < len(rounds) < 40 and all(r["dev"] is None for r in rounds)
     assert s["selected_round"] == len(rounds) - 1 and s["dev_value"] > float("-inf")
+
+
+@pytest.mark.slow  # real processes
+def test_one_precision_one_model_in_both_runners(tmp_path: Path) -> None:
+    corpus = "CORPUS=sentence:sentences=120,dev=20,test=20"
+    words = ("METHOD=fedavg", corpus, "SILOS=3", "ROUNDS=2", "PRECISION=bfloat16")
+    done = sottovoce("simulate", f"OUT={tmp_path / 'p'}", *words)
+    assert done.returncode == 0 and "the encoder computes in bfloat16" in done.stdout
+    hash = summary(tmp_path / "p" / "latest")["model_sha256"]
+    assert hash == summary(_plain(tmp_path / "i", *words))["model_sha256"]
+    exact = _plain(tmp_path / "f", *words, "PRECISION=float32")
+    assert hash != summary(exact)["model_sha256"]
+    assert 'precision = "bfloat16"' in (tmp_path / "p" / "latest" / "config.toml").read_text()

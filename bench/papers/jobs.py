@@ -1,0 +1,162 @@
+"""Many runs of `sottovoce simulate`, each made once: every finished one is a line in a file, and a
+command that is started again makes only what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from config.errors import UserError
+from coordinator.runlog import RunLog
+from methods import find
+from report.files import read_lines
+
+__all__ = ["Done", "Job", "at_once", "merged", "run_key", "run_missing", "seed_list"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """One finished run."""
+
+    summary: Mapping[str, Any]
+    dev: tuple[float, ...]  #: the dev metric by round
+
+
+@dataclass(frozen=True)
+class Job:
+    row: str
+    column: str  #: empty for a reference, which no column varies
+    seed: int
+    words: tuple[str, ...]
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return (*self.words, f"SEED={self.seed}")
+
+    @property
+    def key(self) -> str:
+        return run_key(self.settings)
+
+    @property
+    def label(self) -> str:
+        return " ".join(filter(None, (self.row, self.column, f"seed {self.seed}")))
+
+
+def run_key(words: tuple[str, ...]) -> str:
+    """What decides a run. A method's file from outside counts by what is in it, not by its place."""
+    name, path = "METHOD=", next((w for w in words if re.match(r"METHOD=.*\.py$", w)), "")
+    if path:
+        digest = find(path.removeprefix(name)).digest
+        words = (*(w for w in words if w != path), f"{name}{digest}")
+    return " ".join(sorted(words))
+
+
+def merged(*parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Later settings win; knobs (SET=…) add up."""
+    table: dict[str, str] = {}
+    for name, _, value in (w.partition("=") for part in parts for w in part):
+        table[name] = f"{table[name]} {value}" if name == "SET" and name in table else value
+    return tuple(f"{name}={value}" for name, value in table.items())
+
+
+def seed_list(text: str) -> tuple[int, ...]:
+    """ "3" is 0, 1, 2; "10-12" is 10, 11, 12: seeds to tune on, so that the reported ones stay
+    unseen.
+    """
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    first, last = (
+        (0, int(text) - 1) if text.isdigit() else map(int, found.groups()) if found else (0, -1)
+    )
+    if last < first:
+        raise UserError(
+            f'SEEDS must be a whole number from 1, or a range as in 10-12, not "{text}".'
+        )
+    return tuple(range(first, last + 1))
+
+
+def at_once(words: Iterable[str]) -> int:
+    """Runs in one process take a core each; a run of real processes takes them all."""
+    return 1 if "RUNNER=processes" in words else os.cpu_count() or 1
+
+
+def run_missing(
+    jobs: Iterable[Job],
+    folder: Path,
+    say: Console,
+    *,
+    workers: int,
+    spread: Callable[[list[str]], tuple[int, str]] | None = None,
+) -> dict[str, Done]:
+    """Every job's result, by its key. `spread` runs a command elsewhere (on a cluster), and returns
+    its status and what it printed; without it, runs are children of this process.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = RunLog(folder)
+    done = {
+        line["key"]: Done(line["summary"], tuple(line.get("dev", ())))
+        for line in read_lines(folder / "runs.jsonl")
+    }
+    missing = list({job.key: job for job in jobs if job.key not in done}.values())
+    with ThreadPoolExecutor(workers) as pool:
+        futures = _submitted(pool, missing, folder, spread or _here)
+        try:
+            for k, future in enumerate(as_completed(futures), 1):
+                job, result = futures[future], future.result()
+                done[job.key] = result
+                line = {"key": job.key, "summary": result.summary, "dev": result.dev}
+                log.append("runs.jsonl", line)
+                s = result.summary
+                say.print(
+                    f"{k}/{len(missing)} {job.label}: {s['metric']} dev {s['dev_value']:.4f}, "
+                    f"{s['wall_seconds']:.0f} s",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return done
+
+
+def _submitted(
+    pool: Executor,
+    jobs: Iterable[Job],
+    folder: Path,
+    run: Callable[[list[str]], tuple[int, str]],
+) -> dict[Future[Done], Job]:
+    return {pool.submit(_run, job, folder, run): job for job in jobs}
+
+
+def _run(job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]]) -> Done:
+    out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
+    shutil.rmtree(out, ignore_errors=True)  # of one that was cut off
+    command = [sys.executable, "-m", "cli.main", "simulate", *job.settings, f"OUT={out.resolve()}"]
+    status, said = run(command)
+    if status:
+        raise UserError(f"A run failed: {' '.join(command[3:])}: {said.strip()[-500:]}")
+    latest = out / "latest"
+    summary: dict[str, Any] = json.loads((latest / "summary.json").read_text("utf-8"))
+    lines = read_lines(latest / "rounds.jsonl")
+    if any(line["dev"] is None for line in lines):
+        raise UserError("A comparison needs the score of every round: leave EVALUATE out.")
+    dev = tuple(float(line["dev"]) for line in lines)
+    shutil.rmtree(out)
+    return Done(summary, dev)
+
+
+def _here(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stderr or done.stdout

@@ -1,0 +1,216 @@
+"""`make study`: the same search for all, seeds apart from it, intervals by hand, and a page that shows
+no test figure of a trial.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench.papers.jobs import Done, Job
+from bench.studies import STUDIES
+from bench.studies.base import Budget, Claim, Row, Span, Spec
+from bench.studies.paired import difference, judged, verdict
+from bench.studies.run import Asked, run_study
+from bench.studies.search import TUNING_SEED, best_trial, drawn, trial_jobs
+from config.errors import UserError
+from config.load import load
+from methods import METHODS, check_options, tasks_of
+
+TOY = Spec(
+    title="toy",
+    claim="It is said that a is above b.",
+    corpora={"sentence": ("SILOS=3",)},
+    common=("BATCH=8",),
+    rows={
+        "a": Row(words=("METHOD=moon",), own={"SET=mu=": Span(0.1, 10.0)}),
+        "b": Row(words=("METHOD=fedavg",)),
+        "all": Row(words=("METHOD=centralised",), reference=True),
+    },
+    columns={"x": ("PARTITION=iid",)},
+    space=({"LR": Span(1e-4, 1e-2)},),
+    claims=(Claim("a is above b", "a", "b"), Claim("a is above b by 0.2", "a", "b", 0.2)),
+    metrics={"micro-F1": "figures.micro_f1"},
+    budgets={"minutes": Budget(3, 2, ("ROUNDS=2",))},
+    departs=("everything is small",),
+    steady=1,
+    target=0.3,
+)
+
+
+def summary(dev: float, test: float) -> dict[str, Any]:
+    return {
+        "metric": "micro_f1",
+        "dev_value": dev,
+        "value": test,
+        "figures": {"micro_f1": test},
+        "selected_round": 1,
+        "before_value": 0.01,
+        "arrays_up_per_silo_round": 1000.0,
+        "corpus": "sentence",
+        "corpus_note": "synthetic",
+        "network": "a network",
+        "wall_seconds": 1.0,
+    }
+
+
+def test_what_all_search_is_the_same_for_all_and_a_knob_is_beside_it() -> None:
+    a = list(trial_jobs(TOY, "a", TOY.rows["a"], ("CORPUS=s",), 4))
+    b = list(trial_jobs(TOY, "b", TOY.rows["b"], ("CORPUS=s",), 4))
+    rate = [[w for w in j.words if w.startswith("LR=")] for j in (*a, *b)]
+    assert rate[:4] == rate[4:] and len({w for (w,) in rate}) == 4
+    assert rate[0] == ["LR=0.001"]  # the middle of 1e-4 to 1e-2, by the logarithm
+    knobs = [w for j in a for w in j.words if w.startswith("SET=mu=")]
+    assert knobs[0] == "SET=mu=1" and len(set(knobs)) == 4
+    assert not any(w.startswith("SET") for j in b for w in j.words)
+    assert {j.seed for j in (*a, *b)} == {TUNING_SEED}
+    assert all(f"PARTITION_SEED={TUNING_SEED}" in j.words for j in a)
+
+
+def test_points_stay_in_their_range_and_alternatives_take_turns() -> None:
+    space = ({"OPTIMIZER": Span(word="sgd"), "LR": Span(1.0, 4.0)}, {"LR": Span(8.0, 9.0)})
+    points = drawn(space, 20, "x")
+    assert points == drawn(space, 20, "x") != drawn(space, 20, "y")
+    for k, words in enumerate(points):
+        low, high = ((1.0, 4.0), (8.0, 9.0))[k % 2]
+        assert low <= float(words[-1].removeprefix("LR=")) <= high
+        assert ("OPTIMIZER=sgd" in words) is (k % 2 == 0)
+    assert [w[-1] for w in points[:2]] == ["LR=2", "LR=8.49"]  # the middles: sqrt(4), sqrt(72)
+
+
+def test_the_best_trial_is_the_best_on_dev_whatever_it_scored_on_test() -> None:
+    jobs = [Job("a", f"trial {k}", 0, (f"LR={k}",)) for k in range(3)]
+    scores = [(0.3, 0.9), (0.5, 0.1), (0.5, 0.8)]
+    done = {j.key: Done(summary(*s), ()) for j, s in zip(jobs, scores)}
+    assert best_trial(jobs, done)[0] == 1
+
+
+def test_differences_are_paired_and_their_interval_is_that_of_their_mean() -> None:
+    d = difference([0.5, 0.6, 0.9], [0.4, 0.5, 0.8])
+    assert d.mean == pytest.approx(0.1) and d.low == pytest.approx(0.1)  # no spread, no interval
+    assert (d.above, d.seeds) == (3, 3)
+    # of two differences a resample's mean is 0, 0.1 or 0.2, with chances 1/4, 1/2, 1/4
+    d = difference([0.5, 0.7], [0.5, 0.5])
+    assert (d.mean, d.low, d.high) == (pytest.approx(0.1), pytest.approx(0), pytest.approx(0.2))
+    with pytest.raises(ValueError, match="shapes|same seed"):
+        difference([0.1, 0.2], [0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("ours", "words", "all_in_all"),
+    [
+        ([0.9, 0.8, 0.9], ["holds", "holds"], "holds"),
+        ([0.6, 0.6, 0.65], ["holds", "fails"], "holds in part"),
+        ([0.4, 0.5, 0.9], ["open", "fails"], "holds in part"),
+        ([0.4, 0.5, 0.5], ["fails", "fails"], "does not hold here"),
+    ],
+)
+def test_verdicts(ours: list[float], words: list[str], all_in_all: str) -> None:
+    found = [judged(claim, ours, [0.5, 0.5, 0.5]) for claim in TOY.claims]
+    assert [v.word for v in found] == words
+    assert verdict(found) == all_in_all
+
+
+def _prepared(folder: Path, asked: Asked) -> None:
+    """All runs as if they were finished: dev falls with the trial, test is 0.6 in a and 0.5 in b;
+    what trials scored on test is a figure of its own.
+    """
+    common = ("RUNNER=inprocess", "BATCH=8", f"CORPUS={asked.corpus}", "SILOS=3", "ROUNDS=2")
+    for row, of in TOY.rows.items():
+        words = common if of.reference else (*common, "PARTITION=iid")
+        trials = list(trial_jobs(TOY, row, of, words, 3))
+        value = {"a": 0.6, "b": 0.5, "all": 0.7}[row]
+        seeds = [
+            Job(
+                row,
+                "",
+                100 + k,
+                tuple(
+                    f"PARTITION_SEED={k}" if w.startswith("PARTITION_SEED") else w
+                    for w in trials[0].words
+                ),
+            )
+            for k in range(2)
+        ]
+        for kind, jobs, score in (("trials", trials, 0.123456), ("seeds", seeds, value)):
+            (folder / kind).mkdir(exist_ok=True, parents=True)
+            with (folder / kind / "runs.jsonl").open("a") as f:
+                for k, job in enumerate(jobs):
+                    done = summary(0.4 - 0.1 * k, score + 0.01 * k)
+                    print(json.dumps({"key": job.key, "summary": done, "dev": [0.2, 0.4]}), file=f)
+
+
+def test_a_finished_study_is_a_page_a_table_and_a_picture(tmp_path: Path) -> None:
+    asked = Asked("toy", "sentence", "minutes", tmp_path)
+    _prepared(tmp_path, asked)
+    page = run_study(TOY, asked, Console(quiet=True)).read_text("utf-8")
+    assert "**holds in part.** It is said that a is above b." in page
+    assert "+0.1000 [+0.1000, +0.1000], above in 2 of 2 | holds |" in page
+    assert "| a is above b by 0.2 | +0.20 |" in page and "| fails |" in page
+    assert "| a | 0.6050 ± 0.0071 |" in page and "| all (reference) | 0.7050 ± 0.0071 |" in page
+    assert "| a | 1.0 kB | 2, 2 | 2.0 kB |" in page
+    assert "1 of 3" in page and "Not as in the paper: everything is small" in page
+    assert "0.1234" not in page and "0.12" not in page  # what trials scored on test
+    rows = list(csv.DictReader((tmp_path / "study.csv").open()))
+    assert [(r["row"], r["seed"], float(r["value"])) for r in rows if r["row"] == "b"] == [
+        ("b", "0", 0.5),
+        ("b", "1", 0.51),
+    ]
+    assert (tmp_path / "rounds.svg").read_text().startswith("<?xml")
+
+
+def test_mistakes_are_sentences(tmp_path: Path) -> None:
+    asked = Asked("toy", "sentence", "minutes", tmp_path)
+    for wrong, words in (
+        (replace(asked, corpus="elsewhere"), "CORPUS must name a folder"),
+        (replace(asked, budget="years"), 'Unknown BUDGET "years"'),
+        (replace(asked, rows=("c",)), 'no row "c"'),
+    ):
+        with pytest.raises(UserError, match=words):
+            run_study(TOY, wrong, Console(quiet=True))
+
+
+@pytest.mark.slow
+def test_a_real_study_from_search_to_page(tmp_path: Path) -> None:
+    """Two real runs: a trial, and a seed with what it chose."""
+    small = "sentence:sentences=60,dev=20,test=20"
+    spec = replace(
+        TOY,
+        rows={"b": TOY.rows["b"]},
+        claims=(),
+        budgets={"minutes": Budget(1, 1, ("ROUNDS=1",))},
+    )
+    asked = Asked("toy", small, "minutes", tmp_path)
+    page = run_study(spec, asked, Console(quiet=True)).read_text("utf-8")
+    assert "PARTITION_SEED=1000" in page and "LR=0.001" in page
+    (row,) = csv.DictReader((tmp_path / "study.csv").open())
+    assert row["row"] == "b" and 0.0 <= float(row["value"]) <= 1.0
+    runs = (tmp_path / "seeds" / "runs.jsonl").read_text()
+    assert "PARTITION_SEED=0" in runs and "SEED=100" in runs
+    assert run_study(spec, asked, Console(quiet=True)).read_text("utf-8") == page
+    assert (tmp_path / "seeds" / "runs.jsonl").read_text() == runs  # nothing was run again
+
+
+@pytest.mark.parametrize("paper", STUDIES)
+def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
+    spec = STUDIES[paper]
+    assert {r for c in spec.claims for r in (c.better, c.than)} <= set(spec.rows)
+    for budget in spec.budgets.values():
+        for name, row in spec.rows.items():
+            for words in ((), *spec.columns.values()):
+                common = (*spec.common, *budget.words, *words)
+                for job in trial_jobs(spec, name, row, common, 2):
+                    table = dict(w.partition("=")[::2] for w in job.words)
+                    knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
+                    asked = {k.lower(): v for k, v in table.items()}
+                    s = load(None, asked | {f"options.{k}": v for k, v in knobs.items()})
+                    assert s.method in METHODS
+                    for task in tasks_of(s.method):
+                        if task == "sentence":
+                            check_options(s.method, task, s.options)
