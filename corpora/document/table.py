@@ -20,6 +20,7 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, kept, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
 
 __all__ = [
@@ -141,6 +142,8 @@ class DocumentCorpus(Kept):
         return Counts(**self.meta["counts"][split])
 
     def documents(self, split: str) -> Iterator[Document]:
+        if not self.counts(split).documents:  # `datasets` does not open a table without rows
+            return
         for row in self.table(split):
             entities = tuple(
                 Entity(e["id"], e["type"], _spans(e["mentions"])) for e in row["entities"]
@@ -167,14 +170,15 @@ def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> DocumentC
 
 def _read(folder: Path) -> DocumentCorpus:
     corpus = DocumentCorpus(folder, json.loads((folder / "meta.json").read_text("utf-8")))
-    if any(len(corpus.table(s)) != corpus.counts(s).documents for s in SPLITS):
+    some = [s for s in SPLITS if corpus.counts(s).documents]
+    if any(len(corpus.table(s)) != corpus.counts(s).documents for s in some):
         raise ValueError(f"{folder} does not have as many documents as it says")
     return corpus
 
 
 def _write(folder: Path, content: Content) -> None:
     for split in SPLITS:
-        if not content.splits[split]:
+        if not content.splits[split] and not may_lack(split):
             raise UserError(f'The corpus "{content.name}" has no {split} documents.')
         for d in content.splits[split]:
             if d.problem():
@@ -214,4 +218,5 @@ def _arrow(rows: list[dict[str, Any]]) -> Any:
             ),
         }
     )
-    return datasets.Dataset.from_list(rows, features=features).data.table
+    columns = {name: [row[name] for row in rows] for name in features}
+    return datasets.Dataset.from_dict(columns, features=features).data.table

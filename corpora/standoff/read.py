@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.lines import plain_name
 from corpora.notes import Note, Notes
 from corpora.records import SUFFIXES, first_record, is_saved, records, saved_splits
@@ -123,7 +124,7 @@ def row_sources(
         elif name:
             files[split] = (place,)
     whole = (folder,) if "" in saved_splits(folder) else ()
-    return Assigned(folder, files, whole, notes.all(), tuple(seen))
+    return only_held(Assigned(folder, files, whole, notes.all(), tuple(seen)))
 
 
 def row_files(folder: Path, told: Told) -> Assigned:
@@ -219,7 +220,7 @@ def read(folder: Path, kind: str) -> Read:
     names = dict(found.names())
     if loose and "train" not in names:
         names["train"] = tuple(str(p.relative_to(folder)) for p in found.unsplit)
-    if not splits.get("train"):
+    if not splits.setdefault("train", []) and not may_lack("train"):
         raise UserError(f"{folder} has no training documents of {form.title}.")
     return Read(_cut(folder, splits, notes), names, notes.all())
 

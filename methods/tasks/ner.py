@@ -159,7 +159,8 @@ class NerTask(Task[Data]):
         domain = np.asarray(self.corpus.splits["train"].domain)
         covered = self.corpus.covered
         several = 1 < len(covered) <= len(indices)
-        natural = several and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
+        held = any(len(ix) for ix in indices)  # a coordinator holds nothing, and has no platforms
+        natural = several and held and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
         self.platform = np.zeros(len(domain), dtype=np.int64)
         if natural:
             self.platform, platforms = domain.astype(np.int64), covered
