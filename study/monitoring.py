@@ -18,7 +18,7 @@ from config.errors import UserError
 from study.presence import Presence
 from wire.prometheus import Metrics, MetricsServer, address_of
 
-__all__ = ["Monitor", "figures_beside"]
+__all__ = ["Monitor", "figures_beside", "together"]
 
 log = logging.getLogger("wire")
 _SECONDS = 2.0  #: for a study's own figures
@@ -91,15 +91,36 @@ class Monitor:
         return seen.alive(time.time()), {**table, "running": sorted(seen.running)}
 
     def _more(self) -> str:
-        """What the studies that run say of themselves."""
-        found = []
-        for place in self._beside if self._presence.seen.running else ():
+        """What the studies that run say of themselves, each under its slot."""
+        found = {}
+        for slot, place in enumerate(self._beside if self._presence.seen.running else (), 1):
             try:
                 with urllib.request.urlopen(f"http://{place}/metrics", timeout=_SECONDS) as answer:
-                    found.append(answer.read(1 << 20).decode("utf-8"))
+                    found[slot] = answer.read(1 << 20).decode("utf-8")
             except (OSError, ValueError):
                 continue  # between two starts, or done
-        return "".join(found)
+        return together(found)
 
     def close(self) -> None:
         self._server.close()
+
+
+def together(texts: Mapping[int, str]) -> str:
+    """Figures of several studies as one text: each says its slot, and the lines of one figure stand
+    together, as the format wants it.
+    """
+    about: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for slot, text in texts.items():
+        for line in text.splitlines():
+            words = line.split(" ")
+            if line.startswith("#"):
+                known = about.setdefault(words[2], [])
+                if line not in known:
+                    known.append(line)
+                continue
+            name, brace, rest = words[0].partition("{")
+            labels = f'{{slot="{slot}"' + (f",{rest}" if brace else "}")
+            samples.setdefault(name, []).append(" ".join([name + labels, *words[1:]]))
+    lines = [x for name in about for x in (*about[name], *samples.get(name, ()))]
+    return "".join(f"{line}\n" for line in lines)

@@ -18,7 +18,7 @@ from coordinator.board import Board
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.serving import watched
 from silo.prometheus import SiloMetrics
-from study.monitoring import Monitor, ServingMetrics, figures_beside
+from study.monitoring import Monitor, ServingMetrics, figures_beside, together
 from study.presence import Presence
 from tests.conftest import ROOT
 from tests.consortium import Consortium
@@ -65,7 +65,7 @@ def test_one_address_tells_health_presence_and_the_study(tmp_path: Path) -> None
         assert "sottovoce_rounds_planned" not in text  # nothing runs
         presence.beat({posted.id: 5556})
         _, text = _get(monitor.port, "/metrics")
-        assert "sottovoce_rounds_planned 5.0" in text
+        assert 'sottovoce_rounds_planned{slot="1"} 5.0' in text
         assert 'sottovoce_studies{state="running"} 1.0' in text
         assert _get(monitor.port, "/other")[0] == 404
         with pytest.raises(UserError, match="cannot be listened on"):
@@ -79,6 +79,19 @@ def test_one_address_tells_health_presence_and_the_study(tmp_path: Path) -> None
     finally:
         monitor.close()
         inside.close()
+
+
+def test_two_studies_at_once_are_told_apart() -> None:
+    first, second = CoordinatorMetrics(5, 3), CoordinatorMetrics(7, 3, {"silo-000": "north"})
+    second.set("silo_missing", 1, silo="north of the river")
+    lines = together({1: first.text(), 2: second.text()}).splitlines()
+    at = lines.index("# TYPE sottovoce_rounds_planned gauge")
+    assert lines[at + 1 : at + 3] == [
+        'sottovoce_rounds_planned{slot="1"} 5.0',
+        'sottovoce_rounds_planned{slot="2"} 7.0',
+    ]
+    assert lines.count("# TYPE sottovoce_rounds_planned gauge") == 1
+    assert 'sottovoce_silo_missing{slot="2",silo="north of the river"} 1.0' in lines
 
 
 def test_the_alerts_name_figures_that_exist(tmp_path: Path) -> None:
