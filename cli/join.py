@@ -32,6 +32,24 @@ Sealed = Annotated[
     typer.Option("--passphrase", help="Seal the key files with a passphrase, which is asked for."),
 ]
 
+#: What a new silo begins with; ops/examples/silo.toml has all there is.
+_OWN_FILE = """# This silo's own file. Nobody else sees it, and its limits win over any study's.
+home = "."
+coordinator = "{place}"  # where its board is
+# corpus = "/srv/our-data"  # the folder with our training data
+
+[limits]
+# methods = ["fedavg"]  # those it takes part in; left out: any
+# maximum_epsilon = 8.0  # over all that was ever released of its records
+# maximum_rounds = 100
+# hours = "18:00-06:00"  # when it computes, on this machine's clock
+
+# Proposed studies that it accepts by itself; left out: its operator is asked about each.
+# [accept]
+# methods = ["fedavg"]
+# maximum_epsilon = 3.0
+"""
+
 
 def join(
     invitation: Annotated[
@@ -89,6 +107,11 @@ def join(
             raise UserError("The sealed roster is not the one that was signed here.")
         ring.pin(sealed, phrase)
     say(f"{home}: version {sealed.version} of {sealed.consortium} is in force here")
+    if invitation and not (path / "silo.toml").exists():
+        (path / "silo.toml").write_text(_OWN_FILE.format(place=place), "utf-8")
+        say(
+            f"Name your data in {path / 'silo.toml'}, then: sottovoce silo serve --config {path / 'silo.toml'}"
+        )
 
 
 def _new(roster: Roster, ring: Keyring) -> bool:

@@ -29,6 +29,7 @@ from privacy.accountant import Total, total
 from privacy.events import (
     DpSgd,
     Event,
+    Free,
     Gaussian,
     NonPrivate,
     RoundedGaussian,
@@ -37,6 +38,7 @@ from privacy.events import (
     from_record,
     to_record,
 )
+from privacy.second_opinion import compared
 from silo.appended import AppendOnly
 
 __all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
@@ -201,12 +203,26 @@ class Ledger:
                 "disclosure": disclosure,
                 "exchange": exchange,
                 "event": event.words,
+                "mechanism": {} if isinstance(event, Free) else to_record(event),
                 "epsilon_after": shown(after.epsilon),
                 "rdp_epsilon_after": shown(after.rdp),
                 "delta": after.delta,
                 "unit": self._budget.unit,
             }
         )
+
+    def settle(self) -> None:
+        """At the end of a run: everything in the file once more, by Opacus's accountant. Another
+        figure than the budget was held to is an error (`privacy.second_opinion.Disagreement`).
+        """
+        theirs = compared(self._events, self._budget.delta, self._budget.unit)
+        if theirs is not None:
+            log.info(
+                "the ledger stands at epsilon %.6g; by Opacus's accountant between %.6g and %.6g",
+                self.total().epsilon,
+                theirs.least,
+                theirs.most,
+            )
 
     def _why(self, disclosure: str, event: Event, after: Total) -> str:
         budget = f"its budget of epsilon {self._budget.epsilon:g} at delta {self._budget.delta:g}"

@@ -253,6 +253,7 @@ def serve(
         if session.finished:
             task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
+        ledger.settle()
         return 0 if session.finished else AGAIN
     finally:
         if server is not None:

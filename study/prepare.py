@@ -30,6 +30,7 @@ from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
 from models.precision import gain
 from privacy.discrete import table
+from privacy.noise import SecretStream
 from privacy.sum_noise import SumNoise
 
 __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
@@ -147,6 +148,7 @@ def warm(study: Study) -> None:
         declared = record_privacy(study.method.privacy)
         for records in {records_in(study.method, task, data) for data in held} - {0}:
             plan(study.settings, records, declared)
+        SecretStream(bytes(32)).wide_normal(1)  # makes its tables
     if study.settings.dp == "silo":
         table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from cli.main import main
+from config.site import read_site
 from tests.conftest import ROOT, command, lines, summary, wait_for
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
@@ -214,6 +215,9 @@ def test_a_consortiums_life(story: Story) -> None:
     story.agree(*SILOS, new=True)
     rosters = [Keyring.load(path / name).pinned() for name in ("hub", *SILOS)]
     assert len({r.digest for r in rosters}) == 1 and not rosters[0].unsigned
+    begun = read_site(path / "north" / "silo.toml")  # what it begins with
+    assert begun.home == path / "north" and begun.study is None
+    assert begun.coordinator == f"{story.host}:{story.port + 3}"
 
     # Each silo writes one file and serves; the coordinator serves.
     policy = '[accept]\nmethods = ["fedavg"]\nmaximum_rounds = 3\nwithout_noise = true\n'
