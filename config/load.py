@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from config.part import ALL, Part, parse_part
+from config.part import ALL, HEAD, Part, parse_part
 from config.settings import (
     FULL_SIZE_DEFAULTS,
     FULL_SIZE_PART_LR,
@@ -21,6 +21,7 @@ from config.settings import (
     OPTIMIZERS,
     PRECISIONS,
     RECORD_DEFAULTS,
+    RECORD_HEAD_DEFAULTS,
     SCHEDULES,
     TASK_DEFAULTS,
     Settings,
@@ -124,6 +125,7 @@ def with_task_defaults(
     if settings.dp == "record":
         wanted |= RECORD_DEFAULTS.get(task, {})
         wanted |= {"lr": FULL_SIZE_RECORD_LR} if paper is not None else {}
+        wanted |= RECORD_HEAD_DEFAULTS.get(task, {}) if train == HEAD else {}
     fill = {
         key: value
         for key, value in wanted.items()
