@@ -38,6 +38,11 @@ class Wanted(StrEnum):
     PAUSE = "pause"
     STOP = "stop"
 
+    @property
+    def standing(self) -> str:
+        """Of a study that does not run, for people."""
+        return {"run": "proposed", "pause": "paused", "stop": "ended"}[self.value]
+
 
 def study_id(text: str) -> str:
     """What everybody calls a study: from the words of its file."""

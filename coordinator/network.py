@@ -336,4 +336,6 @@ class NetworkCarrier:
 
     def settle(self) -> None:
         self.members.ended = True
+        # Who has hung up has nothing on its way any more: its count of bytes and ours are the same.
+        self.members.wait(min(self._grace, 5.0), lambda: not self._router.connected)
         self.members.settle()

@@ -90,6 +90,8 @@ class CoordinatorPage:
             (f"declined by {silo}", s.answers[silo].get("why") or "no reason given")
             for silo in s.said("decline")
         ]
+        if s.why:
+            facts.append(("paused because", s.why))
         if open_ and not s.outcome:
             facts.append(("no answer yet from", _list(open_)))
         notes, table = [], None
@@ -141,7 +143,8 @@ class CoordinatorPage:
 
     def folder(self, id_: str) -> Path:
         """Where a study's run and its documents are."""
-        return Path(self._machine.out) / f"study-{self._board[id_].hash[:12]}"
+        beside = Path(self._machine.out) / f"study-{self._board[id_].hash[:12]}"
+        return self._board.run(id_) or beside
 
     # What can be done
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
 from study.machine import Machine, pinned_roster, roster_stamp
+from study.monitoring import Monitor, figures_beside
 from study.presence import Presence
 from wire.keyring import Keyring
 from wire.passphrase import open_keys, passphrase_for
@@ -90,6 +92,7 @@ class Runner:
         words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{port}"]
         words += ["--patience", str(self._patience), "--expect", ",".join(posted.said("accept"))]
         own = {**self._machine.settings, "mapping": self._machine.mapping}
+        own["metrics"] = figures_beside(self._machine.metrics, self._ports.index(port) + 1)
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
         self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)
@@ -170,6 +173,7 @@ def serve_board(
         runner = Runner(board, machine, host, port + 1, slots, patience)
         presence = Presence(machine.home)
         server = _listening(keys, board, runner, presence, host, port)
+        monitor = watched(machine.metrics, board, presence, slots) if machine.metrics else None
         try:
             last = port + slots
             console.print(
@@ -184,7 +188,28 @@ def serve_board(
         finally:
             runner.close()
             server.close()
+            if monitor is not None:
+                monitor.close()
     return 0
+
+
+def watched(address: str, board: Board, presence: Presence, places: int = 1) -> Monitor:
+    """Health and figures at `address`, for as long as the board is shown. `places`: studies that may
+    run at once.
+    """
+
+    def studies() -> dict[str, int]:
+        running = presence.seen.running
+        states = Counter(
+            "ended" if s.outcome else "running" if s.id in running else s.wanted.standing
+            for s in board.all()
+        )
+        return {state: states[state] for state in ("proposed", "running", "paused", "ended")}
+
+    name = board.roster.coordinator.name
+    return Monitor(
+        address, role="coordinator", name=name, presence=presence, studies=studies, places=places
+    )
 
 
 def _listening(

@@ -9,7 +9,7 @@ Here figures are added up, and no more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from config.names import with_names
@@ -188,9 +188,10 @@ def _budget(run: RunFiles, about: Line, silos: Sequence[str]) -> Document:
     }
 
 
-def answers(budget: Line, bytes_up: int) -> dict[str, Any]:
+def answers(budget: Line, bytes_up: int, left: Collection[str] | None = None) -> dict[str, Any]:
     """An officer's four questions: what left, who could read it, what does the budget say, what is
-    not protected. On the first screen of every document.
+    not protected. On the first screen of every document. `left`: what did leave, where that is
+    known; otherwise all that was declared.
     """
     spent = [s["epsilon"] for s in budget["silos"].values()]
     infinite = not spent or any(e in (None, "inf") for e in spent)
@@ -199,7 +200,9 @@ def answers(budget: Line, bytes_up: int) -> dict[str, Any]:
         remains = max(0.0, budget["budget"] - max(spent))
     return {
         "left": [
-            {k: d[k] for k in ("name", "channel", "readable_by")} for d in budget["disclosed"]
+            {k: d[k] for k in ("name", "channel", "readable_by")}
+            for d in budget["disclosed"]
+            if left is None or d["name"] in left
         ],
         "bytes_up": bytes_up,
         "dp": budget["dp"],

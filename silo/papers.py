@@ -89,7 +89,8 @@ def own_documents(
         ],
         "studies_declined": _declined_studies(home, made),
     }
-    told = {"made": made, "answers": answers(budget, traffic["bytes_up"])}
+    names = {x["name"] for x in gone}
+    told: dict[str, Any] = {"made": made, "answers": answers(budget, traffic["bytes_up"], names)}
     told["ledger_lines"] = budget["ledger"]["lines"]
     return {d["document"]: {**d, **told} for d in (report, cost, budget)}
 

@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
 from study.machine import roster_stamp
+from study.monitoring import Monitor, figures_beside
 from study.presence import Presence
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
@@ -39,6 +41,7 @@ __all__ = ["Server", "serve_studies"]
 log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
+_PLACES = 16  #: studies at once whose figures are passed on
 #: What the process of a study needs of the silo's own file, beside the study and the address.
 _OWN = ("corpus", "mapping", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
 
@@ -149,14 +152,15 @@ class Server:
         """The silo's file for the process of one study: its own words, with this study."""
         site, folder = self._site, self.studies.folder(id_)
         table: dict[str, Any] = {k: getattr(site, k) for k in _OWN if getattr(site, k)}
-        if site.metrics:  # studies at once cannot share a port
-            host, colon, port = site.metrics.rpartition(":")
-            table["metrics"] = f"{host}{colon}{int(port) + len(self._runs)}"
         table |= {
             "study": str((folder / "study.toml").resolve()),
             "home": str(site.home.resolve()),
             "coordinator": coordinator,
         }
+        if site.metrics:  # studies at once have ports of their own there, and so here
+            board, study = (int(x.rpartition(":")[2]) for x in (site.coordinator, coordinator))
+            place = 1 + (study - board - 1) % _PLACES
+            table["metrics"] = figures_beside(site.metrics, place)
         for key in ("corpus", "mapping"):
             if getattr(site, key) and Path(getattr(site, key)).exists():
                 table[key] = str(Path(getattr(site, key)).resolve())
@@ -239,8 +243,9 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
-    if site.accept.hours:
-        Hours.parse(site.accept.hours)  # said now, and not when the first study comes
+    for hours in (site.accept.hours, site.limits.hours):
+        if hours:
+            Hours.parse(hours)  # said now, and not when the first study comes
     phrase = passphrase_for(site.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -250,6 +255,7 @@ def serve_studies(config: Path, console: Console) -> int:
         home = Home(site.home, phrase)
         log_to(sys.stderr, home.names)
         server = Server(site, home)
+        monitor = _watched(site.metrics, server, home.called) if site.metrics else None
         console.print(
             f"{home.called} of {home.roster.consortium}, roster version {home.roster.version}, waits "
             f"for studies of {site.coordinator}",
@@ -265,7 +271,31 @@ def serve_studies(config: Path, console: Console) -> int:
                     time.sleep(0.1)
         finally:
             server.close()
+            if monitor is not None:
+                monitor.close()
     return 0
+
+
+def _watched(address: str, server: Server, name: str) -> Monitor:
+    """Health and figures at `address`, for as long as this silo serves."""
+
+    def studies() -> dict[str, int]:
+        states = Counter("cannot take part" if k.refused else k.word for k in server.studies.all())
+        return {
+            "to decide": states[""],
+            "accepted": states["accept"],
+            "declined": states["decline"],
+            "cannot take part": states["cannot take part"],
+        }
+
+    return Monitor(
+        address,
+        role="silo",
+        name=name,
+        presence=server.presence,
+        studies=studies,
+        places=_PLACES,
+    )
 
 
 def _toml(value: Any) -> str:

@@ -170,6 +170,9 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
         slots: Annotated[
             int, typer.Option(help="Studies that may run at once, each on a port of its own.")
         ] = 1,
+        metrics: Annotated[
+            str, typer.Option(help="PORT or HOST:PORT for health and Prometheus; nothing: off.")
+        ] = "",
     ) -> None:
         """Show the board of proposed studies to the silos, and run those that enough have accepted."""
         from study.machine import Machine
@@ -182,6 +185,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             vectors=vectors,
             out=out,
             mapping=mapping,
+            metrics=metrics,
         )
         raise typer.Exit(serve(machine, listen, patience=patience, slots=slots))
 

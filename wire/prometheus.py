@@ -8,8 +8,9 @@ is about single examples: rounds, bytes, seconds, states, epsilon.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
@@ -76,20 +77,44 @@ def _braces(labels: _Labels) -> str:
     return "{" + ",".join(f'{k}="{quoted(v)}"' for k, v in labels) + "}" if labels else ""
 
 
+Health = Callable[[], tuple[bool, Mapping[str, Any]]]
+
+
 class MetricsServer:
-    """GET /metrics, from a thread of its own, until `close`. Raises OSError when the port is
-    taken.
+    """GET /metrics and GET /health, from a thread of its own, until `close`. Raises OSError when the
+    port is taken.
     """
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        host: str,
+        port: int,
+        *,
+        health: Health = lambda: (True, {}),
+        more: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`health`: whether all is well (status 200, otherwise 503), and a table for people. `more`:
+        figures of others that are passed on.
+        """
+
+        def answer(path: str) -> tuple[int, str, str]:
+            if path == "/metrics":
+                return 200, "text/plain; version=0.0.4; charset=utf-8", metrics.text() + more()
+            if path == "/health":
+                good, table = health()
+                said = {"status": "ok" if good else "stuck", **table}
+                return 200 if good else 503, "application/json", json.dumps(said) + "\n"
+            return 404, "text/plain; charset=utf-8", "only /metrics and /health are here\n"
+
         class Handler(BaseHTTPRequestHandler):
             server_version, sys_version, timeout = "sottovoce", "", 10
 
             def do_GET(self) -> None:
-                found = self.path == "/metrics"
-                content = metrics.text().encode() if found else b"only /metrics is here\n"
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                status, kind, text = answer(self.path)
+                content = text.encode()
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

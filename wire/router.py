@@ -46,6 +46,7 @@ from wire.order import InOrder, numbered, split
 
 __all__ = ["UNREAD", "Bad", "Gone", "Received", "Router"]
 
+_READ_FIRST = 1.0  #: seconds for which a look at who hung up gives way to messages
 _PROBE_SECONDS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  #: after a disconnection, when to look who it was
 
 _HIGH_WATER = 64
@@ -228,7 +229,9 @@ class Router:
             if self._due:
                 return self._due.popleft()
             now = time.monotonic()
-            if self._probes and self._probes[0] <= now:
+            # What a silo sent before it hung up is read first, unless somebody never ends to send.
+            late = now - self._probes[0] if self._probes else -1.0
+            if late > _READ_FIRST or (late >= 0 and not self._socket.poll(0)):
                 self._probes.pop(0)
                 self._probe()
                 continue

@@ -99,11 +99,16 @@ def statement(d: Document) -> list[str]:
         studies = len(ledger["studies"])
         said.append(
             f"The ledger of {about['party']} holds {ledger['lines']} lines of {studies} "
-            f"{'study' if studies == 1 else 'studies'} and stands at epsilon {epsilon_words(ledger['epsilon'])} at "
-            f"delta {ledger['delta']:g}. {_remains(ledger)}"
+            f"{'study' if studies == 1 else 'studies'} and stands at {_stands(ledger)}. {_remains(ledger)}"
         )
     said.append("Not covered: " + " ".join(d["not_protected"]))
     return said
+
+
+def _stands(ledger: Mapping[str, Any]) -> str:
+    if ledger["epsilon"] == "inf":
+        return "an infinite epsilon"
+    return f"epsilon {epsilon_words(ledger['epsilon'])} at delta {ledger['delta']:g}"
 
 
 def _remains(ledger: Mapping[str, Any]) -> str:

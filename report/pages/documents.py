@@ -106,11 +106,16 @@ def _questions(d: Document) -> Html:
         else f"at delta {told['delta']:g}, for one {told['unit']}{of}{left}"
     )
     sent = ", ".join(x["name"] for x in told["left"]) or "nothing"
+    much = (
+        f"{human_bytes(told['bytes_up'])} in all, sent by {whose}."
+        if told["bytes_up"]
+        else "Nothing crossed a wire: everything ran in one process."
+    )
     tiles = (
         (
             "What left?",
             node("span", sent, class_="said"),
-            f"{human_bytes(told['bytes_up'])} in all, sent by {whose}. No sentence, word or label.",
+            f"{much} No sentence, word or label.",
         ),
         ("Who could read it?", Html("".join(read) or "nobody"), ""),
         (
