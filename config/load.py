@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, nearest
-from config.part import ALL, Part, parse_part
+from config.part import ALL, HEAD, Part, parse_part
 from config.settings import (
+    DEVICES,
     FULL_SIZE_DEFAULTS,
     FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     OPTIMIZERS,
     PRECISIONS,
     RECORD_DEFAULTS,
+    RECORD_HEAD_DEFAULTS,
     SCHEDULES,
     TASK_DEFAULTS,
     Settings,
@@ -124,6 +126,7 @@ def with_task_defaults(
     if settings.dp == "record":
         wanted |= RECORD_DEFAULTS.get(task, {})
         wanted |= {"lr": FULL_SIZE_RECORD_LR} if paper is not None else {}
+        wanted |= RECORD_HEAD_DEFAULTS.get(task, {}) if train == HEAD else {}
     fill = {
         key: value
         for key, value in wanted.items()
@@ -248,6 +251,8 @@ def check(s: Settings) -> None:
         s.launcher != "ssh" or bool(s.hosts.split()),
         'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
     )
+    device = f'DEVICE must be auto, cpu, cuda or mps, not "{s.device}".'
+    need(s.device in DEVICES, device + nearest(s.device, DEVICES))
     _check_optimizer(s, need)
     _check_privacy(s, need)
     if s.silos:

@@ -22,7 +22,16 @@ from models.halves import upper_half
 from models.marking import HEAD, TAIL
 from models.precision import computing
 
-__all__ = ["FEDCMC", "FEDED", "STYLES", "SentenceEncoder", "Style", "open_model", "pooled"]
+__all__ = [
+    "FEDCMC",
+    "FEDED",
+    "STYLES",
+    "SentenceEncoder",
+    "Standard",
+    "Style",
+    "open_model",
+    "pooled",
+]
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,10 @@ class Style:
     bias: bool
     dropout: float = 0.1  #: before the classifier
     projection: int = 0  #: outputs of MOON's two-layer head between pooling and classifier; 0: none
+    standard: bool = False  #: h is standardised by fixed, public statistics (`Standard`)
 
 
+_LEAST = 1e-3  #: added to a deviation: a number that never changes stays small
 FEDED = Style(cls=True, blinding=True, bias=True)
 FEDCMC = Style(cls=False, blinding=False, bias=False)
 STYLES = {"feded": FEDED, "fedcmc": FEDCMC}
@@ -45,6 +56,26 @@ def pooled(hidden: torch.Tensor, flags: torch.Tensor, style: Style) -> torch.Ten
     weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
     entities = (weights @ hidden).flatten(1)
     return torch.cat([hidden[:, 0], entities], dim=1) if style.cls else entities
+
+
+class Standard(nn.Module):
+    """(h - mean) / deviation, number by number. For a head on a frozen encoder: clipped gradients
+    then point where sentences differ, and not where all are alike.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(width), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(width), requires_grad=False)
+
+    def set(self, features: torch.Tensor) -> None:
+        """By the statistics of these features, (texts, width)."""
+        with torch.no_grad():
+            self.mean.copy_(features.mean(dim=0))
+            self.scale.copy_(1 / (features.std(dim=0) + _LEAST))
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return (h - self.mean) * self.scale
 
 
 class SentenceEncoder(nn.Module):
@@ -59,6 +90,7 @@ class SentenceEncoder(nn.Module):
         self._positions = getattr(config, "model_type", "") == "bert"
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         pooled = (3 if style.cls else 2) * width
+        self.standard = Standard(pooled) if style.standard else None
         self.projection: nn.Module | None = None
         if style.projection:
             self.projection = nn.Sequential(
@@ -83,6 +115,7 @@ class SentenceEncoder(nn.Module):
         """
         ready = ids.is_floating_point() and ids.dim() == 2
         h = ids if ready else pooled(self._hidden(ids, real), flags, self.style)
+        h = h if self.standard is None else self.standard(h)
         return h if self.projection is None else self.projection(h)
 
     def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

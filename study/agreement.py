@@ -170,7 +170,7 @@ def page(of: Agreed) -> str:
     lines += [
         "",
         f"Masks hide a silo's part of a sum as long as {sum_assumption(s)}.",
-        "Sentences, words and labels do not leave the silo.",
+        "Sentences, words and labels are not sent. What can be concluded from what is sent stands under reveals.",
         "",
         f"Study hash   {of.hash.hex()}",
     ]

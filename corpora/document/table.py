@@ -40,17 +40,18 @@ SPLITS = ("train", "dev", "test")
 #: the identifier of a mention that belongs to no concept: an entity of its own, in no pair
 UNLINKED = "-1"
 _FORMAT = 2  #: part of every cache key: bump it when the files below change
+_AT_ONCE = 100  #: documents that are turned into a table's rows together
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entity:
     id: str
     type: str
     mentions: tuple[Span, ...]  #: half-open character spans, in the order of the text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     head: int  #: position in the document's entities
     tail: int
@@ -185,9 +186,7 @@ def _write(folder: Path, content: Content) -> None:
                 raise UserError(f'The corpus "{content.name}", document {d.id}: {d.problem()}.')
     digest = hashlib.sha256(json.dumps(content.relations).encode())
     for split in SPLITS:
-        rows = [asdict(d) for d in content.splits[split]]
-        digest.update(json.dumps([split, rows], sort_keys=True).encode())
-        save_table(folder / "table" / split, _arrow(rows))
+        save_table(folder / "table" / split, _arrow(split, content.splits[split], digest))
     meta = {
         "name": content.name,
         "note": content.note,
@@ -199,11 +198,25 @@ def _write(folder: Path, content: Content) -> None:
     (folder / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
 
 
-def _arrow(rows: list[dict[str, Any]]) -> Any:
-    """The rows with their types spelled out: a split whose lists are all empty has the same as the
-    others.
+def _row(d: Document) -> dict[str, Any]:
+    return {
+        "id": d.id,
+        "text": d.text,
+        "sentences": d.sentences,
+        "entities": [{"id": e.id, "type": e.type, "mentions": e.mentions} for e in d.entities],
+        "pairs": [
+            {"head": p.head, "tail": p.tail, "relations": p.relations, "counted": p.counted}
+            for p in d.pairs
+        ],
+    }
+
+
+def _arrow(split: str, documents: Sequence[Document], digest: Any) -> Any:
+    """A table with its types spelled out: a split whose lists are all empty has the same as the
+    others. It is made from a few documents at a time, as a corpus may have a million pairs. `digest`
+    takes the split's name and all rows, as JSON.
     """
-    import datasets
+    import pyarrow as pa
     from datasets import Features, List, Value
 
     number, text = Value("int32"), Value("string")
@@ -218,5 +231,11 @@ def _arrow(rows: list[dict[str, Any]]) -> Any:
             ),
         }
     )
-    columns = {name: [row[name] for row in rows] for name in features}
-    return datasets.Dataset.from_dict(columns, features=features).data.table
+    batches = []
+    digest.update(f"[{json.dumps(split)}, [".encode())
+    for at in range(0, len(documents), _AT_ONCE):
+        rows = [_row(d) for d in documents[at : at + _AT_ONCE]]
+        digest.update((", " * bool(at) + json.dumps(rows, sort_keys=True)[1:-1]).encode())
+        batches.append(pa.RecordBatch.from_pylist(rows, schema=features.arrow_schema))
+    digest.update(b"]]")
+    return pa.Table.from_batches(batches, schema=features.arrow_schema)

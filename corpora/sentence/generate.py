@@ -30,7 +30,17 @@ from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence import phrases as say
 from corpora.sentence.table import Content, Example, SentenceCorpus, cached, divide
 
-__all__ = ["NONE", "SETTINGS", "Recipe", "generate", "lexicon", "load", "parse", "pretraining_text"]
+__all__ = [
+    "NONE",
+    "SETTINGS",
+    "Recipe",
+    "generate",
+    "lexicon",
+    "load",
+    "parse",
+    "pretraining_text",
+    "public_examples",
+]
 
 NONE = "None"
 _VERSION = 1  #: part of the cache key: bump it when the same recipe would give other sentences
@@ -98,6 +108,19 @@ def generate(recipe: Recipe, public: float, name: str = "sentence") -> Content:
     note = f"synthetic, made from seed {recipe.seed}: figures are not comparable with any paper's"
     relations = ((NONE,) if recipe.none > 0 else ()) + _NAMES
     return Content(name, note, relations, NONE if recipe.none > 0 else "", splits)
+
+
+def public_examples(count: int) -> list[Example]:
+    """Always the same sentences, with entities, that can be in no task: for statistics of features
+    that everybody may know.
+    """
+    rng = np.random.default_rng(0x57A7)
+    found: list[Example] = []
+    while len(found) < count:
+        example = _example(Recipe(), rng)
+        if for_pretraining(example.text):
+            found.append(example)
+    return found
 
 
 def pretraining_text(count: int, seed: int) -> Iterator[str]:

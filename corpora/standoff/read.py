@@ -200,7 +200,12 @@ def _documents(found: Assigned, kind: str, notes: Notes) -> Iterator[tuple[str, 
 
 def has_relations(folder: Path, kind: str) -> bool:
     """Whether any document of the folder has a relation; stops at the first."""
-    return any(d.links or d.facts for _, d in _documents(sources(folder, kind), kind, Notes()))
+    found = sources(folder, kind)
+    if kind in brat.MARKS:  # where no line can be one, thousands of texts need not be compared
+        files = [p for some in (*found.files.values(), found.unsplit) for p in some]
+        if not any(brat.may_relate(p) for p in files):
+            return False
+    return any(d.links or d.facts for _, d in _documents(found, kind, Notes()))
 
 
 def read(folder: Path, kind: str) -> Read:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, check_choice, nearest
-from config.part import ALL, BIAS, PROMPTS, TOP, Part, parse_part
+from config.part import ALL, BIAS, HEAD, PROMPTS, TOP, Part, parse_part
 from config.settings import Settings
 from corpora.holding import Holding
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
@@ -96,7 +96,7 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
 #: Which part of a network is trained where TRAIN does not say: without and with DP=record.
 _PARTS = {
     "distant": (ALL, TOP),
-    "sentence": (ALL, BIAS),
+    "sentence": (ALL, HEAD),
     "document": (ALL, BIAS),
     "ner, pointer": (PROMPTS, BIAS),
     "ner, tagger": (ALL, BIAS),
@@ -169,7 +169,8 @@ def _sentence(settings: Settings, holding: Holding | None) -> Task:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
     if not uses_public(settings.method, settings.options) and "public" not in settings.options:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
-    style = style_of(knobs, network_of(settings.method, "feded"))
+    part = _part(settings, "sentence")
+    style = style_of(knobs, network_of(settings.method, "feded"), part)
     if holding is not None and holding.holds == "nothing":
         from corpora.named import sentence_named
 
@@ -181,7 +182,7 @@ def _sentence(settings: Settings, holding: Holding | None) -> Task:
 
         loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, holding)
     checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
-    return SentenceTask(loaded, knobs, style, checkpoint, _part(settings, "sentence"))
+    return SentenceTask(loaded, knobs, style, checkpoint, part)
 
 
 def _document(settings: Settings, holding: Holding | None) -> Task:

@@ -29,6 +29,7 @@ from methods.tasks.batching import batches_by_length, check_length, chunks_by_le
 from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
+from models.device import first_numbers, here, place
 from models.pieces import Pieces, to_pieces
 from models.pointer import Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
@@ -117,9 +118,16 @@ class NerTask(Task[Data]):
         self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
 
     def own_notes(self) -> tuple[Note, ...]:
-        text = f"sentences are longer than the window of {self.knobs.max_length} pieces"
-        cut = {s: self._pieces_now(s).shortened for s in SPLITS}
-        return tuple(Note("cut", f"{s} {text}", n) for s, n in cut.items() if n)
+        found = []
+        for split in SPLITS:
+            pieces, rows = self._pieces_now(split), self.corpus.splits[split]
+            long = f"{split} sentences are longer than the window of {self.knobs.max_length} pieces"
+            gone = f"mentions of {split} sentences lie beyond that and are lost"
+            # an entity counts as found only with its last word
+            words = np.repeat(np.diff(pieces.word_at), np.diff(rows.entity_at))
+            lost = int((np.asarray(rows.entities)[:, 1] > words).sum())
+            found += [Note("cut", long, pieces.shortened), Note("cut", gone, lost)]
+        return tuple(n for n in found if n.count)
 
     def warning(self, split: Split) -> str:
         if len(self.corpus.splits[split].entities):
@@ -184,9 +192,9 @@ class NerTask(Task[Data]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> PointerNer | Tagger:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.network.new_model()
+        with first_numbers(seed):
+            model = self.network.new_model()
+        return place(model)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         """The pointer network's language model is not among a run's files: it has a name and a
@@ -292,7 +300,7 @@ class NerTask(Task[Data]):
         )
         for i, (row, starts) in enumerate(zip(ids, first_pieces)):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
-        inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
+        inputs = Inputs(*map(here, (padded, real, first)))
         if self.bottom is not None:
             texts = self.bottom.texts(p, data.indices, picked)
             inputs = replace(inputs, ids=self.bottom.store.padded(texts, shape[1]))
@@ -303,7 +311,7 @@ class NerTask(Task[Data]):
             if data.weights is None
             else data.weights[chosen].astype(np.float32)
         )
-        return Batch(inputs, tokens, origins, torch.from_numpy(weights), first_pieces)
+        return Batch(inputs, tokens, origins, here(weights), first_pieces)
 
     def chunks(self, data: Data, size: int) -> Iterator[np.ndarray]:
         """All positions of the data's list, alike in length, in an order that nothing random

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
@@ -21,26 +21,28 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.errors import UserError, check_choice, nearest
+from config.errors import check_choice
 from config.part import ALL, HEAD, Part
 from corpora.notes import Note
+from corpora.sentence.generate import public_examples
 from corpora.sentence.scores import score
-from corpora.sentence.table import SentenceCorpus
+from corpora.sentence.table import Example, SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import of_sentences
+from methods.tasks.sentence_style import style_of
 from models.backbone import Checkpoint
+from models.device import first_numbers, here, place, there
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
-from models.sentence_encoder import STYLES, SentenceEncoder, Style
+from models.sentence_encoder import SentenceEncoder, Style
 from models.tuning import check_part, frozen, rows_are_records, train_part, words_of
 
 __all__ = ["Batch", "Data", "Knobs", "SentenceTask", "style_of"]
 
 _SCORE_BATCH = 128  #: rows scored at once, without gradients, by an encoder of few dimensions
 _SCORE_NUMBERS = 1 << 14  #: rows times dimensions at most: beyond, they leave a core's cache
-_YES_NO = {"": None, "yes": True, "no": False}
-_POOLING = {"": None, "cls": True, "entities": False}
+_ENOUGH = 400  #: public sentences whose features are standardised by
 
 
 @dataclass(frozen=True)
@@ -58,25 +60,6 @@ class Knobs:
     public: float = 0.2
     columns: str = ""  #: which column of a table is which, as text:note,relation:label
     metric: str = "micro_f1"  #: or macro_f1: what a report leads with and what chooses the round
-
-
-def style_of(knobs: Knobs, default: str) -> Style:
-    """The model these knobs ask for; `default` is the name of the method's own."""
-
-    def choice(key: str, known: Mapping[str, bool | None]) -> bool | None:
-        value = getattr(knobs, key)
-        if value:
-            check_choice(key, value, filter(None, known))
-        return known[value]
-
-    name = knobs.model or default
-    if name not in STYLES:
-        raise UserError(f'There is no sentence model "{name}".{nearest(name, STYLES)}')
-    base = STYLES[name]
-    changed = {"cls": choice("pooling", _POOLING), "blinding": choice("blinding", _YES_NO)}
-    changed["bias"] = choice("bias", _YES_NO)
-    given = {k: v for k, v in changed.items() if v is not None}
-    return replace(base, dropout=knobs.dropout, projection=knobs.projection, **given)
 
 
 @dataclass(frozen=True)
@@ -137,14 +120,13 @@ class SentenceTask(Task[Data]):
 
     def _packed_now(self, split: str) -> Packed:
         if split not in self._packed:
-            mentions = (
-                (e.text, e.head, e.tail, e.head_type, e.tail_type)
-                for e in self.corpus.examples(split)
-            )
-            self._packed[split] = tokenise(
-                mentions, self.checkpoint.tokenizer, self.style.blinding, self.knobs.max_length
-            )
+            self._packed[split] = self._tokenised(self.corpus.examples(split))
         return self._packed[split]
+
+    def _tokenised(self, examples: Iterable[Example]) -> Packed:
+        mentions = ((e.text, e.head, e.tail, e.head_type, e.tail_type) for e in examples)
+        t, limit = self.checkpoint.tokenizer, self.knobs.max_length
+        return tokenise(mentions, t, self.style.blinding, limit)
 
     def data(self, split: str) -> Data:
         """All of a split."""
@@ -184,12 +166,26 @@ class SentenceTask(Task[Data]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> SentenceEncoder:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
         model.cut(self.part)
+        model = place(model)
+        if model.standard is not None:
+            model.standard.set(self._public_features)
         return model
+
+    @cached_property
+    def _public_features(self) -> torch.Tensor:
+        """What a frozen encoder makes of sentences that everybody may know: those of the public set
+        where there is one, else some that are built in.
+        """
+        assert self.bottom is not None
+        if len(self.public.indices) >= _ENOUGH:
+            return self.batch(self.public, np.arange(len(self.public.indices))).ids
+        packed = self._tokenised(public_examples(_ENOUGH))
+        rows = np.arange(len(packed))
+        return self.bottom.store.rows(self.bottom.texts(packed, rows, rows))
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -291,16 +287,16 @@ class SentenceTask(Task[Data]):
         real = span < lengths[:, None]
         where = np.where(real, p.at[rows][:, None] + span, 0)
         pad = self.checkpoint.tokenizer.pad_token_id
-        ids = torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64))
+        ids = here(np.where(real, p.ids[where], pad).astype(np.int64))
         if self.bottom is not None:
             texts = self.bottom.texts(p, data.indices, rows)
             store = self.bottom.store
             ids = store.rows(texts) if self.part == HEAD else store.padded(texts, len(span))
         return Batch(
             ids,
-            torch.from_numpy(real),
-            torch.from_numpy(np.where(real, p.flags[where], 0).astype(np.int64)),
-            torch.from_numpy(data.relation[rows].astype(np.int64)),
+            here(real),
+            here(np.where(real, p.flags[where], 0).astype(np.int64)),
+            here(data.relation[rows].astype(np.int64)),
         )
 
     def features(self, model: SentenceEncoder, batch: Batch) -> torch.Tensor:
@@ -320,7 +316,8 @@ class SentenceTask(Task[Data]):
 
         def score(chosen: np.ndarray) -> None:
             with torch.inference_mode():
-                out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
+                scores = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1)
+                out[chosen] = there(scores)
 
         if self.bottom is not None:
             self.bottom.prepare(data.packed, data.indices)

@@ -17,6 +17,7 @@ from config.settings import (
     FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
     RECORD_DEFAULTS,
+    RECORD_HEAD_DEFAULTS,
     TASK_DEFAULTS,
     Settings,
 )
@@ -52,9 +53,14 @@ def test_the_tasks_defaults(task: str, private: bool) -> None:
     wanted = {"partition": "iid", **TASK_DEFAULTS[task]}
     if private:
         wanted |= RECORD_DEFAULTS[task]
+    rows = {f"{task}{', `DP=record`' if private else ''}": wanted}
+    if private and task in RECORD_HEAD_DEFAULTS:
+        (bare,) = rows
+        rows = {f"{bare}, `TRAIN=bias`": wanted, bare: {**wanted, **RECORD_HEAD_DEFAULTS[task]}}
     keys = ("rounds", "epochs", "batch", "lr", "decay", "partition")
-    cells = " | ".join(_shown(wanted[key]) for key in keys)
-    assert f"| {task}{', `DP=record`' if private else ''} | {cells} |" in PAGE
+    for name, values in rows.items():
+        cells = " | ".join(_shown(values[key]) for key in keys)
+        assert f"| {name} | {cells} |" in PAGE
 
     rest = ("optimizer", "weight_decay", "warmup", "schedule", "clip_norm")
     cells = " | ".join(_shown(TASK_DEFAULTS[task][key]) for key in rest)

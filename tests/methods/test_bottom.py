@@ -39,6 +39,9 @@ def test_from_features_as_from_the_text(task: str, train: str, tmp_path: Path) -
     one: Any = whole.new_model(3).eval()
     two: Any = cut.new_model(3).eval()
 
+    if task == "sentence" and train == "head":  # which standardises what it reads
+        one.standard = two.standard
+
     def out(t: Any, model: Any) -> torch.Tensor:
         batch = t.batch(t.subset(chosen), chosen)
         if task == "sentence":

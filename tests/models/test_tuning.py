@@ -44,7 +44,7 @@ SMALL = {
 #: What DP=record trains by itself.
 PRIVATE_PARTS = {
     "distant": "top:1",
-    "sentence": "bias",
+    "sentence": "head",
     "document": "bias",
     "ner": "bias",
     "tagger": "bias",
@@ -104,7 +104,9 @@ def test_of_an_encoder_the_named_part_is_trained_and_what_stands_on_it(
 ) -> None:
     model = _task(task, train=train).new_model(3)
     inside = {n for n in parameters(model) if n.startswith("backbone.")}
-    outside = {n for n, _ in model.named_parameters() if not n.startswith("backbone.")}
+    outside = {
+        n for n, _ in model.named_parameters() if not n.startswith(("backbone.", "standard."))
+    }
     assert outside and outside <= set(parameters(model))
     wanted = {"top:1": "backbone.encoder.layer.1.", "head": "no", "lora:4": "lora_"}[train]
     whole = {n for n, _ in model.named_parameters() if wanted in n}
@@ -208,6 +210,47 @@ def test_networks_that_share_layers_are_clipped_one_by_one() -> None:
         and not rows("albert", "bias")
         and not rows("deberta-v2", "lora:8")
     )
+
+
+def test_a_head_reads_features_that_public_sentences_have_standardised(tmp_path: Path) -> None:
+    """Whatever the method's own network: [CLS; e1; e2] of blinded sentences. With a public set its
+    sentences decide, without one some that are built in, and never a silo's.
+    """
+    words = {"train": "head", "method": "fedcmc"}
+    task = _task("sentence", **words)
+    assert task.style.cls and task.style.blinding and not task.style.bias
+    model = task.new_model(0)
+    other = _task("sentence", **words, corpus="sentence:sentences=300,dev=40,test=40").new_model(1)
+    assert torch.equal(model.standard.mean, other.standard.mean)  # no silo's data are in it
+    batch = task.batch(task.subset(np.arange(100)), np.arange(100))
+    h = model.eval().encode(*batch.inputs)
+    assert float(h.mean().abs()) < 0.2 and 0.7 < float(h.std()) < 1.4
+    asked = _task("sentence", **words, **{"options.pooling": "entities", "options.blinding": "no"})
+    assert not asked.style.cls and not asked.style.blinding
+    public = _task(
+        "sentence",
+        train="head",
+        method="feded",
+        corpus="sentence:sentences=2200,dev=40,test=40",
+    )
+    assert len(public.public.indices) >= 400
+    everything = public.batch(public.public, np.arange(len(public.public.indices)))
+    standard = public.new_model(0).standard(everything.ids)
+    torch.testing.assert_close(standard.mean(0), torch.zeros(384), rtol=0, atol=1e-3)
+
+
+def test_a_private_head_takes_plain_steps_over_all_records() -> None:
+    study = prepare(load(None, SMALL["sentence"] | {"dp": "record", "epsilon": "8", "silos": "3"}))
+    s = study.settings
+    assert (s.train, s.batch, s.lr, s.epochs) == ("head", 4096, 8.0, 1)
+    assert (s.optimizer, s.weight_decay, s.schedule) == ("sgd", 0.0, "constant")
+    bias = prepare(
+        load(
+            None,
+            SMALL["sentence"] | {"dp": "record", "epsilon": "8", "silos": "3", "train": "bias"},
+        )
+    ).settings
+    assert (bias.batch, bias.lr, bias.optimizer) == (256, 0.01, "adamw")
 
 
 def test_a_prompted_model_trains_q_and_biases_and_what_is_fixed_is_everybodys() -> None:

@@ -89,5 +89,7 @@ def test_a_part_of_it_takes_a_larger_rate_than_all_of_it(encoder: Path) -> None:
 
 
 def test_with_a_budget_batches_stay_large(encoder: Path) -> None:
-    s = _prepared("fedavg", encoder, dp="record", epsilon="8").settings
+    s = _prepared("fedavg", encoder, dp="record", epsilon="8", train="bias").settings
     assert (s.batch, s.lr) == (256, 5e-3)
+    head = _prepared("fedavg", encoder, dp="record", epsilon="8").settings
+    assert (head.train, head.batch, head.lr) == ("head", 4096, 8.0)
