@@ -135,7 +135,7 @@ def _hasty() -> None:
     coordinator.serving._LOOK = 0.1
     study.children._FIRST_PAUSE = 0.1
     study.children._LONGEST_PAUSE = 1.0
-    coordinator.program._GRACE = 1.5
+    coordinator.program._GRACE = 10.0  # longer than anybody is down
 
 
 class _World:
