@@ -170,9 +170,10 @@ class SentenceTask(Task[Data]):
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
         model.cut(self.part)
+        model = place(model)
         if model.standard is not None:
             model.standard.set(self._public_features)
-        return place(model)
+        return model
 
     @cached_property
     def _public_features(self) -> torch.Tensor:
