@@ -1,4 +1,4 @@
-"""`sottovoce consortium` and `sottovoce join`: strangers become a consortium in one telephone call.
+"""`sottovoce consortium`: strangers become a consortium in one telephone call.
 
 The coordinator invites by file; each silo answers over the coordinator's port; everybody compares
 twelve words, signs and pins. `sottovoce keys` and `sottovoce roster` do the same by hand.
@@ -16,7 +16,8 @@ from typing import Annotated
 import typer
 import zmq
 
-from cli.keys import console, say, sentences, show_roster
+from cli.join import Sealed, Seconds, Told, checked_address, compare, show_words
+from cli.keys import say, sentences
 from config.errors import UserError
 from crypto.identity.enrolment import (
     Gathering,
@@ -24,17 +25,13 @@ from crypto.identity.enrolment import (
     Stage,
     invite,
     next_version,
-    read_invitation,
 )
 from crypto.identity.keyfile import write_secret
-from crypto.identity.roster import Roster
-from crypto.identity.words import same_words, words
-from wire.enrolment import Answer, EnrolmentClient, EnrolmentServer
-from wire.keyring import Keyring, write_public
+from wire.enrolment import EnrolmentServer
+from wire.keyring import Keyring, read_card, write_public
 from wire.passphrase import new_passphrase, open_keys, passphrase_for
-from wire.questions import Unreached
 
-__all__ = ["consortium_app", "join"]
+__all__ = ["consortium_app"]
 
 consortium_app = typer.Typer(
     help="Found a consortium and seal its roster; silos answer with `sottovoce join`.",
@@ -44,14 +41,6 @@ _PAPERS = "gathering.json"
 
 HomeFolder = Annotated[str, typer.Argument(help="The coordinator's own folder.")]
 Names = Annotated[list[str], typer.Argument(help="Names of the silos to invite, as in north.")]
-Told = Annotated[
-    str, typer.Option(help="The twelve words that you were told, instead of being asked.")
-]
-Seconds = Annotated[float, typer.Option("--wait", help="Seconds to wait for the other parties.")]
-Sealed = Annotated[
-    bool,
-    typer.Option("--passphrase", help="Seal the key files with a passphrase, which is asked for."),
-]
 
 
 # The coordinator
@@ -67,7 +56,7 @@ def consortium_new(
     passphrase: Sealed = False,
 ) -> None:
     """Make the coordinator's keys, and an invitation for each silo."""
-    _check_address(address)
+    checked_address(address)
     with sentences():
         ring = Keyring.create(
             Path(home), name, "coordinator", new_passphrase() if passphrase else ""
@@ -83,7 +72,7 @@ def consortium_invite(
     address: Annotated[str, typer.Option(help="HOST:PORT at which silos reach this machine.")],
 ) -> None:
     """Invite more silos, before the roster is sealed or for its next version."""
-    _check_address(address)
+    checked_address(address)
     path, ring = Path(home), open_keys(Path(home))
     with sentences(home):
         gathering = _read(path)
@@ -92,6 +81,34 @@ def consortium_invite(
         consortium = gathering.roster.consortium
         gathering, tokens = invite(gathering, consortium, ring.card, tuple(silos))
         _hand_out(path, ring, consortium, address, gathering, tokens)
+
+
+@consortium_app.command("next")
+def consortium_next(
+    home: HomeFolder,
+    revoke: Annotated[list[str], typer.Option(help="A silo to take out.")] = [],  # noqa: B006
+    why: Annotated[str, typer.Option(help="Why it is taken out; one line.")] = "it left",
+    card: Annotated[list[str], typer.Option(help="A card from `keys rotate`.")] = [],  # noqa: B006
+) -> None:
+    """Begin the roster's next version: take silos out, or put new keys in the place of old ones."""
+    if not revoke and not card:
+        raise UserError("Say what changes, with --revoke NAME or --card FILE.")
+    path, ring = Path(home), open_keys(Path(home))
+    with sentences(home):
+        gathering = _read(path)
+        if gathering.fixed and gathering.stage is not Stage.SEALED:
+            raise UserError("A roster is being signed; seal it first.")
+        if gathering.stage is Stage.SEALED:
+            gathering = next_version(ring.pinned())
+        for name in revoke:
+            gathering = gathering.without(name, why)
+        for file in card:
+            gathering = gathering.rotated(read_card(Path(file)))
+        _keep(path, gathering)
+    say(
+        f"version {gathering.roster.version} is begun; now: sottovoce consortium seal {home}, and at "
+        "each silo: sottovoce join --address HOST:PORT --home ITS-FOLDER"
+    )
 
 
 def _hand_out(
@@ -124,7 +141,7 @@ def consortium_seal(
     """Gather the silos' answers, show the words to compare, gather signatures, pin. Ctrl-C loses
     nothing: start it again.
     """
-    path, host, port = Path(home), *_check_address(listen)
+    path, host, port = Path(home), *checked_address(listen)
     phrase = passphrase_for(path)
     ring = open_keys(path, phrase)
     with sentences(home):
@@ -146,9 +163,9 @@ def consortium_seal(
                 if ring.card.name in roster.unsigned:
                     if not told and not sys.stdin.isatty():
                         # nobody to ask: the others can compare and sign meanwhile
-                        _show_words(roster, ring)
+                        show_words(roster, ring)
                         until(lambda g: g.missing == (ring.card.name,), wait)
-                    _compare(roster, ring, told)
+                    compare(roster, ring, told)
                     signed = ring.sign(roster, phrase)
                     server.change(lambda g: g.signed(signed))
                 until(lambda g: g.stage is Stage.SEALED, wait)
@@ -195,137 +212,6 @@ def _serving(server: EnrolmentServer) -> Iterator[Callable[..., None]]:
     finally:
         stop.set()
         thread.join()
-
-
-# A silo
-
-
-def join(
-    invitation: Annotated[
-        str, typer.Argument(help="The invitation's file; nothing: the next version of a roster.")
-    ] = "",
-    home: Annotated[str, typer.Option(help="This silo's own folder; it is made.")] = "silo",
-    address: Annotated[
-        str, typer.Option(help="HOST:PORT of the coordinator, where there is no invitation.")
-    ] = "",
-    told: Told = "",
-    wait: Seconds = 86_400.0,
-    passphrase: Sealed = False,
-) -> None:
-    """Answer an invitation: make keys, compare twelve words with the others, sign and pin the
-    roster. Started again, it goes on.
-    """
-    path = Path(home)
-    if invitation:
-        with sentences(invitation):
-            invited = _read_invitation(Path(invitation))
-        ring, phrase = _own_keys(path, invited.silo, passphrase)
-        place, coordinator = address or invited.address, invited.coordinator
-    elif not address:
-        raise UserError(
-            "join needs an invitation's file, or --address for a roster's next version."
-        )
-    else:
-        phrase = passphrase_for(path)
-        ring = open_keys(path, phrase)
-        with sentences(home):
-            place, coordinator = address, ring.pinned().coordinator
-    client = EnrolmentClient(place, ring.curve, coordinator)
-    with sentences("The enrolment"):
-        try:
-            if invitation:
-                _retried(lambda: client.send_card(ring.card, invited.token), wait)
-                say(f"{ring.card.name} has answered; waiting for the other parties")
-            answer = client.wait(wait, lambda a: a.roster is not None and _new(a.roster, ring))
-            roster = answer.roster
-            assert roster is not None
-            roster.check()
-            if roster.coordinator.digest != coordinator.digest:
-                raise UserError("The roster has another coordinator than the invitation.")
-            if ring.card.name in roster.unsigned:
-                _compare(roster, ring, told)
-                roster = ring.sign(roster, phrase)
-                client.send_signature(roster)
-            sealed = client.wait(wait, lambda a: a.stage is Stage.SEALED).roster
-        except Unreached as e:
-            raise UserError(
-                f"The coordinator at {place}: {e}; start this again to go on."
-            ) from None
-        assert sealed is not None
-        if sealed.digest != roster.digest:
-            raise UserError("The sealed roster is not the one that was signed here.")
-        ring.pin(sealed, phrase)
-    say(f"{home}: version {sealed.version} of {sealed.consortium} is in force here")
-
-
-def _new(roster: Roster, ring: Keyring) -> bool:
-    earlier = ring.earlier()
-    return earlier is None or roster.version > earlier.version
-
-
-def _retried(ask: Callable[[], Answer], seconds: float) -> Answer:
-    """The coordinator may not listen yet."""
-    for _ in range(max(1, int(seconds / 5))):
-        try:
-            return ask()
-        except Unreached:
-            continue
-    return ask()
-
-
-def _own_keys(home: Path, name: str, passphrase: bool) -> tuple[Keyring, str]:
-    """New keys, or those that an earlier try made for the same name."""
-    if (home / "keys").exists():
-        phrase = passphrase_for(home)
-        ring = open_keys(home, phrase)
-        if ring.card.name != name:
-            raise UserError(
-                f"{home} has the keys of {ring.card.name}, and the invitation is for {name}; give another --home."
-            )
-        return ring, phrase
-    phrase = new_passphrase() if passphrase else ""
-    with sentences():
-        return Keyring.create(home, name, "silo", phrase), phrase
-
-
-def _read_invitation(path: Path) -> Invitation:
-    try:
-        return read_invitation(path.read_bytes())
-    except OSError as e:
-        raise UserError(f"{path} cannot be read: {e.strerror}.") from None
-
-
-# Both
-
-
-def _compare(roster: Roster, ring: Keyring, told: str) -> None:
-    """Nobody signs before the words were compared with the other parties."""
-    _show_words(roster, ring)
-    if told:
-        if not same_words(roster.digest, told):
-            raise UserError("--told has other words than this roster; nothing was signed.")
-        return
-    if not sys.stdin.isatty():
-        raise UserError(
-            "Compare the twelve words with the other parties, then give them with --told."
-        )
-    say("Telephone the other parties. Everybody must see the same twelve words and the same names.")
-    if console.input('Type "yes" if they do: ').strip().lower() != "yes":
-        raise UserError("Not compared; nothing was signed.")
-
-
-def _show_words(roster: Roster, ring: Keyring) -> None:
-    show_roster(roster, ring.earlier())
-    say("")
-    say(f"    {words(roster.digest)}")
-    say("")
-
-
-def _check_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise UserError(f'An address is HOST:PORT, not "{text}".')
-    return host, int(port)
 
 
 def _read(home: Path) -> Gathering:

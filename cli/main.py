@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from cli import convert, make, parties, runs, use
-from cli.consortium import consortium_app, join
+from cli.consortium import consortium_app
 from cli.corpus import corpus
 from cli.documents import documents, verify_app
+from cli.join import join
 from cli.keys import keys_app, roster_app
 from cli.ledger import ledger_app
 from cli.studies import study_app

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from study.commands import Checkpoint, Own, OwnCorpus, coordinator_app, own_folder, silo_app
+from study.commands import (
+    Checkpoint,
+    Mapped,
+    Own,
+    OwnCorpus,
+    coordinator_app,
+    own_folder,
+    silo_app,
+)
 
 if TYPE_CHECKING:
     from silo.home import Home
@@ -66,10 +74,10 @@ def _run_coordinator(config: Path, machine: Machine, **how: Any) -> int:
     return run_coordinator(config, machine, console=console, **how)
 
 
-def _serve_coordinator(machine: Machine, listen: str) -> int:
+def _serve_coordinator(machine: Machine, listen: str, **how: Any) -> int:
     from coordinator.serving import serve_board
 
-    return serve_board(machine, listen, console)
+    return serve_board(machine, listen, console=console, **how)
 
 
 silo = silo_app(_run_silo, _serve_silo)
@@ -118,6 +126,7 @@ def doctor(
         str, typer.Option(help="Where the coordinator will listen.")
     ] = "127.0.0.1:5555",
     corpus: OwnCorpus = "",
+    mapping: Mapped = "",
     encoder: Checkpoint = "",
     seq2seq: Checkpoint = "",
     vectors: Checkpoint = "",
@@ -130,6 +139,12 @@ def doctor(
     from study.machine import Machine
 
     machine = Machine(
-        Path(home), corpus=corpus, encoder=encoder, seq2seq=seq2seq, vectors=vectors, out=out
+        Path(home),
+        corpus=corpus,
+        encoder=encoder,
+        seq2seq=seq2seq,
+        vectors=vectors,
+        out=out,
+        mapping=mapping,
     )
     raise typer.Exit(examine(Path(config), machine, listen, console))

@@ -190,7 +190,7 @@ def list_(home: Own) -> None:
             said = f"accepted by {', '.join(s.said('accept')) or 'nobody'}"
             if gone := s.said("decline"):
                 said += f", declined by {', '.join(gone)}"
-            state = s.outcome or s.wanted.value
+            state = s.outcome or (f"paused: {s.why}" if s.why else s.wanted.value)
             _say(f"{s.id}  {clock(s.proposed)}  {state:<9}  {s.title}; {said}, {s.enough} needed")
         return
     for k in _studies(home).all():
@@ -214,6 +214,19 @@ def show(study: Id, home: Own) -> None:
     known = _studies(home)[study]
     _say(known.page or known.refused)
     _say(f"\nstate: {known.state or 'proposed'}; decided: {known.word or 'nothing yet'}")
+
+
+@study_app.command("status")
+def status(study: Id, home: Own) -> None:
+    """How a study goes here: rounds, who is waited for, what left, what is spent."""
+    from cli.status import of_coordinator, of_silo
+
+    silo = _role(home) == "silo"
+    said = (
+        of_silo(Path(home), _studies(home)[study]) if silo else of_coordinator(_board(home), study)
+    )
+    for line in said:
+        _say(line)
 
 
 @study_app.command("logs")

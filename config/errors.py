@@ -7,11 +7,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["UserError", "check_choice", "nearest"]
+__all__ = ["BUSY", "Busy", "UserError", "check_choice", "nearest"]
+
+BUSY = 75  #: the exit status that asks to be tried again (EX_TEMPFAIL)
 
 
 class UserError(Exception):
     """Printed as it is; the command ends with exit status 2."""
+
+
+class Busy(UserError):
+    """What stands in the way may be gone in a while: exit status `BUSY`. A service tries again."""
 
 
 def check_choice(key: str, value: str, known: Iterable[str]) -> None:

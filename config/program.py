@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 
-__all__ = ["PARENT", "as_program"]
+__all__ = ["PARENT", "as_program", "end_with"]
 
 #: Set by a program of ours that starts another: the number of the process to end with.
 PARENT = "SOTTOVOCE_PARENT"
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def as_program() -> Iterator[None]:
-    """A user's mistake becomes one sentence on stderr and exit status 2.
+    """A user's mistake becomes one sentence on stderr and exit status 2, or `BUSY`.
 
     Nothing may have imported torch before: it reads these variables once.
     """
@@ -31,15 +31,15 @@ def as_program() -> Iterator[None]:
     # nothing is fetched from a hub unless the user names one
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if parent := os.environ.pop(PARENT, ""):
-        _end_with(int(parent))
+        end_with(int(parent))
     try:
         yield
     except UserError as e:
         Console(stderr=True).print(str(e), highlight=False, soft_wrap=True, markup=False)
-        raise SystemExit(2) from None
+        raise SystemExit(BUSY if isinstance(e, Busy) else 2) from None
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Killed or not, a program that serves leaves no study behind that nobody follows."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it died before this was set

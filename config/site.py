@@ -35,6 +35,7 @@ class Policy:
     methods: tuple[str, ...] = ()  # those it accepts; empty: none
     maximum_rounds: int = 0  # 0: none is too long
     maximum_epsilon: float = 0.0  # of a study with a privacy budget; 0: none is accepted
+    hours: str = ""  # when it accepts, on this machine's clock: "08:00-18:00"; empty: always
     without_noise: bool = False  # whether a study without a privacy budget is accepted
 
     def refuses(self, facts: Mapping[str, Any]) -> str:
@@ -60,10 +61,13 @@ class Site:
     coordinator: str
     # its own folder; empty: this silo's part of the built-in corpus that the study names
     corpus: str = ""
+    # a file that maps this silo's names of classes to the study's, one "mine = theirs" a line
+    mapping: str = ""
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
     vectors: str = ""
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
+    slots: int = 1  # studies in which it takes part at once, where it serves
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ
     limits: OwnLimits = field(default_factory=OwnLimits)
     accept: Policy = field(default_factory=Policy)
@@ -87,7 +91,7 @@ def read_site(path: Path) -> Site:
     for key in {"study", "home"} & set(given):
         # where a relative path begins must not hang on who starts the program
         given[key] = path.parent / given[key]
-    for key in ("corpus", "encoder", "seq2seq", "vectors"):
+    for key in ("corpus", "mapping", "encoder", "seq2seq", "vectors"):
         beside = path.parent / given.get(key, "")
         if given.get(key) and beside.exists():
             given[key] = str(beside)
@@ -102,6 +106,8 @@ def read_site(path: Path) -> Site:
         )
     if not 0 < own.maximum_delta < 1:
         raise UserError(f"{path}: limits.maximum_delta must be between 0 and 1.")
+    if given.get("slots", 1) < 1:
+        raise UserError(f"{path}: slots must be 1 or more.")
     policy = Policy(**_typed(path, "accept.", Policy, accept, ()))
     return Site(path=path, limits=own, accept=policy, **given)
 

@@ -19,10 +19,10 @@ def _run(config: Path, machine: Machine, **how: Any) -> int:
     return run_coordinator(config, machine, console=Console(), **how)
 
 
-def _serve(machine: Machine, listen: str) -> int:
+def _serve(machine: Machine, listen: str, **how: Any) -> int:
     from coordinator.serving import serve_board
 
-    return serve_board(machine, listen, Console())
+    return serve_board(machine, listen, console=Console(), **how)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The board: studies that the coordinator's operator proposed, and what each silo answered.
 
 A study stands in a folder of its own under `studies/` in the coordinator's folder. Each file has one
-writer: `study.toml` and `proposal.json` the command that proposed it, `wanted` the operator's last
-word (run, pause, stop), `answers/<silo>.json` and `outcome.json` the serving program. So commands and
-the program that serves need no lock between them.
+writer at a time: `study.toml` and `proposal.json` the command that proposed it, `wanted` the
+operator's last word (run, pause, stop), or a pause with its reason by the serving program,
+`answers/<silo>.json` and `outcome.json` the serving program. So commands and the program that serves
+need no lock between them.
 
 An acceptance is signed by the silo's identity over the study's hash. The coordinator cannot make one
 up, and a silo takes part by its own decision anyway (silo.serving).
@@ -53,7 +54,9 @@ class Posted:
     hash: str  #: as the coordinator's machine computes it; a silo's must be the same
     proposed: float
     enough: int  #: silos that must accept before it runs
+    roster: str = ""  #: digest of the roster under which it was proposed
     wanted: Wanted = Wanted.RUN
+    why: str = ""  #: why the serving program paused it
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outcome: str = ""  #: how it ended; empty: it has not
 
@@ -71,13 +74,17 @@ class Posted:
 
 class Board:
     def __init__(self, home: Path, roster: Roster) -> None:
-        self._folder, self._roster = home / "studies", roster
+        self._folder, self.roster = home / "studies", roster
 
-    def post(self, *, title: str, text: str, hash: str, enough: int) -> Posted:
-        """Propose a study. The same words again are the same study."""
-        silos = len(self._roster.silos)
-        if not 3 <= enough <= silos:
-            raise UserError(f"--enough must be from 3 to {silos}, the silos of the roster.")
+    def post(self, *, title: str, text: str, hash: str, enough: int, least: int = 3) -> Posted:
+        """Propose a study. The same words again are the same study. `least`: silos without which no
+        round of it can be made.
+        """
+        silos = len(self.roster.silos)
+        if not least <= enough <= silos:
+            raise UserError(
+                f"--enough must be from {least}, what a round needs, to {silos}, the silos of the roster."
+            )
         id_ = study_id(text)
         folder = self._folder / id_
         if folder.exists():
@@ -87,6 +94,7 @@ class Board:
         (folder / "answers").mkdir(mode=0o700, parents=True)
         _write(folder / "study.toml", text)
         proposal = {"title": title, "hash": hash, "proposed": time.time(), "enough": enough}
+        proposal |= {"roster": self.roster.digest.hex()}
         _write(folder / "proposal.json", json.dumps(proposal) + "\n")
         return self[id_]
 
@@ -105,12 +113,13 @@ class Board:
                 p.stem: json.loads(p.read_text("utf-8"))
                 for p in sorted((folder / "answers").glob("*.json"))
             }
-            wanted = folder / "wanted"
+            wanted, _, why = _read(folder / "wanted", Wanted.RUN.value).partition("\n")
             outcome = folder / "outcome.json"
             return Posted(
                 id_,
                 text=(folder / "study.toml").read_text("utf-8"),
-                wanted=Wanted(wanted.read_text().strip()) if wanted.exists() else Wanted.RUN,
+                wanted=Wanted(wanted),
+                why=why.strip(),
                 answers=answers,
                 outcome=json.loads(outcome.read_text())["outcome"] if outcome.exists() else "",
                 **proposal,
@@ -125,6 +134,34 @@ class Board:
         if self[id_].outcome:
             raise UserError(f"The study {id_} has ended: {self[id_].outcome}.")
         _write(self.folder(id_) / "wanted", wanted.value + "\n")
+
+    def runs_in(self, id_: str, out: Path, port: int) -> None:
+        """Where its run folder is made, for whoever asks how it goes, and on which port it runs."""
+        _write(self.folder(id_) / "out", f"{out.resolve()}\n")
+        _write(self.folder(id_) / "port", f"{port}\n")
+
+    def port(self, id_: str) -> int:
+        """On which it ran last; 0: it never did."""
+        return int(_read(self.folder(id_) / "port", "0"))
+
+    def run(self, id_: str) -> Path | None:
+        """Its run folder, once there is one."""
+        out = _read(self.folder(id_) / "out", "").strip()
+        run = Path(out) / f"study-{self[id_].hash[:12]}"
+        return run if out and (run / "config.toml").is_file() else None
+
+    def hold(self, id_: str, why: str) -> None:
+        """Paused by the serving program, for a reason that its operator can end."""
+        _write(self.folder(id_) / "wanted", f"{Wanted.PAUSE.value}\n{why[:_MOST_WHY]}\n")
+
+    def retire(self) -> list[str]:
+        """End what was proposed under another roster: nobody agreed to it under this one."""
+        old = [s for s in self.all() if not s.outcome and s.roster != self.roster.digest.hex()]
+        for posted in old:
+            self.end(
+                posted.id, f"the roster has version {self.roster.version} now; propose it again"
+            )
+        return [posted.id for posted in old]
 
     def end(self, id_: str, outcome: str) -> None:
         line = json.dumps({"outcome": outcome, "time": time.time()})
@@ -151,7 +188,7 @@ class Board:
                 f"it accepts another study than this one: its hash is {reply['hash'][:12]}…, "
                 f"and the coordinator's is {posted.hash[:12]}…",
             )
-        card = self._roster.card(silo)
+        card = self.roster.card(silo)
         signature = bytes.fromhex(reply["signature"])
         parts = (posted.id.encode(), posted.hash.encode())
         if card is None or not verify(card.identity, signature, Label.CONSENT, *parts):
@@ -168,7 +205,11 @@ class Board:
                 self.answer(silo, id_, {"word": "decline", "why": why[:_MOST_WHY]})
             case _:
                 raise RosterRefused("wrong-shape", "a question to the board that is none")
-        return [self._shown(s, silo, running) for s in self.all()]
+        began = list(running)  # studies that run come first, in the order in which they began
+        shown = sorted(
+            self.all(), key=lambda s: began.index(s.id) if s.id in running else len(began)
+        )
+        return [self._shown(s, silo, running) for s in shown]
 
     @staticmethod
     def _shown(s: Posted, silo: str, running: Mapping[str, int]) -> dict[str, Any]:
@@ -193,6 +234,10 @@ class Board:
             "declined": list(s.said("decline")),
             "answered": s.answers.get(silo, {}).get("word", ""),
         }
+
+
+def _read(path: Path, otherwise: str) -> str:
+    return path.read_text("utf-8") if path.exists() else otherwise
 
 
 def _write(path: Path, text: str) -> None:

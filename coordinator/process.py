@@ -11,7 +11,7 @@ from typing import Any
 
 import zmq
 
-from config.errors import UserError
+from config.errors import Busy
 from config.settings import Settings
 from coordinator import checkpoint, reopen
 from coordinator.evaluation import Apart, scorer
@@ -97,7 +97,7 @@ def serve(
                 server = MetricsServer(figures, *address_of(settings.metrics))
             except OSError as e:
                 where = f"METRICS={settings.metrics}"
-                raise UserError(
+                raise Busy(
                     f"{where} cannot be listened on ({e.strerror}); give another port."
                 ) from None
             log.info("figures for Prometheus on port %d", server.port)
@@ -110,7 +110,7 @@ def serve(
         try:
             port = router.bind(host, settings.port)
         except zmq.ZMQError as e:
-            raise UserError(
+            raise Busy(
                 f"The coordinator cannot listen on {host}:{settings.port} ({e.strerror}); "
                 "give another PORT, or 0 for any free one."
             ) from None

@@ -24,7 +24,15 @@ from crypto.identity.roster import Roster
 from report.files import read_run
 from report.write import write_report
 from study.agreement import Agreed, agreed, page
-from study.machine import Machine, guarded, local_settings, names_of, one_thread, pinned_roster
+from study.machine import (
+    Machine,
+    guarded,
+    local_settings,
+    names_of,
+    one_thread,
+    own_holding,
+    pinned_roster,
+)
 from study.papers import write_run_papers
 from study.prepare import prepare
 from wire.messages import VERSION
@@ -36,16 +44,24 @@ log = logging.getLogger("coordinator")
 _GRACE = 30.0  #: seconds for a silo whose connection ended to come back into the exchange it was in
 
 
-def coordinator_study(study: StudyFile, roster: Roster, machine: Machine) -> Agreed:
-    """The study as this machine reads it. A coordinator needs no training data."""
-    settings, cut_alike = local_settings(study, roster, machine)
-    return agreed(study, roster, prepare(settings, None if cut_alike else -1))
+def coordinator_study(
+    study: StudyFile, roster: Roster, machine: Machine, scores: bool = True
+) -> Agreed:
+    """The study as this machine reads it. A coordinator needs no training data, and to know what a
+    study is (`scores` false) none at all.
+    """
+    settings, holding = (
+        local_settings(study, roster, machine),
+        own_holding(study, machine, "", scores),
+    )
+    return agreed(study, roster, prepare(settings, None if holding is None else -1, holding))
 
 
 def show_study(study: Path, machine: Machine, console: Console) -> None:
     """What a study discloses, its hash, and the `[hashes]` that its file may name."""
     one_thread()
-    of = coordinator_study(read_study(study), pinned_roster(open_keys(machine.home)), machine)
+    roster = pinned_roster(open_keys(machine.home))
+    of = coordinator_study(read_study(study), roster, machine, scores=False)
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     pins = {**of.prepared.agreement, "model": of.content["model"]}
     text = "\n".join(["", "[hashes]", *(f'"{name}" = "{value}"' for name, value in pins.items())])

@@ -10,6 +10,7 @@ from pathlib import Path
 from config.errors import UserError
 from config.study import read_study
 from coordinator.board import Board, Posted
+from coordinator.cohorts import least_in_a_session, least_in_a_sum
 from coordinator.program import coordinator_study
 from crypto.identity.roster import Roster
 from study.agreement import Agreed
@@ -21,7 +22,7 @@ __all__ = ["look_at", "look_at_words", "propose"]
 def look_at(file: Path, machine: Machine, roster: Roster) -> Agreed:
     """The study that the file describes; a sentence where it describes none."""
     one_thread()
-    return coordinator_study(read_study(file), roster, machine)
+    return coordinator_study(read_study(file), roster, machine, scores=False)
 
 
 def look_at_words(text: str, machine: Machine, roster: Roster) -> Agreed:
@@ -37,9 +38,11 @@ def look_at_words(text: str, machine: Machine, roster: Roster) -> Agreed:
 
 def propose(board: Board, of: Agreed, text: str, enough: int) -> Posted:
     """`enough`: silos that must accept; 0: all of the roster."""
+    settings = of.prepared.settings
     return board.post(
         title=of.study.title,
         text=text,
         hash=of.hash.hex(),
         enough=enough or len(of.roster.silos),
+        least=max(3, least_in_a_sum(settings), least_in_a_session(settings)),
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from crypto.errors import Refusal
 from methods.base import Method
+from privacy.events import UnknownEvent, from_record
 from report.event_file import to_line
 from report.events import Event
 from report.files import read_lines
@@ -30,6 +31,7 @@ _CLEAR = "the coordinator: nothing was masked"
 
 _UNSAID: Mapping[str, Any] = {
     "event": "non-private release, of which the silo's ledger said nothing",
+    "mechanism": {"kind": "non-private"},
     "epsilon_after": "inf",
     "rdp_epsilon_after": "inf",
     "delta": 0.0,
@@ -46,7 +48,14 @@ def checked_charges(said: list) -> list[dict[str, Any]]:
     for line in said:
         if not isinstance(line, dict) or set(line) != _SAID:
             raise Refusal("wrong-shape", "a charge without the declared fields")
+        try:
+            if line["mechanism"] != {}:
+                from_record(line["mechanism"])
+        except UnknownEvent as e:
+            raise Refusal("wrong-shape", f"a charge whose mechanism is none: {e}") from None
         for key, value in line.items():
+            if key == "mechanism":
+                continue
             text = key in ("disclosure", "exchange", "event", "unit") or value == "inf"
             good = isinstance(value, str) and len(value) <= 300 if text else _figure(value)
             if not good:

@@ -1,9 +1,9 @@
 """A coordinator that serves for weeks: it shows its board to the silos of its consortium, and runs
-one study after another, each in a process of its own (coordinator.program).
+the studies that enough of them have accepted, each in a process of its own (coordinator.program).
 
-The board has one port. A study has the next one, for as long as it runs. The serving program itself
-holds no model and no sum: it may be killed and started again at any time, and goes on from the
-folder.
+The board has one port, and each study the next free one after it. The serving program holds no model
+and no sum: it may be killed and started again at any time, and goes on from the folder. A new version
+of the roster ends what was agreed on under the old one.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmq
 from rich.console import Console
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 from config.logs import log_to
 from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
-from study.machine import Machine, pinned_roster
+from study.machine import Machine, pinned_roster, roster_stamp
 from study.presence import Presence
-from wire.passphrase import open_keys
+from wire.keyring import Keyring
+from wire.passphrase import open_keys, passphrase_for
 from wire.questions import QuestionServer
 
 __all__ = ["Runner", "serve_board"]
@@ -32,110 +34,171 @@ __all__ = ["Runner", "serve_board"]
 log = logging.getLogger("coordinator")
 _LOOK = 0.5  #: seconds between two looks at the folder
 _STOPPED = "stopped by its operator"
+_MOST_SLOTS = 16
+
+
+@dataclass(frozen=True)
+class _Run:
+    child: Child
+    port: int
 
 
 class Runner:
-    """Which study runs, and what becomes of it. One at a time: a silo's journal serves one."""
+    """Which studies run, and what becomes of them. Studies start in the order in which they were
+    proposed, as far as they are ready and a slot is free.
+    """
 
-    def __init__(self, board: Board, machine: Machine, host: str, port: int) -> None:
-        self._board, self._machine, self._host, self._port = board, machine, host, port
-        self._study, self._child = "", Child([], Path())
+    def __init__(
+        self,
+        board: Board,
+        machine: Machine,
+        host: str,
+        port: int,
+        slots: int = 1,
+        patience: float = 0.0,
+    ) -> None:
+        """`port`: the first one for studies."""
+        self._board, self._machine, self._host, self._patience = board, machine, host, patience
+        self._ports = tuple(range(port, port + slots))
+        self._runs: dict[str, _Run] = {}
 
     @property
     def running(self) -> dict[str, int]:
-        return {self._study: self._port} if self._study and self._child.alive else {}
+        """Study -> port, the one that began first before the others."""
+        return {study: run.port for study, run in self._runs.items()}
 
     def step(self) -> None:
-        if self._study:
-            self._follow(self._board[self._study])
-        if not self._study:
-            ready = (s for s in self._board.all() if s.ready)
-            if (chosen := next(ready, None)) is not None:
-                self._take(chosen)
+        for study in list(self._runs):
+            self._follow(self._board[study])
         for posted in self._board.all():
-            if posted.wanted is Wanted.STOP and not posted.outcome and posted.id != self._study:
+            if posted.wanted is Wanted.STOP and not posted.outcome:
                 self._board.end(posted.id, _STOPPED)
+            elif posted.ready and posted.id not in self._runs and len(self._runs) < self._slots:
+                self._take(posted)
+
+    @property
+    def _slots(self) -> int:
+        return len(self._ports)
 
     def _take(self, posted: Posted) -> None:
         folder = self._board.folder(posted.id)
+        taken = {run.port for run in self._runs.values()}
+        free = [p for p in self._ports if p not in taken]
+        # where it was before this program was started again, if it can: silos dial there
+        port = min(free, key=lambda p: (p != self._board.port(posted.id), p))
         words = ["coordinator", "--config", str(folder / "study.toml")]
-        words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{self._port}"]
-        words += ["--expect", ",".join(posted.said("accept"))]
-        for name, value in self._machine.settings.items():
-            words += [f"--{name}", value]
-        self._study, self._child = posted.id, Child(words, folder / "log")
-        self._child.start()
-        log.info("study %s (%s) runs; accepted by %s", posted.id, posted.title, words[-1])
+        words += ["--home", str(self._machine.home), "--listen", f"{self._host}:{port}"]
+        words += ["--patience", str(self._patience), "--expect", ",".join(posted.said("accept"))]
+        own = {**self._machine.settings, "mapping": self._machine.mapping}
+        for name, value in own.items():
+            words += [f"--{name}", value] if value else []
+        self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)
+        child = Child(words, folder / "log")
+        self._runs[posted.id] = _Run(child, port)
+        child.start()
+        names = ", ".join(posted.said("accept"))
+        log.info("study %s (%s) runs; accepted by %s", posted.id, posted.title, names)
 
     def _follow(self, posted: Posted) -> None:
+        child = self._runs[posted.id].child
         if posted.wanted is not Wanted.RUN:
-            self._child.end()
+            child.end()
             log.info("study %s: %s", posted.id, posted.wanted.value)
-            self._study = ""
+            del self._runs[posted.id]
             return
-        status = self._child.ended()
+        status = child.ended()
         if status is None:
-            self._child.start()
-            return
-        if status == 0:
-            self._board.end(posted.id, "finished")
-            log.info("study %s is finished", posted.id)
-            self._study = ""
-        elif status == 2:  # a sentence for its operator: to start it again changes nothing
-            self._board.end(posted.id, f"refused: {self._child.last_words()}"[:300])
-            log.error("study %s ended: %s", posted.id, self._child.last_words())
-            self._study = ""
+            child.start()
+        elif status == 0:
+            self._end(posted, "finished")
+        elif status == FAILED and self._patience:
+            self._end(posted, f"too few silos came back within {self._patience:.0f} s")
+        elif status == 2:
+            # A sentence for its operator, who can go on with it once the reason is gone. Others
+            # need not wait for that.
+            why = child.last_words()
+            self._board.hold(posted.id, why)
+            del self._runs[posted.id]
+            log.error("study %s is paused: %s", posted.id, why)
         else:
-            why = {FAILED: "too few silos", INTERRUPTED: "interrupted"}.get(
-                status, f"status {status}"
-            )
+            known = {
+                FAILED: "too few silos",
+                INTERRUPTED: "interrupted",
+                BUSY: "something is in use",
+            }
+            why = known.get(status, f"status {status}")
             log.warning("study %s ended (%s); it is started again", posted.id, why)
-            self._child.pause()
+            child.pause()
+
+    def _end(self, posted: Posted, outcome: str) -> None:
+        self._board.end(posted.id, outcome)
+        del self._runs[posted.id]
+        log.info("study %s: %s", posted.id, outcome)
 
     def close(self) -> None:
-        self._child.end()
+        for run in self._runs.values():
+            run.child.end()
 
 
-def serve_board(machine: Machine, listen: str, console: Console) -> int:
-    """Until SIGTERM or Ctrl-C. A study that runs is interrupted then, and goes on with the next
-    start.
+def serve_board(
+    machine: Machine, listen: str, *, patience: float, slots: int, console: Console
+) -> int:
+    """Until SIGTERM or Ctrl-C. Studies that run are interrupted then, and go on with the next
+    start. `patience`: seconds after which a study that lacks silos is given up, 0 for never;
+    `slots`: studies that may run at once.
     """
     log_to(sys.stderr)
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65535:
+    host, _, text = listen.rpartition(":")
+    if not host or not text.isdigit() or not 0 < int(text) < 65535 - _MOST_SLOTS:
         raise UserError(f'--listen must be HOST:PORT, not "{listen}".')
-    keys = open_keys(machine.home)
-    if keys.card.role != "coordinator":
-        raise UserError(f"{machine.home} has the keys of a {keys.card.role}, not of a coordinator.")
-    roster = pinned_roster(keys)
-    board = Board(machine.home, roster)
-    runner = Runner(board, machine, host, int(port) + 1)
+    if not 1 <= slots <= _MOST_SLOTS or patience < 0:
+        raise UserError(f"--slots must be from 1 to {_MOST_SLOTS}, and --patience not negative.")
+    port, phrase = int(text), passphrase_for(machine.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
+    while not stop:
+        stamp = roster_stamp(machine.home)
+        keys = open_keys(machine.home, phrase)
+        if keys.card.role != "coordinator":
+            raise UserError(
+                f"{machine.home} has the keys of a {keys.card.role}, not of a coordinator."
+            )
+        board = Board(machine.home, pinned_roster(keys))
+        for ended in board.retire():
+            log.warning("study %s: the roster has a new version; propose it again", ended)
+        runner = Runner(board, machine, host, port + 1, slots, patience)
+        presence = Presence(machine.home)
+        server = _listening(keys, board, runner, presence, host, port)
+        try:
+            last = port + slots
+            console.print(
+                f"{board.roster.consortium}, roster version {board.roster.version}: the board is on "
+                f"{listen}, studies run on port {port + 1}{f' to {last}' if slots > 1 else ''}",
+                highlight=False,
+            )
+            while not stop and roster_stamp(machine.home) == stamp:
+                runner.step()
+                presence.beat(runner.running)
+                server.serve(_LOOK)
+        finally:
+            runner.close()
+            server.close()
+    return 0
 
-    presence = Presence(machine.home)
 
+def _listening(
+    keys: Keyring, board: Board, runner: Runner, presence: Presence, host: str, port: int
+) -> QuestionServer:
     def answering(silo: str, said: Any) -> Any:
         presence.heard(silo)
         return board.heard(silo, said, runner.running)
 
-    allowed = {card.curve.encode(): card.name for card in roster.silos}
+    allowed = {card.curve.encode(): card.name for card in board.roster.silos}
     server = QuestionServer(keys.curve, answering, allowed)
     try:
-        try:
-            server.bind(host, int(port))
-        except zmq.ZMQError as e:
-            raise UserError(f"{listen} cannot be listened on ({e.strerror}).") from None
-        console.print(
-            f"{roster.consortium}: the board is on {listen}, studies run on port {int(port) + 1}",
-            highlight=False,
-        )
-        while not stop:
-            server.serve(_LOOK)
-            runner.step()
-            presence.beat(runner.running)
-        return 0
-    finally:
-        runner.close()
+        server.bind(host, port)
+    except zmq.ZMQError as e:
         server.close()
+        raise Busy(f"{host}:{port} cannot be listened on ({e.strerror}).") from None
+    return server

@@ -19,6 +19,9 @@ from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
 from methods.tasks.words import file_line, full_size_line, training_line
+from privacy.accountant import total
+from privacy.events import Unit, from_record
+from privacy.second_opinion import compared
 from report.files import read_lines, rounds_to
 
 __all__ = ["Scored", "write_summary"]
@@ -55,9 +58,30 @@ def _privacy(
         "epsilon": epsilon,
         "delta": 0.0 if epsilon == "inf" else settings.delta,
         "epsilon_rdp": worst(rdp),
+        "epsilon_opacus": _by_opacus(settings, last, lines),
         "epsilon_by_silo": dict(sorted(last.items())),
         "epsilon_budget": settings.epsilon or None,
     }
+
+
+def _by_opacus(
+    settings: Settings, last: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> float | None:
+    """The upper figure of Opacus's accountant for the silo that is worst off, from what its ledger
+    was charged in this run; another figure than ours is an error. None: there is noise of another
+    kind, none at all, or the ledger holds charges of earlier runs.
+    """
+    if settings.dp == "off" or not last or "inf" in last.values():
+        return None
+    silo = max(last, key=lambda name: last[name])
+    unit: Unit = "silo" if settings.dp == "silo" else "record"
+    charged = [line.get("mechanism") for line in lines if line["silo"] == silo]
+    if None in charged:  # written by an earlier version
+        return None
+    events = [from_record(m) for m in charged if m]
+    theirs = compared(events, settings.delta, unit)
+    ours = total(events, settings.delta, unit).epsilon
+    return theirs.most if theirs is not None and ours == last[silo] else None
 
 
 def write_summary(

@@ -52,6 +52,8 @@ class Notes:
         """`count` 0: the sentence has no number in front."""
         if kind not in KINDS:
             raise ValueError(f'no kind of note: "{kind}"')
+        if kind == "cut" and not count:
+            return  # nothing was
         before = self.found.get((kind, what))
         if before is None:
             shown = " ".join(example.split())

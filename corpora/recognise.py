@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 from config.errors import UserError
 from corpora.distant import read as distant
 from corpora.document import read as document
-from corpora.formats import MARKED, unknown_format
+from corpora.formats import MARKED, TASKS, unknown_format
 from corpora.ner import read as ner
 from corpora.ner.conll import DEFAULT, Layout
 from corpora.sentence import read as sentence
@@ -16,8 +17,10 @@ from corpora.standoff.read import has_relations
 __all__ = ["choose", "recognised"]
 
 
-def recognised(spec: str, columns: str = "") -> dict[str, str]:
-    """task -> format, in the order in which tasks are tried. A format that is named before the
+def recognised(
+    spec: str, columns: str = "", tasks: Container[str] = tuple(TASKS)
+) -> dict[str, str]:
+    """task -> format, in the order in which tasks are tried; only of these `tasks`. A format that is named before the
     folder is believed; where it is a name of several tasks, all of them are meant. Marked texts are
     relations only if they have some. `columns`: as the user says, of a table or of CoNLL files.
     """
@@ -38,25 +41,25 @@ def recognised(spec: str, columns: str = "") -> dict[str, str]:
     parts = [Path(p) for p in spec.split(",") if p]
     if not parts or not all(p.is_dir() for p in parts):
         return {}
-    if len(parts) == 1:
-        found = {
-            "document": document.recognise(parts[0]),
-            "sentence": sentence.recognise(parts[0], columns if ":" in columns else ""),
-        }
-    layout = DEFAULT if ":" in columns else Layout.of(columns)
-    try:
-        found["ner"] = ", ".join(dict.fromkeys(kind for kind, _ in ner.places(spec, layout)))
-    except UserError:
-        found["ner"] = ""
-    if len(parts) == 1:
-        found["distant"] = distant.recognise(parts[0])
+    one = parts[0] if len(parts) == 1 else None
+    if one is not None and "document" in tasks:
+        found["document"] = document.recognise(one)
+    if one is not None and "sentence" in tasks:
+        found["sentence"] = sentence.recognise(one, columns if ":" in columns else "")
+    if "ner" in tasks:
+        layout = DEFAULT if ":" in columns else Layout.of(columns)
+        try:
+            found["ner"] = ", ".join(dict.fromkeys(kind for kind, _ in ner.places(spec, layout)))
+        except UserError:
+            found["ner"] = ""
+    if one is not None and "distant" in tasks:
+        found["distant"] = distant.recognise(one)
     return {task: kind for task, kind in found.items() if kind}
 
 
 def choose(spec: str, possible: tuple[str, ...], columns: str = "") -> str:
     """The one of `possible` tasks that a folder is for. An error that says why, if it is none."""
-    found = recognised(spec, columns)
-    mine = [task for task in found if task in possible]
+    mine = [task for task in recognised(spec, columns, possible) if task in possible]
     # PGR is bags of sentences or single ones: the method's own task decides
     if {"sentence", "distant"} <= set(mine):
         return possible[0] if possible[0] in mine else "distant"
@@ -66,6 +69,7 @@ def choose(spec: str, possible: tuple[str, ...], columns: str = "") -> str:
     missing = next((p for p in parts if not p.is_dir()), None)
     if missing is not None:
         raise UserError(f'The corpus "{missing}" is not a folder.')
+    found = recognised(spec, columns)
     if found:
         what = " and ".join(f"{kind}, of the task {task}" for task, kind in found.items())
         raise UserError(

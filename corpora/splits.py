@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.notes import Note, Notes
 
 __all__ = [
@@ -111,7 +112,9 @@ def training_file(folder: Path) -> Path | None:
         if is_own(folder, path):
             parts = path.relative_to(folder).parts
             found.setdefault(next(filter(None, map(split_of, parts)), ""), path)
-    return found.get("train") or found.get(BOTH)
+    # a coordinator's folder has none
+    held_out = ("test", "dev") if may_lack("train") else ()
+    return next((found[s] for s in ("train", BOTH, *held_out) if s in found), None)
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ def assign(
     _both(folder, found, notes)
     unsplit = tuple(found.pop("", ()))
     files = {s: tuple(found[s]) for s in ("train", "dev", "test", PUBLIC) if s in found}
-    return Assigned(folder, files, unsplit, notes.all(), tuple(seen))
+    return only_held(Assigned(folder, files, unsplit, notes.all(), tuple(seen)))
 
 
 def _of_file(name: str, document_files: bool) -> str:
@@ -232,7 +235,11 @@ def cut_documents(documents: Collection[str], wanted: Collection[str]) -> dict[s
     About a tenth each, decided by a hash of the document's name alone: the same in every run and at
     every silo. In a corpus so small that a split would be empty, it gets the document with the
     least hash of the largest split. Raises ValueError where there are fewer documents than splits.
+    A silo scores nothing, so nothing is cut from its documents.
     """
+    wanted = [split for split in wanted if not may_lack(split)]
+    if not wanted:
+        return dict.fromkeys(documents, "train")
     hashes = {
         d: int.from_bytes(hashlib.blake2b(d.encode(), digest_size=4).digest(), "little")
         for d in documents

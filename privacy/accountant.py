@@ -2,12 +2,14 @@
 meets a target.
 
 * **PLD** (privacy-loss distributions, connect-the-dots, a pessimistic grid): tight, and an upper
-  bound. It is the figure that budgets are held to where every event is DP-SGD or a Gaussian
-  release, in floating point or rounded: rounding what is already noisy costs nothing.
-* **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a sum has
-  discrete Gaussian noise: the discrete Gaussian has the Gaussian's Renyi divergence as a bound
-  (Canonne, Kamath and Steinke 2020), and so has a sum of several (Kairouz, Liu and Steinke 2021),
-  but not the Gaussian's privacy-loss distribution.
+  bound. It is the figure that budgets are held to. A release with rounded Gaussian noise is the
+  Gaussian mechanism, rounded. Discrete Gaussian noise, in DP-SGD and in noisy sums, is so close to a
+  rounded Gaussian that every privacy loss changes by at most twice `privacy.discrete.apart`: that
+  much is added.
+* **RDP** (Renyi): looser, independent of the first. It stands beside it, and alone where a ledger of
+  before has a noisy sum of which it does not say how far it is from a Gaussian. The discrete
+  Gaussian has the Gaussian's Renyi divergence as a bound (Canonne, Kamath and Steinke 2020), and so
+  has a sum of several (Kairouz, Liu and Steinke 2021).
 
 Adjacency is zero-out: the neighbour has one record (or one silo) replaced by nothing, the number of
 records being the same. For Poisson sampling the figures are those of add-or-remove. PRIVACY.md
@@ -26,19 +28,46 @@ from typing import Any
 import numpy as np
 
 from config.errors import UserError
-from privacy.events import DpSgd, Event, Free, Gaussian, NoisySum, NonPrivate, RoundedGaussian, Unit
+from privacy.discrete import apart
+from privacy.events import (
+    DpSgd,
+    Event,
+    Free,
+    Gaussian,
+    NearGaussianSum,
+    NoisySum,
+    NonPrivate,
+    RoundedGaussian,
+    Unit,
+)
+from privacy.noise import WIDE
 
-__all__ = ["Total", "merged", "solve_dpsgd", "solve_gaussian", "solve_noisy_sum", "total"]
+__all__ = [
+    "INTERVAL",
+    "Key",
+    "Total",
+    "merged",
+    "multiplier",
+    "solve_dpsgd",
+    "solve_gaussian",
+    "solve_noisy_sum",
+    "total",
+]
 
 #: of the privacy-loss grid; a coarser one gives a larger epsilon, never a smaller one
-_INTERVAL = 2e-3
+INTERVAL = 2e-3
 _FLOOR, _CEILING = 0.2, 1e4  #: noise multipliers that are searched
-_SLACK_SHARE = 1e-3  #: the part of delta set aside for cut tails, where there are any
+#: The part of delta set aside for cut tails and the like. DP-SGD's take less than 2e-22 a step from
+#: it, times 1 + exp(epsilon), for networks of up to a thousand million parameters: that fits for every
+#: epsilon up to 20, and beyond it nobody is promised much.
+_SLACK_SHARE = 1e-3
+_STEP_APART = apart(10**9, WIDE, 14)  #: of one step of DP-SGD, some 1e-9
 #: Whole orders only: their Renyi divergence is a finite sum, where fractional ones are a series
 #: that may not converge.
 _ORDERS = tuple(float(a) for a in (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024))
 
 Key = tuple[tuple[Event, int], ...]
+Noisy = DpSgd | RoundedGaussian | NoisySum
 
 
 @dataclass(frozen=True)
@@ -84,21 +113,23 @@ def _total(key: Key, delta: float, unit: Unit) -> Total:
     if not key:
         return Total(0.0, 0.0, delta)
     slack = sum(times * e.slack for e, times in key if isinstance(e, NoisySum | RoundedGaussian))
-    usable = _usable(key, delta)
+    usable = _usable(delta)
     by_rdp = _rdp_epsilon(key, usable, unit)
     # Cutting the tails moves the distribution by `slack`; an (e, d) guarantee becomes (e, d + (1 +
     # exp e) slack).
     if slack and (by_rdp > 700 or (1 + math.exp(by_rdp)) * slack > delta - usable):
         return Total(math.inf, math.inf, delta)
-    if any(isinstance(e, NoisySum) for e, _ in key):
+    if any(isinstance(e, NoisySum) and not isinstance(e, NearGaussianSum) for e, _ in key):
         return Total(by_rdp, by_rdp, delta)
-    return Total(_pld_epsilon(key, usable), by_rdp, delta)
+    tight = _pld_epsilon(key, usable, unit)
+    # of few coordinates, or on a coarse grid, a sum's noise is not near enough to a Gaussian
+    sums = any(isinstance(e, NearGaussianSum) for e, _ in key)
+    return Total(min(tight, by_rdp) if sums else tight, by_rdp, delta)
 
 
-def _usable(key: Key, delta: float) -> float:
-    """What is left of delta where some of it is set aside for cut tails."""
-    cut = any(isinstance(e, NoisySum | RoundedGaussian) for e, _ in key)
-    return delta * (1 - _SLACK_SHARE) if cut else delta
+def _usable(delta: float) -> float:
+    """What is left of delta when some of it is set aside."""
+    return delta * (1 - _SLACK_SHARE)
 
 
 def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
@@ -107,19 +138,32 @@ def _rdp_epsilon(key: Key, delta: float, unit: Unit) -> float:
         if isinstance(event, DpSgd | RoundedGaussian):
             curve += times * _dpsgd_rdp(event.noise, _rate(event))
         elif isinstance(event, NoisySum):
-            # A record changes its silo's clipped vector by two clips at most; its absence, a silo's
-            # by one.
-            multiplier = event.noise if unit == "silo" else event.noise / 2
-            curve += times * np.asarray(_ORDERS) / (2 * multiplier**2)
+            curve += times * np.asarray(_ORDERS) / (2 * multiplier(event, unit) ** 2)
     # here and below: seconds, which a run without DP saves
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     return float(rdp.compute_epsilon(_ORDERS, curve, delta)[0])
 
 
-def _rate(event: DpSgd | RoundedGaussian) -> float:
-    """A release is made of everybody's records."""
+def multiplier(event: Noisy, unit: Unit) -> float:
+    """The noise's deviation, in units of what the adjacency can change."""
+    if isinstance(event, NoisySum) and unit == "record":
+        # A record changes its silo's clipped vector by two clips at most; its absence, a silo's by
+        # one.
+        return event.noise / 2
+    return event.noise
+
+
+def _rate(event: Noisy) -> float:
+    """A release, or a sum, is made of everybody's records."""
     return event.rate if isinstance(event, DpSgd) else 1.0
+
+
+def _apart(event: Noisy) -> float:
+    """How far its noise is from that of which the privacy loss is computed."""
+    if isinstance(event, NearGaussianSum):
+        return event.apart
+    return _STEP_APART if isinstance(event, DpSgd) else 0.0
 
 
 @lru_cache(maxsize=64)
@@ -138,18 +182,19 @@ def _dpsgd_pld(noise: float, rate: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     return pld.from_gaussian_mechanism(
-        noise, sampling_prob=rate, value_discretization_interval=_INTERVAL, use_connect_dots=True
+        noise, sampling_prob=rate, value_discretization_interval=INTERVAL, use_connect_dots=True
     )
 
 
-def _pld_epsilon(key: Key, delta: float) -> float:
-    composed = None
+def _pld_epsilon(key: Key, delta: float, unit: Unit = "record") -> float:
+    composed, moved = None, 0.0
     for event, times in key:
-        assert isinstance(event, DpSgd | RoundedGaussian)
-        part = _dpsgd_pld(event.noise, _rate(event)).self_compose(times)
+        assert isinstance(event, Noisy)
+        part = _dpsgd_pld(multiplier(event, unit), _rate(event)).self_compose(times)
         composed = part if composed is None else composed.compose(part)
+        moved += 2 * times * _apart(event)
     assert composed is not None
-    return float(composed.get_epsilon_for_delta(delta))
+    return float(composed.get_epsilon_for_delta(delta)) + moved
 
 
 @lru_cache(maxsize=256)
@@ -158,7 +203,7 @@ def solve_dpsgd(epsilon: float, delta: float, rate: float, steps: int, beside: K
     within epsilon, together with the events `beside` (as `merged` gives them), which must stay
     below it by themselves.
     """
-    usable = _usable(beside, delta)
+    usable = _usable(delta)
 
     def renyi(z: float) -> float:
         return _rdp_epsilon(((DpSgd(z, rate, 1), steps), *beside), usable, "record")
@@ -182,8 +227,8 @@ def solve_gaussian(epsilon: float, delta: float, releases: int) -> float:
 
 @lru_cache(maxsize=256)
 def solve_noisy_sum(epsilon: float, delta: float, sums: int) -> float:
-    """Likewise for `sums` noisy sums, protecting a silo."""
-    usable = delta * (1 - _SLACK_SHARE)
+    """Likewise for `sums` noisy sums, protecting a silo, by Renyi divergences."""
+    usable = _usable(delta)
     return _rounded(
         _least(lambda z: _rdp_epsilon(((NoisySum(z, 0.0), sums),), usable, "silo"), epsilon)
     )

@@ -1,7 +1,7 @@
 """What happened to somebody's privacy, as frozen records. Training and releases emit them;
 `accountant` adds them up.
 
-The six kinds below are all there are. A ledger line of any other kind, or with a field too few or
+The seven kinds below are all there are. A ledger line of any other kind, or with a field too few or
 too many, is refused (`UnknownEvent`), never skipped: what cannot be read cannot be charged.
 """
 
@@ -17,6 +17,7 @@ __all__ = [
     "Event",
     "Free",
     "Gaussian",
+    "NearGaussianSum",
     "NonPrivate",
     "NoisySum",
     "RoundedGaussian",
@@ -133,6 +134,19 @@ class NoisySum:
 
 
 @dataclass(frozen=True)
+class NearGaussianSum(NoisySum):
+    """The same where somebody has computed how far its noise is from a rounded Gaussian: `apart`
+    bounds the difference of the logarithms of their probabilities (`privacy.discrete.apart`).
+    """
+
+    apart: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _need(0 <= self.apart < math.inf, "the distance of a sum's noise must be finite")
+
+
+@dataclass(frozen=True)
 class Free:
     """A release that costs nothing, and why: computed from what was already charged, or not about
     the data.
@@ -157,13 +171,14 @@ class NonPrivate:
         return "non-private release"
 
 
-Event = DpSgd | Gaussian | RoundedGaussian | NoisySum | Free | NonPrivate
+Event = DpSgd | Gaussian | RoundedGaussian | NoisySum | NearGaussianSum | Free | NonPrivate
 
 _KINDS: Mapping[str, type[Event]] = {
     "dp-sgd": DpSgd,
     "gaussian": Gaussian,  # in ledgers of before; its noise was in floating point
     "rounded-gaussian": RoundedGaussian,
-    "ring-noise": NoisySum,
+    "ring-noise": NoisySum,  # in ledgers of before
+    "near-gaussian-sum": NearGaussianSum,
     "free": Free,
     "non-private": NonPrivate,
 }

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from config.errors import UserError
-from privacy.discrete import CUT, slack_of
-from privacy.events import NoisySum
+from privacy.discrete import CUT, UNLIKELY, apart, slack_of
+from privacy.events import NearGaussianSum
 from privacy.noise import SecretStream
 
 __all__ = ["SumNoise", "choose"]
@@ -52,8 +52,13 @@ class SumNoise:
         """The clip range of an encoding with that many steps whose own step is the grid."""
         return steps * self.grid
 
-    def event(self, coordinates: int, parties: int) -> NoisySum:
-        return NoisySum(self.noise, parties * slack_of(coordinates, self.deviation))
+    def event(self, coordinates: int, parties: int) -> NearGaussianSum:
+        """`slack`: every party's cut tails, and once more those of the sum, beyond which nobody has
+        said how near to a Gaussian it is.
+        """
+        slack = (parties + 1) * slack_of(coordinates, self.deviation) + UNLIKELY
+        near = apart(coordinates, self.deviation * math.sqrt(self.honest))
+        return NearGaussianSum(self.noise, slack, near)
 
     def clipped(self, vector: np.ndarray) -> np.ndarray:
         """The vector in whole grid steps, its norm at most `radius`: rounding may not carry it

@@ -1,8 +1,9 @@
 """A silo's own folder: its keys, the roster it pinned, and what it must remember.
 
-Beside what `wire.keyring` keeps there: `journal.jsonl` (sums and releases), `ledger.jsonl`
-(privacy), `consents.jsonl` (studies that its operator agreed to), `memory.safetensors` (what a
-method remembers between rounds).
+Beside what `wire.keyring` keeps there: `ledger.jsonl` (privacy, over all studies), `consents.jsonl`
+(studies that its operator agreed to), and for each study `work/<its hash>` with `journal.jsonl` (sums
+and releases) and `memory.safetensors` (what a method remembers between rounds). In a simulation,
+which is one study, these two are in the silo's folder itself.
 """
 
 from __future__ import annotations
@@ -82,6 +83,17 @@ class Home:
             return self.roster.secret(self.keys.card.name, self.keys.identity)
         except RosterRefused as e:
             raise UserError(f"The roster of {self.path}: {e}.") from None
+
+    def work(self, study: bytes) -> Path:
+        """Where this study's journal and memory are, so that several can run at once. A study that
+        an older program began stays where it began.
+        """
+        older = self.path / "journal.jsonl"
+        if older.exists() and f"run/{study.hex()}" in older.read_text("utf-8", "replace"):
+            return self.path
+        folder = self.path / "work" / study.hex()[:12]
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
     # Consent
 

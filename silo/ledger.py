@@ -6,7 +6,8 @@ pays for leave; so a kill at any point leaves the ledger at or above what left, 
 line cut short was never acted on and is dropped; any other line that cannot be read stops the silo,
 because what cannot be read cannot be charged.
 
-Events stay in the file, and count, for as long as the file is there: a second run on the same data
+Several studies of a silo may run at once and share the file: each charges on top of what the others
+have written. Events stay in the file, and count, for as long as the file is there: a second run on the same data
 starts where the first one ended. An operator whose silo has entirely new records gives it a new
 file.
 """
@@ -16,7 +17,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from privacy.accountant import Total, total
 from privacy.events import (
     DpSgd,
     Event,
+    Free,
     Gaussian,
     NonPrivate,
     RoundedGaussian,
@@ -35,6 +38,7 @@ from privacy.events import (
     from_record,
     to_record,
 )
+from privacy.second_opinion import compared
 from silo.appended import AppendOnly
 
 __all__ = ["Budget", "BudgetSpent", "Ledger", "budget_of", "shown"]
@@ -100,24 +104,40 @@ class Ledger:
                 raise
 
     def _open(self, path: Path, same_data: bool) -> None:
-        self._file = AppendOnly(path, "privacy ledger")
-        for number, line in enumerate(self._file.read(), 1):
-            try:
-                entry = json.loads(line)
-                event = from_record(entry["event"])
-                other, records = entry["data"] != self._data, str(entry.get("records", ""))
-            except (ValueError, KeyError, TypeError) as e:
-                what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
-                raise UserError(
-                    f"{path}, line {number}: {what}; what cannot be read cannot be charged."
-                ) from None
-            self._events.append(event)
-            if other and same_data:
-                raise UserError(
-                    f"The privacy ledger {path} was begun on other records; use the PARTITION, SILOS and SEED it was "
-                    "begun with, or another LEDGER."
-                )
-            self._same_records(path, event, records)
+        self._file = AppendOnly(path, "privacy ledger", shared=True)
+        with self._file.turn():
+            for line in self._file.read():
+                if self._take(path, line) and same_data:
+                    raise UserError(
+                        f"The privacy ledger {path} was begun on other records; use the PARTITION, "
+                        "SILOS and SEED it was begun with, or another LEDGER."
+                    )
+
+    def _take(self, path: Path, line: bytes) -> bool:
+        """Count a line of the file. Returns whether it is about other records."""
+        try:
+            entry = json.loads(line)
+            event = from_record(entry["event"])
+            other, records = entry["data"] != self._data, str(entry.get("records", ""))
+        except (ValueError, KeyError, TypeError) as e:
+            what = str(e) if isinstance(e, UnknownEvent) else "it is not a ledger line"
+            raise UserError(
+                f"{path}, line {len(self._events) + 1}: {what}; what cannot be read cannot be charged."
+            ) from None
+        self._events.append(event)
+        self._same_records(path, event, records)
+        return other
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """With all that other studies of this silo have charged meanwhile."""
+        if self._file is None or self._path is None:
+            yield
+            return
+        with self._file.turn():
+            for line in self._file.news():
+                self._take(self._path, line)
+            yield
 
     def _same_records(self, path: Path, event: Event, records: str) -> None:
         """A noisy sum protects the whole silo, and so whatever a record is; DP-SGD protects what it
@@ -145,6 +165,10 @@ class Ledger:
         """Write it down, or refuse. Nothing that this pays for may leave before this returns."""
         if self._stopped:
             raise BudgetSpent(self._stopped)
+        with self._turn():
+            self._charge(round, exchange, disclosure, event)
+
+    def _charge(self, round: int, exchange: str, disclosure: str, event: Event) -> None:
         after = self.total([event])
         if after.epsilon > self._budget.epsilon:
             self._stopped = self._why(disclosure, event, after)
@@ -179,12 +203,26 @@ class Ledger:
                 "disclosure": disclosure,
                 "exchange": exchange,
                 "event": event.words,
+                "mechanism": {} if isinstance(event, Free) else to_record(event),
                 "epsilon_after": shown(after.epsilon),
                 "rdp_epsilon_after": shown(after.rdp),
                 "delta": after.delta,
                 "unit": self._budget.unit,
             }
         )
+
+    def settle(self) -> None:
+        """At the end of a run: everything in the file once more, by Opacus's accountant. Another
+        figure than the budget was held to is an error (`privacy.second_opinion.Disagreement`).
+        """
+        theirs = compared(self._events, self._budget.delta, self._budget.unit)
+        if theirs is not None:
+            log.info(
+                "the ledger stands at epsilon %.6g; by Opacus's accountant between %.6g and %.6g",
+                self.total().epsilon,
+                theirs.least,
+                theirs.most,
+            )
 
     def _why(self, disclosure: str, event: Event, after: Total) -> str:
         budget = f"its budget of epsilon {self._budget.epsilon:g} at delta {self._budget.delta:g}"

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from config.errors import UserError
+from config.errors import BUSY, Busy, UserError
 from config.settings import Settings
 from crypto.errors import Refusal
 from crypto.identity.statements import Signer
@@ -50,7 +50,7 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 
 #: the coordinator stopped before the study was finished: whoever watches this process starts it
 #: again
-AGAIN = 75
+AGAIN = BUSY
 NOTHING: Mapping[str, str] = {}
 _ALONE = nullcontext()
 
@@ -135,6 +135,7 @@ def serve(
     agreed: Mapping[str, str] = NOTHING,
     silent: float = SILENT,
     record: Record | None = None,
+    work: Path | None = None,
     turn: AbstractContextManager[object] = _ALONE,
 ) -> int:
     """Take part until the coordinator says stop. Returns an exit status.
@@ -147,11 +148,13 @@ def serve(
     the noise or foresee the cohorts. `rules`: this
     silo's own, which win over the study's. `agreed`: further named hashes that every party must
     match, beside the task's own (the roster, the disclosures). `record`: what this silo writes down
-    for its own officer. `turn`: held while it works, where silos share a process.
+    for its own officer. `work`: where the study's journal and memory are; None: in the silo's
+    folder. `turn`: held while it works, where silos share a process.
     """
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
-    journal = FileJournal(home.path / "journal.jsonl")
+    work = work or home.path
+    journal = FileJournal(work / "journal.jsonl")
     content = {**task.agreement(), **method.agreement, **agreed}
     study = study_hash(settings, content, task.name)
 
@@ -191,15 +194,15 @@ def serve(
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     session = Session(
-        gate=Gate(view, method, MemoryFile(home.path / "memory.safetensors", study.hex()), ledger),
+        gate=Gate(view, method, MemoryFile(work / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,
         rounding_seed=lambda round, exchange: rounding_seed(settings, index, round, exchange),
         broadcast_limit=limit,
         hello=Hello(VERSION, study, content),
         rules=rules.during(settings),
-        kept_shares=KeptShares(home.path / "release.msgpack", journal, identities),
+        kept_shares=KeptShares(work / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
-        folder=home.path,
+        folder=work,
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
@@ -250,6 +253,7 @@ def serve(
         if session.finished:
             task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
+        ledger.settle()
         return 0 if session.finished else AGAIN
     finally:
         if server is not None:
@@ -276,7 +280,7 @@ def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:
     try:
         server = MetricsServer(figures, *address_of(address))
     except OSError as e:
-        raise UserError(
+        raise Busy(
             f"METRICS={address} cannot be listened on ({e.strerror}); give another port."
         ) from None
     log.info("figures for Prometheus on port %d", server.port)

@@ -24,12 +24,13 @@ from config.site import OwnLimits, Site, read_site
 from config.study import read_study
 from methods import describe
 from methods.dp.coverage import large_delta, records_in, unit_of
+from methods.tasks.words import data_lines
 from silo import process
 from silo.home import Home
 from silo.record import Record, record_folder
 from silo.rules import Hours, Rules
 from study.agreement import Agreed, agreed, disclosed, page, sum_assumption
-from study.machine import Machine, guarded, local_settings, one_thread
+from study.machine import Machine, guarded, local_settings, one_thread, own_holding
 from study.prepare import prepare
 from wire.messages import VERSION
 from wire.passphrase import passphrase_for
@@ -55,7 +56,7 @@ def run_silo(
     home = Home(site.home, passphrase_for(site.home))
     log_to(sys.stderr, home.names)
     of = silo_study(site, home, rules)
-    console.print(page(of), soft_wrap=True, highlight=False, markup=False)
+    console.print(_own_page(of, home.index), soft_wrap=True, highlight=False, markup=False)
     if warning := _delta_warning(of, home.index):
         log.warning("%s", warning)
         console.print(f"Warning: {warning}", soft_wrap=True, highlight=False, markup=False)
@@ -72,6 +73,7 @@ def run_silo(
         rules=rules,
         agreed=of.content,
         record=_record(home, of, rules),
+        work=home.work(of.hash),
     )
     if status == 0:
         finished(home, of.hash)
@@ -127,7 +129,7 @@ def look_at(config: Path, answer: Path) -> int:
         look = {
             "title": of.study.title,
             "hash": of.hash.hex(),
-            "page": page(of),
+            "page": _own_page(of, home.index),
             "warning": _delta_warning(of, home.index),
             "facts": {"method": s.method_name, **facts},
         }
@@ -135,6 +137,18 @@ def look_at(config: Path, answer: Path) -> int:
         look = {"refused": str(e)}
     answer.write_text(json.dumps(look), "utf-8")
     return 0
+
+
+def _own_page(of: Agreed, index: int) -> str:
+    """What the study is, and what this silo would bring into it: for its operator alone."""
+    if of.study.data is None:
+        return page(of)
+    task, own = of.prepared.task, of.prepared.partition.indices[index]
+    counts = ", ".join(
+        f"{name} {n}" for name, n in zip(task.labels, task.label_counts(own).tolist())
+    )
+    lines = [f"{len(own)} {task.record_unit}s; {counts}", *data_lines(task)]
+    return "\n".join([page(of), "", "This silo's data:", *(f"  {line}" for line in lines)])
 
 
 def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
@@ -151,10 +165,12 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
         seq2seq=site.seq2seq,
         vectors=site.vectors,
         metrics=site.metrics,
+        mapping=site.mapping,
     )
-    settings, cut_alike = local_settings(study, home.roster, machine)
+    settings = local_settings(study, home.roster, machine)
+    holding = own_holding(study, machine, home.called)
     rules.check(settings, len(home.roster.silos))  # before a corpus is read
-    prepared = prepare(rules.applied(settings), None if cut_alike else home.index)
+    prepared = prepare(rules.applied(settings), None if holding is None else home.index, holding)
     # again: now what the study left open is known
     rules.check(prepared.settings, len(home.roster.silos))
     return agreed(study, home.roster, prepared)

@@ -26,8 +26,10 @@ from crypto.derive import Label
 from crypto.identity.card import RosterRefused
 from silo.home import Home
 from silo.process import AGAIN
+from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
+from study.machine import roster_stamp
 from study.presence import Presence
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
@@ -38,7 +40,7 @@ log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
 #: What the process of a study needs of the silo's own file, beside the study and the address.
-_OWN = ("corpus", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
+_OWN = ("corpus", "mapping", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
 
 
 class Server:
@@ -47,12 +49,17 @@ class Server:
     def __init__(self, site: Site, home: Home) -> None:
         self._site, self._home, self.studies = site, home, Studies(site.home)
         self._looks: dict[str, Child] = {}
-        self._study, self._child = "", Child([], Path())
-        self._papers = Child([], Path())
+        self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
+        self._ports: dict[str, int] = {}  #: where the coordinator runs them
+        self._papers: list[Child] = []
         self.presence = Presence(site.home)
 
     def step(self) -> None:
+        for id_ in [i for i in self._runs if self.studies[i].word != "accept"]:
+            self._end(id_, "this silo left it")
         try:
+            # those that run come first, in the order in which they began: every silo that has not
+            # slots enough for all takes part in the same ones
             news = self._ask(["news"])
             self.presence.heard(self._home.roster.coordinator.name)
             for shown in news:
@@ -62,7 +69,7 @@ class Server:
         except RosterRefused as e:
             log.error("the coordinator's board: %s", e)
         self._follow()
-        self.presence.beat({self._study: 0} if self._study else {})
+        self.presence.beat(dict.fromkeys(self._runs, 0))
 
     def _ask(self, question: list) -> list[dict[str, Any]]:
         ring, roster = self._home.keys, self._home.roster
@@ -86,19 +93,32 @@ class Server:
             return
         known = self.studies[id_]
         if not known.word and not known.refused and shown["state"] != "ended":
-            if not (why := self._site.accept.refuses(known.facts)):
+            if not (why := self._site.accept.refuses(known.facts) or self._outside_hours()):
                 self.studies.decide(id_, "accept", "policy")
                 log.info("study %s is accepted by this silo's policy", id_)
             elif known.state != "proposed":
                 log.info("study %s (%s) waits for its operator: %s", id_, known.title, why)
         self._answer(id_, shown)
         state = str(shown["state"]) + (f": {shown['outcome']}" if shown.get("outcome") else "")
-        if id_ != self._study:
-            self.studies.tell(id_, state)
-        if shown["state"] == "running" and self.studies[id_].word == "accept" and not self._study:
+        running, mine = shown["state"] == "running", id_ in self._runs
+        if not mine and running and self.studies[id_].word == "accept":
+            if len(self._runs) < self._site.slots:
+                self._take_part(id_, int(shown["port"]))
+            else:
+                self.studies.tell(id_, "running; this silo waits for a slot")
+        elif mine and not running:
+            self._end(id_, state)
+        elif mine and int(shown["port"]) != self._ports[id_]:
+            # the coordinator was started again, and its studies in another order
+            self._runs.pop(id_).end()
             self._take_part(id_, int(shown["port"]))
-        elif id_ == self._study and shown["state"] != "running":
-            self._end(state)
+        elif not mine:
+            self.studies.tell(id_, state)
+
+    def _outside_hours(self) -> str:
+        hours = self._site.accept.hours
+        late = hours and Hours.parse(hours).seconds_until(time.localtime())
+        return f"this silo accepts by itself from {hours}" if late else ""
 
     def _look(self, id_: str, text: str) -> None:
         """In a process of its own, since the corpus is read for it."""
@@ -129,13 +149,17 @@ class Server:
         """The silo's file for the process of one study: its own words, with this study."""
         site, folder = self._site, self.studies.folder(id_)
         table: dict[str, Any] = {k: getattr(site, k) for k in _OWN if getattr(site, k)}
+        if site.metrics:  # studies at once cannot share a port
+            host, colon, port = site.metrics.rpartition(":")
+            table["metrics"] = f"{host}{colon}{int(port) + len(self._runs)}"
         table |= {
             "study": str((folder / "study.toml").resolve()),
             "home": str(site.home.resolve()),
             "coordinator": coordinator,
         }
-        if site.corpus:
-            table["corpus"] = str(Path(site.corpus).resolve())
+        for key in ("corpus", "mapping"):
+            if getattr(site, key) and Path(getattr(site, key)).exists():
+                table[key] = str(Path(getattr(site, key)).resolve())
         lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
         limits = {f.name: getattr(site.limits, f.name) for f in fields(site.limits)}
         lines += ["", "[limits]", *(f"{k} = {_toml(v)}" for k, v in limits.items())]
@@ -169,38 +193,41 @@ class Server:
         places = (f"{place.rpartition(':')[0]}:{port}" for place in self._site.addresses)
         file = self._own_file(id_, ",".join(places))
         words = ["silo", "--config", str(file), "--accept", self.studies[id_].hash]
-        self._study, self._child = id_, Child(words, self.studies.folder(id_) / "log")
-        self._child.start()
+        self._ports[id_] = port
+        self._runs[id_] = Child(words, self.studies.folder(id_) / "log")
+        self._runs[id_].start()
         self.studies.tell(id_, "running")
         log.info("study %s: taking part", id_)
 
     def _follow(self) -> None:
-        if not self._study:
-            return
-        status = self._child.ended()
-        if status is None:
-            self._child.start()
-        elif status == 0:
-            self._end("finished")
-        elif status == 2:
-            self._end(f"refused: {self._child.last_words()}")
-        else:
-            if status != AGAIN:
-                log.warning("study %s: its process ended with status %d", self._study, status)
-            self._child.pause()
+        self._papers = [child for child in self._papers if child.alive]
+        for id_, child in list(self._runs.items()):
+            status = child.ended()
+            if status is None:
+                if child.start():
+                    self.studies.tell(id_, "running")
+            elif status == 0:
+                self._end(id_, "finished")
+            else:
+                # It is tried again for as long as the study runs and is accepted: what was refused
+                # may be let in once the other end, or this machine, was put right.
+                why = child.last_words() if status == 2 else f"its process ended ({status})"
+                if status != AGAIN:
+                    self.studies.tell(id_, f"running, without this silo: {why}")
+                    log.warning("study %s: %s; it is tried again", id_, why)
+                child.pause()
 
-    def _end(self, state: str) -> None:
-        self._child.end()
+    def _end(self, id_: str, state: str) -> None:
+        self._runs.pop(id_).end()
         # A program of its own makes the silo's documents: this one loads nothing of reports.
-        words = ["cli.main", "documents", self._study, "--home", str(self._site.home)]
-        self._papers = Child(words, self.studies.folder(self._study) / "log")
-        self._papers.start()
-        self.studies.tell(self._study, state)
-        log.info("study %s: %s", self._study, state)
-        self._study = ""
+        words = ["cli.main", "documents", id_, "--home", str(self._site.home)]
+        self._papers.append(Child(words, self.studies.folder(id_) / "log"))
+        self._papers[-1].start()
+        self.studies.tell(id_, state)
+        log.info("study %s: %s", id_, state)
 
     def close(self) -> None:
-        for child in (self._child, self._papers, *self._looks.values()):
+        for child in (*self._runs.values(), *self._papers, *self._looks.values()):
             child.end()
 
 
@@ -212,25 +239,33 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
-    home = Home(site.home, passphrase_for(site.home))
-    log_to(sys.stderr, home.names)
+    if site.accept.hours:
+        Hours.parse(site.accept.hours)  # said now, and not when the first study comes
+    phrase = passphrase_for(site.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
-    server = Server(site, home)
-    console.print(
-        f"{home.called} of {home.roster.consortium} waits for studies of {site.coordinator}",
-        highlight=False,
-    )
-    try:
-        while not stop:
-            server.step()
-            until = time.monotonic() + _PAUSE
-            while not stop and time.monotonic() < until:
-                time.sleep(0.1)
-        return 0
-    finally:
-        server.close()
+    while not stop:
+        stamp = roster_stamp(site.home)
+        home = Home(site.home, phrase)
+        log_to(sys.stderr, home.names)
+        server = Server(site, home)
+        console.print(
+            f"{home.called} of {home.roster.consortium}, roster version {home.roster.version}, waits "
+            f"for studies of {site.coordinator}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        try:
+            # a new roster ends what was agreed to under the old one
+            while not stop and roster_stamp(site.home) == stamp:
+                server.step()
+                until = time.monotonic() + _PAUSE
+                while not stop and time.monotonic() < until:
+                    time.sleep(0.1)
+        finally:
+            server.close()
+    return 0
 
 
 def _toml(value: Any) -> str:

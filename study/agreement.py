@@ -122,6 +122,15 @@ def disclosed(method: Method) -> list[dict[str, str]]:
     ]
 
 
+def _data_lines(study: StudyFile) -> list[str]:
+    data = study.data
+    if data is None:
+        return []
+    lines = [f"Classes      {', '.join(data.classes)}"]
+    lines += [f"             {data.none} says that there is none"] if data.none else []
+    return lines + [f"             {s} annotates {', '.join(t)}" for s, t in data.tags.items()]
+
+
 def page(of: Agreed) -> str:
     """For whoever has to decide: who takes part, what leaves, who can read it, what it costs."""
     s, about = of.prepared.settings, describe(of.prepared.settings.method)
@@ -147,6 +156,7 @@ def page(of: Agreed) -> str:
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",
+        *_data_lines(of.study),
         "",
         "What a silo may send when it takes part in a round:",
     ]
@@ -160,7 +170,7 @@ def page(of: Agreed) -> str:
     lines += [
         "",
         f"Masks hide a silo's part of a sum as long as {sum_assumption(s)}.",
-        "Sentences, words and labels do not leave the silo.",
+        "Sentences, words and labels are not sent. What can be concluded from what is sent stands under reveals.",
         "",
         f"Study hash   {of.hash.hex()}",
     ]

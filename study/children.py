@@ -18,6 +18,7 @@ __all__ = ["Child"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _END_SECONDS = 60.0
+_LONG = 300.0  #: seconds of life after which a crash counts as the first one
 
 
 class Child:
@@ -30,7 +31,7 @@ class Child:
     ) -> None:
         self._words, self.log, self._clock = words, log, clock
         self._process: subprocess.Popen[bytes] | None = None
-        self._failures, self._not_before = 0, 0.0
+        self._failures, self._not_before, self._began = 0, 0.0, 0.0
 
     @property
     def alive(self) -> bool:
@@ -42,6 +43,7 @@ class Child:
             return True
         if self._clock() < self._not_before:
             return False
+        self._began = self._clock()
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *self._words],
@@ -62,7 +64,9 @@ class Child:
         return status
 
     def pause(self) -> None:
-        """Before it is started again."""
+        """Before it is started again: longer each time, unless it had run for long."""
+        if self._clock() - self._began > _LONG:
+            self._failures = 0
         self._failures += 1
         self._not_before = self._clock() + min(
             _FIRST_PAUSE * 2 ** min(self._failures - 1, 10), _LONGEST_PAUSE

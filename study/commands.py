@@ -10,18 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from config.errors import UserError
 from config.program import as_program
 
-if TYPE_CHECKING:  # it takes a second to load, and a wrong word is told before
-    from study.machine import Machine
-
 __all__ = [
     "Checkpoint",
+    "Mapped",
     "Own",
     "OwnCorpus",
     "coordinator_app",
@@ -34,6 +32,9 @@ __all__ = [
 Own = Annotated[str, typer.Option(help="The party's own folder, made by `sottovoce keys new`.")]
 OwnCorpus = Annotated[
     str, typer.Option(help="The folder to score on; nothing: the study's built-in corpus.")
+]
+Mapped = Annotated[
+    str, typer.Option(help='A file with lines "mine = theirs": names of classes in your folder.')
 ]
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
 
@@ -80,10 +81,10 @@ def silo_app(run: Callable[..., int], serve: Callable[[Path], int]) -> typer.Typ
     return app
 
 
-def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int]) -> typer.Typer:
+def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer.Typer:
     """`run` takes the study file and this machine, and by name where to listen, how many seconds to
-    wait for all silos and how long a round that lacks silos waits; `serve` takes the machine and
-    where to listen. Both return an exit status.
+    wait for all silos and how long a round that lacks silos waits; `serve` takes the machine, where
+    to listen, and by name patience and slots. Both return an exit status.
     """
     app = _app()
 
@@ -96,6 +97,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
         home: Own = "",
         listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:5555",
         corpus: OwnCorpus = "",
+        mapping: Mapped = "",
         encoder: Checkpoint = "",
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
@@ -132,6 +134,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
             vectors=vectors,
             out=out,
             metrics=metrics,
+            mapping=mapping,
         )
         raise typer.Exit(
             run(
@@ -148,15 +151,25 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
     def coordinator_serve(
         home: Own,
         listen: Annotated[
-            str, typer.Option(help="HOST:PORT of the board; studies have the next port.")
+            str, typer.Option(help="HOST:PORT of the board; studies have the ports after it.")
         ] = "0.0.0.0:5555",
         corpus: OwnCorpus = "",
+        mapping: Mapped = "",
         encoder: Checkpoint = "",
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
         out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
+        patience: Annotated[
+            float,
+            typer.Option(
+                help="Seconds after which a study that lacks silos is given up; 0: you stop it."
+            ),
+        ] = 0.0,
+        slots: Annotated[
+            int, typer.Option(help="Studies that may run at once, each on a port of its own.")
+        ] = 1,
     ) -> None:
-        """Show the board of proposed studies to the silos, and run one study after another."""
+        """Show the board of proposed studies to the silos, and run those that enough have accepted."""
         from study.machine import Machine
 
         machine = Machine(
@@ -166,8 +179,9 @@ def coordinator_app(run: Callable[..., int], serve: Callable[[Machine, str], int
             seq2seq=seq2seq,
             vectors=vectors,
             out=out,
+            mapping=mapping,
         )
-        raise typer.Exit(serve(machine, listen))
+        raise typer.Exit(serve(machine, listen, patience=patience, slots=slots))
 
     return app
 

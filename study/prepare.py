@@ -15,6 +15,7 @@ import numpy as np
 from config.errors import UserError
 from config.load import with_task_defaults
 from config.settings import FULL_SIZE, Settings
+from corpora.holding import Holding
 from corpora.partition import Partition, cut
 from crypto.numbers.encoding import steps_of
 from crypto.sum.params import least_honest, policy_for
@@ -29,6 +30,7 @@ from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
 from models.precision import gain
 from privacy.discrete import table
+from privacy.noise import SecretStream
 from privacy.sum_noise import SumNoise
 
 __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
@@ -51,19 +53,21 @@ class Study:
         return {**self.task.agreement(), **self.method.agreement}
 
 
-def prepare(settings: Settings, holder: int | None = None) -> Study:
+def prepare(settings: Settings, holder: int | None = None, holding: Holding | None = None) -> Study:
     """`holder`: None where one corpus is cut among the silos; else the number of the silo that has
-    all of it, or -1 for a coordinator, which needs no training data.
+    all of it, or -1 for a coordinator, which needs no training data. `holding`: what the study says of
+    these data, where each party has its own.
     """
     settings = adjusted(settings)
     # its own corpus has the types that it has
-    if holder is not None and task_name(settings) == "ner":
+    name = task_name(settings) if holding is None else holding.task
+    if holder is not None and name == "ner":
         settings = replace(settings, options={"tags": "all", **settings.options})
-    if holder is not None and task_name(settings) == "sentence":
+    if holder is not None and name == "sentence":
         # Of a silo's own records nothing is public; D_v, whose hash is sent, is the folder's
         # public.jsonl or empty.
         settings = replace(settings, options={**settings.options, "public": 0.0})
-    task = load_task(settings)
+    task = load_task(settings, holding)
     paper = (
         paper_settings(settings.method, task.name, settings.options)
         if task.encoder_size >= FULL_SIZE
@@ -144,6 +148,7 @@ def warm(study: Study) -> None:
         declared = record_privacy(study.method.privacy)
         for records in {records_in(study.method, task, data) for data in held} - {0}:
             plan(study.settings, records, declared)
+        SecretStream(bytes(32)).wide_normal(1)  # makes its tables
     if study.settings.dp == "silo":
         table(planned_sum_noise(study).deviation)
     some = task.subset(np.arange(min(2, task.train_size())))

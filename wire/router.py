@@ -323,10 +323,8 @@ class Router:
                 self._due.extend((self._bad(silo, error), Gone(silo)))
                 return
             # libzmq says that a connection ended, and not why.
-            why = (
-                f"it hung up, or the network did, or it sent over {HANG_UP_BYTES} bytes (oversize)"
-            )
-            log.warning("lost %s: %s", silo, why)
+            log.warning("lost %s: its connection ended", silo)
+            log.debug("a message of over %d bytes (oversize) ends one too", HANG_UP_BYTES)
             self._due.append(Gone(silo))
 
     def close(self) -> None:

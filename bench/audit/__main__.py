@@ -137,6 +137,12 @@ def _releases(releases: list[dict[str, Any]]) -> list[str]:
             lines.append(
                 f"| {what} | {sent} | {f['distinguisher']} | {said} | {bound} | {r['epsilon_at_most']:.3g} |"
             )
+        if not r["moved"]:
+            lines += [
+                "",
+                f"The record moves nothing in {what}, so that nothing could be found; try another SEED.",
+                "",
+            ]
         if r["broken"]:
             lines += ["", f"**BROKEN: {what} gives away more than its epsilon.** {r['event']}.", ""]
     return lines

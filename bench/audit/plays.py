@@ -43,7 +43,8 @@ __all__ = [
 
 VICTIM = 0  #: the silo that is attacked
 WHOLE = ("rounded_normal", "discrete_normal")  #: of `SecretStream`: noise in whole numbers
-_NOISE = ("normal", "box_muller", *WHOLE)
+#: `SecretStream.wide_normal`, and what there was before it
+_NOISE = ("normal", "box_muller", "wide_normal", *WHOLE)
 
 
 def key_of(*parts: object) -> bytes:
@@ -122,6 +123,8 @@ def noise_of(value: int, drawn: set[str] | None = None) -> Iterator[None]:
         def draw(self: SecretStream, n: int, *_: Any) -> np.ndarray:
             if drawn is not None:
                 drawn.add(name)
+            if name == "wide_normal":
+                return np.full(n, value << 22, np.int64)
             return np.full(n, value, np.int64 if name in WHOLE else np.float32)
 
         return draw

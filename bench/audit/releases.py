@@ -68,6 +68,7 @@ class Attacked:
     event: str
     arrays: tuple[str, ...]  #: the first parts of their names, with where they go
     numbers: int
+    moved: float  #: the most that the record changes any of them; 0: nothing could be found
     epsilon_at_most: float  #: of this release alone
     delta: float
     found: tuple[Found, ...]
@@ -123,7 +124,7 @@ class _Game:
 
 def _attack(
     game: _Game, plays: int, delta: float, multiplier: float = 1.0
-) -> tuple[tuple[Found, ...], int]:
+) -> tuple[tuple[Found, ...], int, float]:
     drawn: set[str] = set()
     with noise_of(0, drawn):
         centres = [side(0) for side in (game.present, game.absent)]
@@ -169,7 +170,8 @@ def _attack(
         bits = low_bits(*(s[:, 2 + n : 2 + 2 * n].astype(np.float32) for s in (with_it, without)))
     found.append(judge("support", off[0] * 1.0, off[1] * 1.0, delta=delta, of=3))
     found.append(judge("low bits", *bits, delta=delta, of=3))
-    return tuple(found), len(moved)
+    most = float(np.abs(centres[0].astype(np.float64) - centres[1]).max())
+    return tuple(found), len(moved), most
 
 
 def _fewer_pairs(x: np.ndarray, centres: list[np.ndarray], scale: float, step: float) -> float:
@@ -309,7 +311,7 @@ def attack_releases(study: Study, plays: int, only: str = "") -> list[Attacked]:
                 e for _, e in call.charged
             ]
             noise = getattr(events[0], "noise", 1.0)
-            found, numbers = _attack(game, plays, s.delta, noise)
+            found, numbers, moved = _attack(game, plays, s.delta, noise)
             words = "; ".join(dict.fromkeys(e.words for e in events))
             attacked.append(
                 Attacked(
@@ -318,6 +320,7 @@ def attack_releases(study: Study, plays: int, only: str = "") -> list[Attacked]:
                     event=words,
                     arrays=tuple(dict.fromkeys(n.split("/")[0] for n in names)),
                     numbers=numbers,
+                    moved=moved,
                     epsilon_at_most=total(events, s.delta, unit).epsilon,
                     delta=s.delta,
                     found=found,

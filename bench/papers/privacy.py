@@ -5,7 +5,8 @@ No paper's table: the four tasks have different metrics, and a row is to be read
 Corpus, silos and rounds are a row's own, the rest is what a user gets who says nothing: with a
 budget large batches and few parameters that are trained, without noise all of them and the task's
 own batch and rate. So it shows what a user gives up, not what noise alone takes. Corpora are larger
-than elsewhere: noise is added once per silo, whatever the number of records.
+than elsewhere: noise is added once per silo, whatever the number of records. Beside every budget stands
+what there is without any silo: the model before the first round, and a model of the public set alone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ COMPARISON = Comparison(
         "epsilon 8": ("DP=record", "EPSILON=8"),
         "no noise": ("DP=off",),
     },
-    references={},
+    # What the silos add is what lies above this. The other three tasks have no public set of their own.
+    references={"public set only (sentence)": ("METHOD=public_only", *_SENTENCE)},
     metrics={
         "test metric of the task": "value",
         "the same before the first round": "before_value",

@@ -40,7 +40,7 @@ from methods.base import (
 )
 from methods.common.contribution import contributors_of
 from methods.dp.coverage import why_free
-from privacy.events import DpSgd, Event, Free, NoisySum, NonPrivate
+from privacy.events import DpSgd, Event, Free, NearGaussianSum, NonPrivate, to_record
 from study.prepare import Study
 from wire import messages as m
 from wire.bundle import laid_out
@@ -101,7 +101,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
         [("training", DpSgd(1.2345, 0.123, 100))] if dp == "record" else []
     )
     if dp == "silo" and exchange.masked:
-        events = [("noisy sum", NoisySum(1.234, 1e-16))]
+        events = [("noisy sum", NearGaussianSum(1.234, 1e-16, 1e-7))]
     events += [(name, Free(why) if why else NonPrivate()) for name, why in free.items()]
     blank: float | str = "inf" if any(isinstance(e, NonPrivate) for _, e in events) else 1.5
     return [
@@ -109,6 +109,7 @@ def _charges(study: Study, exchange: Exchange) -> list[dict[str, Any]]:
             "disclosure": name,
             "exchange": exchange.name,
             "event": event.words,
+            "mechanism": {} if isinstance(event, Free) else to_record(event),
             "epsilon_after": blank,
             "rdp_epsilon_after": blank,
             "delta": 1e-5,

@@ -194,7 +194,9 @@ class InProcessCarrier:
             gate.end_round()
 
     def stop(self, reason: str) -> None:
-        """Nobody to tell."""
+        """Nobody to tell; the ledgers are compared, as silos do when they are told."""
+        for ledger in self._ledgers:
+            ledger.settle()
 
     def close(self) -> None:
         for ledger in self._ledgers:

@@ -19,6 +19,7 @@ from corpora.distant.gids import gids, is_gids, without_train
 from corpora.distant.rows import Row, Rows, held_out, parsed
 from corpora.distant.table import Content, Corpus, cached
 from corpora.formats import unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading
 from corpora.json_rows import first_json, json_rows
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name, read_json
 from corpora.notes import Notes, Reading
@@ -33,8 +34,16 @@ _RELATIONS = ("rel2id.json", "relation2id.txt")
 Parse = Callable[[Any], Iterable[Row]]
 
 
-def load(folder: str) -> Corpus:
-    """The corpus in `folder`, from the cache or read now."""
+def load(folder: str, holding: Holding | None = None) -> Corpus:
+    """The corpus in `folder`, from the cache or read now. `holding`: what its party has of a
+    study's data.
+    """
+    with reading(holding):
+        return _load(folder)
+
+
+def _load(folder: str) -> Corpus:
+    holding = now()
     path = corpus_folder(folder)
     found = assign(path, lambda p: is_own(path, p) and not _lists_relations(p))
     kind = recognise(path)
@@ -52,6 +61,7 @@ def load(folder: str) -> Corpus:
         "name": path.name,
         "files": {s: [file_hash(f) for f in files] for s, files in found.files.items()},
         "relations": file_hash(listed) if listed is not None else "",
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     return cached(source, lambda: _content(kind, found, listed))
 
@@ -95,11 +105,12 @@ def _content(kind: str, found: Assigned, listed: Path | None) -> Content:
         files = _pgr(rows, found, notes)
     else:
         files = _publishers(rows, kind, found, listed, notes)
+    rows.rename(f'The corpus "{name}"', notes)
     # Freebase relations are those of NYT10, of which the paper counts the first 2,000 points; of
     # others all.
     freebase = kind == "nyt10" or any(r.startswith("/") for r in rows.relations)
     points = 2000 if freebase and kind != "pgr" else 0
-    return rows.content(name, Reading(kind, files, notes.all(found.folder)), points)
+    return rows.content(name, Reading(kind, held(files), notes.all(found.folder)), points)
 
 
 def _table(path: Path, notes: Notes, header: str = "") -> Iterator[tuple[int, str]]:
@@ -121,16 +132,16 @@ def _publishers(
         parse = lambda line: gids(line, inside)  # noqa: E731
     if kind == "nyt10":
         parse = _with_list(rows, found.folder, listed, notes)
-    dev_there = "dev" in found.files
+    cut_dev = "dev" not in found.files
     for split, paths in found.files.items():
         if split not in rows.splits:
             continue
         for path in paths:
             given = json_rows(path, notes) if kind == "opennre" else _table(path, notes)
             for row in parsed(path, given, parse):
-                kept_out = split == "train" and not dev_there and held_out(row, _DEV_PERCENT, "dev")
+                kept_out = split == "train" and cut_dev and held_out(row, _DEV_PERCENT, "dev")
                 rows.add("dev" if kept_out else split, row)
-    if dev_there:
+    if not cut_dev:
         return found.names()
     text = f"sentences of {_DEV_PERCENT} % of the training pairs became dev, for choosing the round"
     notes.add("cut", text, count=len(rows.splits["dev"]))
@@ -195,10 +206,11 @@ def _pgr(rows: Rows, found: Assigned, notes: Notes) -> dict[str, tuple[str, ...]
         for row in parsed(path, _table(path, notes, _PGR_HEADER), formats.pgr):
             if tuple(row.words) in seen:
                 left += 1
-            elif not tests and held_out(row, 20, "test"):
+            elif not tests and not may_lack("test") and held_out(row, 20, "test"):
                 rows.add("test", row)
             else:
-                rows.add("dev" if held_out(row, 10, "dev") else "train", row)
+                cut = not may_lack("dev") and held_out(row, 10, "dev")
+                rows.add("dev" if cut else "train", row)
     if left:
         text = "training sentences left out that stand in the test file"
         notes.add("skipped", text, count=left)

@@ -5,6 +5,7 @@ numbered.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.distant.table import NA, Content, Sentences, pack
+from corpora.holding import may_lack, now
 from corpora.notes import Notes, Reading
-from corpora.relations import nones
+from corpora.relations import is_none, nones
 
 __all__ = ["Row", "Rows", "held_out", "parsed"]
 
@@ -91,13 +93,32 @@ class Rows:
         for relation in relations:
             self.relations.setdefault(relation, len(self.relations))
 
+    def rename(self, name: str, notes: Notes) -> None:
+        """To the study's names and numbers, where one party's part was read."""
+        if (holding := now()) is None:
+            return
+        names = list(self.relations)
+        found = Counter(names[row[-1]] for rows in self.splits.values() for row in rows)
+        no_fact = {r for r in found if r == NA or (is_none(r) and r not in holding.classes)}
+        some = {r: n for r, n in found.items() if r not in no_fact}
+        to = {**dict.fromkeys(no_fact, NA), **holding.names(some, name, notes)}
+        self.relations = {
+            r: i for i, r in enumerate((NA, *(c for c in holding.classes if c != NA)))
+        }
+        for split, rows in self.splits.items():
+            self.splits[split] = [
+                (*row[:-1], self.relations[to[names[row[-1]]]])
+                for row in rows
+                if to[names[row[-1]]]
+            ]
+
     def content(self, name: str, reading: Reading, auc_points: int) -> Content:
         for split, rows in self.splits.items():
-            if not rows:
+            if not rows and not may_lack(split):
                 raise UserError(f'The corpus "{name}" has no rows for {split}.')
         notes = Notes()
         notes.take(reading.notes)
-        none = nones(self.relations, NA, notes)
+        none = nones(self.relations, NA, notes) if now() is None else {NA}
         kept = [NA, *(r for r in self.relations if r not in none and r != NA)]
         number = {r: 0 if r in none else kept.index(r) for r in self.relations}
         new = [number[r] for r in self.relations]  # by the number that rows were given

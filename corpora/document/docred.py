@@ -74,12 +74,8 @@ def _document(row: Mapping[str, Any], name: str, names: Mapping[str, str]) -> Do
             names.get(label["r"], str(label["r"]))
         )
     n = len(entities)
-    pairs = (
-        Pair(h, t, tuple(dict.fromkeys(relations.get((h, t), ()))))
-        for h in range(n)
-        for t in range(n)
-        if h != t
-    )
+    names_of = {pair: tuple(dict.fromkeys(some)) for pair, some in relations.items()}
+    pairs = (Pair(h, t, names_of.get((h, t), ())) for h in range(n) for t in range(n) if h != t)
     return Document(
         str(row.get("title", name)), text, tuple(sentences), tuple(entities), tuple(pairs)
     )

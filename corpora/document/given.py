@@ -11,6 +11,7 @@ from pathlib import Path
 
 from config.errors import UserError
 from corpora.document.table import Document
+from corpora.holding import may_lack, tells
 from corpora.notes import Notes
 from corpora.records import first_record, records
 from corpora.splits import cut_documents
@@ -37,8 +38,8 @@ def read_given(folder: Path, kind: str, notes: Notes) -> tuple[dict[str, list[Do
         return _exact(folder, notes)
     read = standoff.read(folder, kind)
     notes.take(read.notes)
-    linked = to_documents.has_concepts(read.splits["train"])
-    rule = to_documents.rule(read.splits["train"], linked)
+    linked = to_documents.has_concepts(tells(read.splits))
+    rule = to_documents.rule(tells(read.splits), linked)
     if not rule.asked:
         raise UserError(f"{folder} has no relation between two mentions of a training document.")
     if not linked:
@@ -72,7 +73,7 @@ def _exact(folder: Path, notes: Notes) -> tuple[dict[str, list[Document]], Files
     elif loose:
         splits["train"] = loose
         files["train"] = tuple(str(p.relative_to(folder)) for p in found.unsplit)
-    if not splits.get("train"):
+    if not splits.setdefault("train", []) and not may_lack("train"):
         raise UserError(f"{folder} has no training documents.")
     missing = [s for s in ("dev", "test") if not splits.get(s)]
     if missing:

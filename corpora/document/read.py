@@ -13,7 +13,9 @@ them all. Nothing read here is ever copied out of the user's cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError
@@ -21,8 +23,9 @@ from corpora.document import docred, pubtator
 from corpora.document import pairs as document_pairs
 from corpora.document.given import read_given, recognise_given
 from corpora.document.hypernyms import leave_out, read_tree
-from corpora.document.table import Content, Document, DocumentCorpus, cached
+from corpora.document.table import Content, Document, DocumentCorpus, Pair, cached
 from corpora.formats import MARKED, NEEDS, unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading, tells
 from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, format_and_place, lines, plain_name
 from corpora.notes import Notes, Reading
@@ -37,8 +40,16 @@ _HELD_OUT = 10  #: every tenth training document is held out where there is no d
 Splits = dict[str, Sequence[Document]]
 
 
-def load(spec: str, mesh: str = "") -> DocumentCorpus:
-    """The corpus that `spec` names, from the cache or read now."""
+def load(spec: str, mesh: str = "", holding: Holding | None = None) -> DocumentCorpus:
+    """The corpus that `spec` names, from the cache or read now. `holding`: what its party has of
+    a study's data.
+    """
+    with reading(holding):
+        return _load(spec, mesh)
+
+
+def _load(spec: str, mesh: str) -> DocumentCorpus:
+    holding = now()
     kind, place = format_and_place(spec, FORMATS)
     folder = corpus_folder(place)
     kind = kind or recognise(folder)
@@ -59,6 +70,7 @@ def load(spec: str, mesh: str = "") -> DocumentCorpus:
         "files": {split: [file_hash(f) for f in files] for split, files in found.files.items()},
         "beside": {role: file_hash(f) for role, f in beside.items()},
         "mesh": file_hash(tree) if tree is not None else "",
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     return cached(source, lambda: _content(kind, found, beside, tree))
 
@@ -127,14 +139,16 @@ def _content(kind: str, found: Assigned, beside: dict[str, Path], tree: Path | N
         splits, files = read_given(found.folder, kind, notes)  # type: ignore[assignment]
     else:
         splits, files = _splits(kind, found, beside, notes), found.names()
-    if not any(p.relations for d in splits["test"] for p in d.pairs):
+    # of a test split that was cut here it is chance, which the task warns of
+    published = bool(files.get("test")) and not may_lack("test")
+    if published and not any(p.relations for d in splits["test"] for p in d.pairs):
         if "dev" not in splits:
             raise UserError(
                 f"The test split of {found.folder} has no relations, and there is no dev split to test on."
             )
         notes.add("said", "the published test split has no labels: the dev split is the test here")
         splits["test"], files["test"] = splits.pop("dev"), files.pop("dev")
-    if "dev" not in splits:
+    if "dev" not in splits and not may_lack("dev"):
         train = splits["train"]
         splits["dev"], files["dev"] = train[::_HELD_OUT], ()
         splits["train"] = [d for i, d in enumerate(train) if i % _HELD_OUT]
@@ -151,24 +165,40 @@ def _content(kind: str, found: Assigned, beside: dict[str, Path], tree: Path | N
         notes.add("said", text)
     elif any(not p.counted for some in splits.values() for d in some for p in d.pairs):
         notes.add("said", "filtered by whoever made the files")
-    relations = _relations(name, splits, beside.get("relations"))
-    reading = Reading(kind, files, notes.all(found.folder))
-    return Content(name, f"read as {kind}", relations, splits, reading)
+    splits, relations = _relations(name, splits, beside.get("relations"), notes)
+    how = Reading(kind, held(files), notes.all(found.folder))
+    return Content(name, f"read as {kind}", relations, splits, how)
 
 
-def _relations(name: str, splits: Splits, listing: Path | None) -> tuple[str, ...]:
-    relations = {r for some in splits.values() for d in some for p in d.pairs for r in p.relations}
+def _relations(
+    name: str, splits: Splits, listing: Path | None, notes: Notes
+) -> tuple[Splits, tuple[str, ...]]:
+    relations = Counter(
+        r for some in splits.values() for d in some for p in d.pairs for r in p.relations
+    )
+    if (holding := now()) is not None:
+        to = holding.names(relations, f'The corpus "{name}"', notes)
+        return {s: [_renamed(d, to) for d in some] for s, some in splits.items()}, holding.classes
     if not relations:
         raise UserError(f'The corpus "{name}" has no relations.')
     if listing is None:
-        return tuple(sorted(relations))
+        return splits, tuple(sorted(relations))
     listed = [text.strip() for _, text in lines(listing) if text.strip()]
-    odd = sorted(relations - set(listed))
+    odd = sorted(set(relations) - set(listed))
     if odd:
         raise UserError(
             f'The corpus "{name}": the relation "{odd[0]}" is not listed in relations.txt.'
         )
-    return tuple(listed)
+    return splits, tuple(listed)
+
+
+def _renamed(document: Document, to: Mapping[str, str]) -> Document:
+    """A pair whose only relation is left out has none then."""
+
+    def names(pair: Pair) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(to[r] for r in pair.relations if to[r]))
+
+    return replace(document, pairs=tuple(replace(p, relations=names(p)) for p in document.pairs))
 
 
 def _splits(kind: str, found: Assigned, beside: dict[str, Path], notes: Notes) -> Splits:
@@ -187,9 +217,10 @@ def _splits(kind: str, found: Assigned, beside: dict[str, Path], notes: Notes) -
 
 def _pubtator(files: dict[str, tuple[Path, ...]], notes: Notes) -> Splits:
     raws = {s: [raw for p in some for raw in pubtator.read(p, notes)] for s, some in files.items()}
-    types = pubtator.pair_types(raws["train"])
+    types = pubtator.pair_types(tells(raws))
     if not types:
-        raise UserError(f"{files['train'][0]} has no relation between two mentioned concepts.")
+        named = ", ".join(str(p) for some in files.values() for p in some)
+        raise UserError(f"{named}: there is no relation between two mentioned concepts.")
     splits: Splits = {s: list(pubtator.documents(some, types, notes)) for s, some in raws.items()}
     notes.add("said", "candidate pairs: " + ", ".join(f"{a} with {b}" for a, b in types))
     return splits

@@ -20,6 +20,7 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, kept, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
 
 __all__ = [
@@ -39,17 +40,18 @@ SPLITS = ("train", "dev", "test")
 #: the identifier of a mention that belongs to no concept: an entity of its own, in no pair
 UNLINKED = "-1"
 _FORMAT = 2  #: part of every cache key: bump it when the files below change
+_AT_ONCE = 100  #: documents that are turned into a table's rows together
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entity:
     id: str
     type: str
     mentions: tuple[Span, ...]  #: half-open character spans, in the order of the text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     head: int  #: position in the document's entities
     tail: int
@@ -141,6 +143,8 @@ class DocumentCorpus(Kept):
         return Counts(**self.meta["counts"][split])
 
     def documents(self, split: str) -> Iterator[Document]:
+        if not self.counts(split).documents:  # `datasets` does not open a table without rows
+            return
         for row in self.table(split):
             entities = tuple(
                 Entity(e["id"], e["type"], _spans(e["mentions"])) for e in row["entities"]
@@ -167,23 +171,22 @@ def cached(source: Mapping[str, Any], build: Callable[[], Content]) -> DocumentC
 
 def _read(folder: Path) -> DocumentCorpus:
     corpus = DocumentCorpus(folder, json.loads((folder / "meta.json").read_text("utf-8")))
-    if any(len(corpus.table(s)) != corpus.counts(s).documents for s in SPLITS):
+    some = [s for s in SPLITS if corpus.counts(s).documents]
+    if any(len(corpus.table(s)) != corpus.counts(s).documents for s in some):
         raise ValueError(f"{folder} does not have as many documents as it says")
     return corpus
 
 
 def _write(folder: Path, content: Content) -> None:
     for split in SPLITS:
-        if not content.splits[split]:
+        if not content.splits[split] and not may_lack(split):
             raise UserError(f'The corpus "{content.name}" has no {split} documents.')
         for d in content.splits[split]:
             if d.problem():
                 raise UserError(f'The corpus "{content.name}", document {d.id}: {d.problem()}.')
     digest = hashlib.sha256(json.dumps(content.relations).encode())
     for split in SPLITS:
-        rows = [asdict(d) for d in content.splits[split]]
-        digest.update(json.dumps([split, rows], sort_keys=True).encode())
-        save_table(folder / "table" / split, _arrow(rows))
+        save_table(folder / "table" / split, _arrow(split, content.splits[split], digest))
     meta = {
         "name": content.name,
         "note": content.note,
@@ -195,11 +198,25 @@ def _write(folder: Path, content: Content) -> None:
     (folder / "meta.json").write_text(json.dumps(meta, indent=1), "utf-8")
 
 
-def _arrow(rows: list[dict[str, Any]]) -> Any:
-    """The rows with their types spelled out: a split whose lists are all empty has the same as the
-    others.
+def _row(d: Document) -> dict[str, Any]:
+    return {
+        "id": d.id,
+        "text": d.text,
+        "sentences": d.sentences,
+        "entities": [{"id": e.id, "type": e.type, "mentions": e.mentions} for e in d.entities],
+        "pairs": [
+            {"head": p.head, "tail": p.tail, "relations": p.relations, "counted": p.counted}
+            for p in d.pairs
+        ],
+    }
+
+
+def _arrow(split: str, documents: Sequence[Document], digest: Any) -> Any:
+    """A table with its types spelled out: a split whose lists are all empty has the same as the
+    others. It is made from a few documents at a time, as a corpus may have a million pairs. `digest`
+    takes the split's name and all rows, as JSON.
     """
-    import datasets
+    import pyarrow as pa
     from datasets import Features, List, Value
 
     number, text = Value("int32"), Value("string")
@@ -214,4 +231,11 @@ def _arrow(rows: list[dict[str, Any]]) -> Any:
             ),
         }
     )
-    return datasets.Dataset.from_list(rows, features=features).data.table
+    batches = []
+    digest.update(f"[{json.dumps(split)}, [".encode())
+    for at in range(0, len(documents), _AT_ONCE):
+        rows = [_row(d) for d in documents[at : at + _AT_ONCE]]
+        digest.update((", " * bool(at) + json.dumps(rows, sort_keys=True)[1:-1]).encode())
+        batches.append(pa.RecordBatch.from_pylist(rows, schema=features.arrow_schema))
+    digest.update(b"]]")
+    return pa.Table.from_batches(batches, schema=features.arrow_schema)

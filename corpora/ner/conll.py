@@ -115,6 +115,31 @@ def _shape(path: Path) -> tuple[bool, int]:
     return True, 0
 
 
+def _check_columns(path: Path, notes: Notes) -> None:
+    """Refuses a file whose first column counts the words of its sentences: the numbers would be read
+    as words. Says so where several columns hold tags.
+    """
+    rows: list[list[str]] = []
+    for number, line in lines(path, Notes()):
+        columns = _columns(line)
+        if not columns and rows or number > _LOOKED_AT:
+            break
+        if columns and not line.startswith(("#", "-DOCSTART-")):
+            rows.append(columns)
+    firsts = [r[0] for r in rows]
+    if len(rows) > 1 and firsts in ([str(i + k) for i in range(len(rows))] for k in (0, 1)):
+        raise UserError(
+            f"{path}: the first column counts the words and does not hold them; name the columns, "
+            f"as in SET=columns=_,word{',_' * (len(rows[0]) - 3)},tag."
+        )
+    width = min(map(len, rows), default=0)
+    tagged = [c + 1 for c in range(1, width) if rows and all(_is_tag(r[c]) for r in rows)]
+    if len(tagged) > 1:
+        listed = ", ".join(map(str, tagged))
+        said = f"columns {listed} hold tags and the last one is read; SET=columns=… names another"
+        notes.add("said", said, place=str(path))
+
+
 def _is_remark(line: str, columns: list[str], shape: tuple[bool, int], tag: str) -> bool:
     tabs, width = shape
     if not line.startswith("#"):
@@ -200,6 +225,8 @@ def conll(
 ) -> Iterator[Found]:
     """`name`: of the file, for the documents' names."""
     shape = _shape(path)
+    if not layout.count:
+        _check_columns(path, notes)
     file = _File(path, domain, layout)
     for number, line in lines(path, notes):
         if not line.strip():

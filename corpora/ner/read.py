@@ -13,13 +13,15 @@ hash of the document's name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from config.errors import UserError, nearest
 from corpora.formats import NEEDS, unknown_format
-from corpora.lines import corpus_folder, file_hash, format_and_place, lines, plain_name
+from corpora.holding import Holding, held, may_lack, now, read_mapping, reading
+from corpora.lines import corpus_folder, file_hash, format_and_place, plain_name
 from corpora.ner import rows as by_row
 from corpora.ner.conll import (
     DEFAULT,
@@ -51,12 +53,23 @@ Splits = dict[str, list[Sentence]]
 
 
 def load(
-    spec: str, mapping: str = "", types: str = "", columns: str = "", entity: str = ""
+    spec: str,
+    mapping: str = "",
+    types: str = "",
+    columns: str = "",
+    entity: str = "",
+    holding: Holding | None = None,
 ) -> NerCorpus:
     """The corpus that `spec` names, from the cache or read now. `types`, separated by commas, fixes
     the union where one silo's data would not show it all. `columns` and `entity`: see
-    `corpora.ner.conll`.
+    `corpora.ner.conll`. `holding`: what its party has of a study's data.
     """
+    with reading(holding):
+        return _load(spec, mapping, types, columns, entity)
+
+
+def _load(spec: str, mapping: str, types: str, columns: str, entity: str) -> NerCorpus:
+    holding = now()
     layout = Layout.of(columns, entity)
     found = places(spec, layout)
     for kind, folder in found:
@@ -69,13 +82,14 @@ def load(
                     f'Option "{option}" is for CoNLL columns, and {folder} is read as {kind}.'
                 )
     named = [t.strip() for t in types.split(",") if t.strip()]
-    renamed = read_mapping(Path(mapping)) if mapping else {}
+    renamed = read_mapping(Path(mapping), 'Option "mapping"') if mapping else {}
     source = {
         "reader": "ner",
         "version": _VERSION,
         "types": named,
         "mapping": renamed,
         "layout": [columns, entity],
+        **({"holding": holding.source()} if holding is not None else {}),
         "corpora": [
             [
                 kind,
@@ -146,24 +160,6 @@ def recognise(folder: Path, layout: Layout = DEFAULT) -> str:
     return standoff.recognise(folder) if own else ""
 
 
-def read_mapping(path: Path) -> dict[str, str]:
-    """`Name = Other` a line; `#` begins a remark."""
-    if not path.is_file():
-        raise UserError(f'Option "mapping": the label-mapping file {path} does not exist.')
-    found: dict[str, str] = {}
-    for number, line in lines(path):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        name, equals, other = (part.strip() for part in text.partition("="))
-        if not equals or not name or name in found:
-            raise UserError(
-                f'{path}, line {number}: "Name = Other name" is expected, each name once.'
-            )
-        found[name] = other
-    return found
-
-
 def _is_2012(path: Path) -> bool:
     return plain_name(path).endswith(("_conll", ".conll"))
 
@@ -230,7 +226,7 @@ def _by_split(
     has = {split for split, _ in rows}
     if not has:
         raise UserError(f"{folder}: there is no sentence in it.")
-    if "" not in has and "train" not in has:
+    if "" not in has and "train" not in has and not may_lack("train"):
         found.need("train")
     cut = tuple(s for s in ("dev", "test") if s not in has)
     if not cut:
@@ -281,7 +277,7 @@ def _content(
         for note in here.all(folder):
             notes.take([replace(note, place=f"{root}{note.place}" if note.place else "")])
     for domain in covered:
-        if not any(s.domain == domain for s in splits["train"]):
+        if not any(s.domain == domain for s in splits["train"]) and not may_lack("train"):
             notes.add(
                 "said", f"the domain {domain} has no training data, and is scored all the same"
             )
@@ -290,6 +286,10 @@ def _content(
         raise UserError(
             f'The label mapping names "{odd[0]}", which is no type of these corpora.{nearest(odd[0], met)}'
         )
+    name = "+".join(folder.resolve().name for _, folder in found)
+    if (holding := now()) is not None:
+        splits, covered = _as_the_study_says(holding, splits, name, notes)
+        named = list(holding.classes)
     everything = union(covered.values())
     unnamed = [t for t in everything if named and t not in named]
     if unnamed:
@@ -301,7 +301,6 @@ def _content(
     if not types:
         raise UserError("These corpora have no entities at all.")
     domains = tuple(covered)
-    name = "+".join(folder.resolve().name for _, folder in found)
     kinds = ", ".join(dict.fromkeys(kind for kind, _ in found))
     sizes = {
         split: len(some)
@@ -315,8 +314,22 @@ def _content(
         domains=domains,
         covered={d: frozenset(t) for d, t in covered.items()},
         splits=splits,
-        reading=Reading(kinds, files, notes.all(), sizes),
+        reading=Reading(kinds, held(files), notes.all(), sizes),
     )
+
+
+def _as_the_study_says(
+    holding: Holding, splits: Splits, name: str, notes: Notes
+) -> tuple[Splits, dict[str, set[str]]]:
+    """Under the study's names, and what each domain's annotation covers."""
+    found = Counter(t for some in splits.values() for s in some for *_, t in s.entities)
+    to = holding.names(found, f'The corpus "{name}"', notes)
+    splits = {split: [_renamed(s, to) for s in some] for split, some in splits.items()}
+    covered: dict[str, set[str]] = {}
+    for some in splits.values():
+        for s in some:
+            covered.setdefault(s.domain, set(holding.tags)).update(t for *_, t in s.entities)
+    return splits, covered
 
 
 def _renamed(s: Sentence, renamed: Mapping[str, str]) -> Sentence:

@@ -20,6 +20,7 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
 
 __all__ = [
@@ -164,7 +165,7 @@ def _open(place: Path) -> NerCorpus:
 
 def _write(folder: Path, content: Content) -> None:
     for split in SPLITS:
-        if not content.splits[split]:
+        if not content.splits[split] and not may_lack(split):
             raise UserError(f'The corpus "{content.name}" has no {split} sentences.')
         for s in content.splits[split]:
             if s.problem():

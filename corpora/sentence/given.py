@@ -15,6 +15,7 @@ from typing import Any
 
 from config.errors import UserError
 from corpora.formats import MARKED
+from corpora.holding import may_lack, tells
 from corpora.notes import Notes
 from corpora.records import first_record, is_saved, records, saved_splits
 from corpora.sentence import rows as by_row
@@ -127,7 +128,7 @@ def _examples(path: Path, kind: str, columns: str, notes: Notes) -> Iterator[tup
 
 
 def _cut(folder: Path, pairs: dict[str, list[tuple[Example, str]]], notes: Notes) -> Splits:
-    if not pairs.get("train"):
+    if not pairs.setdefault("train", []) and not may_lack("train"):
         raise UserError(f"{folder} has no training examples.")
     missing = [s for s in ("dev", "test") if not pairs.get(s)]
     if missing:
@@ -147,7 +148,7 @@ def _cut(folder: Path, pairs: dict[str, list[tuple[Example, str]]], notes: Notes
 def _marked_texts(folder: Path, kind: str, notes: Notes) -> tuple[Splits, Assigned]:
     read = standoff.read(folder, kind)
     notes.take(read.notes)
-    rule = rule_of(d for document in read.splits["train"] for d in directions(document))
+    rule = rule_of(d for document in tells(read.splits) for d in directions(document))
     if not rule.asked:
         raise UserError(f"{folder} has no relation between two mentions of one training sentence.")
     notes.add("said", rule.words(), count=0)

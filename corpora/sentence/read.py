@@ -16,6 +16,7 @@ one silo would not show them all. Nothing read here is ever copied out of the us
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from config.errors import UserError, nearest
 from corpora.formats import NEEDS, unknown_format
+from corpora.holding import Holding, held, may_lack, now, reading
 from corpora.json_rows import first_json
 from corpora.lines import corpus_folder, file_hash, first_line, lines, plain_name
 from corpora.notes import Notes, Reading
@@ -43,10 +45,18 @@ _NOTHING = {"blinded": by_line.FALSE, "pgr": by_line.FALSE, "chemprot": "", "bio
 FORMATS = (*NEEDS["sentence"], "hub")
 
 
-def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorpus:
+def load(
+    spec: str, seed: int, public: float, columns: str = "", holding: Holding | None = None
+) -> SentenceCorpus:
     """The corpus that `spec` names, from the cache or read now. `columns`: which column of a table
-    is which (`corpora.sentence.rows`).
+    is which (`corpora.sentence.rows`). `holding`: what its party has of a study's data.
     """
+    with reading(holding):
+        return _load(spec, seed, public, columns)
+
+
+def _load(spec: str, seed: int, public: float, columns: str) -> SentenceCorpus:
+    holding = now()
     kind, positive, place = _parsed(spec)
     source: dict[str, Any] = {
         "reader": kind,
@@ -55,6 +65,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
         "public": public,
         "seed": seed,
         **({"columns": columns} if columns else {}),
+        **({"holding": holding.source()} if holding is not None else {}),
     }
     if kind == "hub":
         return cached(
@@ -83,7 +94,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
             splits, assigned = read_given(folder, kind, columns, notes)
         else:
             splits, assigned = read_files(folder, kind, notes)
-        reading = Reading(kind, assigned.names(), (*assigned.notes, *notes.all(folder)))
+        how = Reading(kind, assigned.names(), (*assigned.notes, *notes.all(folder)))
         listed = folder / "relations.txt"
         names = (
             [text.strip() for _, text in lines(listed) if text.strip()] if listed.is_file() else []
@@ -93,7 +104,7 @@ def load(spec: str, seed: int, public: float, columns: str = "") -> SentenceCorp
             kind,
             positive=positive,
             splits=splits,
-            reading=reading,
+            reading=how,
             seed=seed,
             public=public,
             listed=names,
@@ -187,7 +198,7 @@ def _content(
     notes.take(reading.notes)
     known = {e.relation for some in splits.values() for e in some}
     none = _NOTHING.get(kind, by_line.NONE)
-    if none == by_line.NONE:
+    if none == by_line.NONE and now() is None:  # a study says which class it is
         said = nones(known, by_line.NONE, notes)
         none = none if none in said or not said else min(said)
         splits = {
@@ -202,8 +213,16 @@ def _content(
         notes.add("skipped", "examples without a relation left out", count=gone)
         known, none = known - {none}, ""
     for role in ("train", "test"):
-        if not splits[role]:
+        if not splits.setdefault(role, []) and not may_lack(role):
             raise UserError(f'The corpus "{name}" has no {role} examples.')
+    if (holding := now()) is not None:
+        found = Counter(e.relation for some in splits.values() for e in some)
+        to = holding.names(found, f'The corpus "{name}"', notes)
+        splits = {
+            role: [replace(e, relation=to[e.relation]) for e in some if to[e.relation]]
+            for role, some in splits.items()
+        }
+        known, none, listed = set(holding.classes), holding.none, holding.classes
     if listed:
         odd = sorted(known - set(listed))
         if odd:
@@ -218,12 +237,13 @@ def _content(
     cut = divide(splits["train"], splits["dev"], 0.0 if given else public, seed)
     cut[PUBLIC] = given or cut[PUBLIC]
     files: Mapping[str, tuple[str, ...]] = reading.files
-    if not cut["dev"] or not cut["train"]:
+    lacks = [s for s in ("dev", "train") if not cut[s] and not may_lack(s)]
+    if lacks:
         raise UserError(
             f'The corpus "{name}" has no dev file, and its {len(splits["train"])} training examples are '
             "too few to cut one from: give it a file with dev in its name."
         )
-    if not splits["dev"]:
+    if not splits["dev"] and not may_lack("dev"):
         files = {**files, "dev": ()}
         text = f"of {len(splits['train'])} training examples became dev, for choosing the round"
         notes.add("cut", text, count=len(cut["dev"]))
@@ -233,5 +253,5 @@ def _content(
         relations,
         none,
         {**cut, "test": splits["test"]},
-        Reading(kind, files, notes.all()),
+        Reading(kind, held(files), notes.all()),
     )

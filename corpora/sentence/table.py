@@ -19,6 +19,7 @@ import numpy as np
 
 from config.errors import UserError
 from corpora.cache import Kept, array_bytes, kept, load_arrays, save_arrays, save_table
+from corpora.holding import may_lack
 from corpora.notes import Reading
 
 __all__ = ["SPLITS", "Content", "Example", "Rows", "SentenceCorpus", "cached", "divide", "pack"]
@@ -139,7 +140,7 @@ def divide(
         groups.setdefault(e.text, []).append(i)
     whole = list(groups.values()) if len(groups) >= _FEW else [[i] for i in range(len(train))]
     order = [whole[g] for g in np.random.default_rng([seed, 0x5E17]).permutation(len(whole))]
-    in_dev = 0 if dev else round(dev_share * len(train))
+    in_dev = 0 if dev or may_lack("dev") else round(dev_share * len(train))
     in_public = round(public * (len(train) - in_dev))
     cut: dict[str, list[Example]] = {"dev": [], "public": [], "train": []}
     for group in order:
@@ -181,7 +182,7 @@ def _read(folder: Path) -> SentenceCorpus:
 
 def _write(folder: Path, content: Content) -> None:
     for split in ("train", "dev", "test"):
-        if not content.splits[split]:
+        if not content.splits[split] and not may_lack(split):
             raise UserError(f'The corpus "{content.name}" has no {split} examples.')
     digest = hashlib.sha256(json.dumps([content.relations, content.types, content.none]).encode())
     for split in SPLITS:

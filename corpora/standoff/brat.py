@@ -19,12 +19,22 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from config.errors import UserError
-from corpora.lines import plain_name, read_text
+from corpora.lines import beginning, plain_name, read_text
 from corpora.notes import Notes
 from corpora.standoff.offsets import UNPLACED, alike, located
 from corpora.standoff.table import Link, Marked, Mention, Span
 
-__all__ = ["LAYOUT", "MARKS", "bionlp", "brat", "check_texts", "read_layout", "standoff", "stem"]
+__all__ = [
+    "LAYOUT",
+    "MARKS",
+    "bionlp",
+    "brat",
+    "check_texts",
+    "may_relate",
+    "read_layout",
+    "standoff",
+    "stem",
+]
 
 LAYOUT = "sottovoce.json"
 #: format -> endings of the files with marks
@@ -54,6 +64,11 @@ def check_texts(files: Sequence[Path], kind: str) -> None:
     for path in files:
         if plain_name(path).endswith(MARKS[kind]) and (path.parent, stem(path)) not in texts:
             raise UserError(f"{path} has no text beside it: {stem(path)}.txt is expected.")
+
+
+def may_relate(path: Path) -> bool:
+    """Whether a file with marks has a line of a relation."""
+    return not plain_name(path).endswith(".txt") and "\nR" in "\n" + beginning(path, -1)
 
 
 def read_layout(folder: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from corpora.holding import may_lack, only_held
 from corpora.lines import plain_name
 from corpora.notes import Note, Notes
 from corpora.records import SUFFIXES, first_record, is_saved, records, saved_splits
@@ -123,7 +124,7 @@ def row_sources(
         elif name:
             files[split] = (place,)
     whole = (folder,) if "" in saved_splits(folder) else ()
-    return Assigned(folder, files, whole, notes.all(), tuple(seen))
+    return only_held(Assigned(folder, files, whole, notes.all(), tuple(seen)))
 
 
 def row_files(folder: Path, told: Told) -> Assigned:
@@ -199,7 +200,12 @@ def _documents(found: Assigned, kind: str, notes: Notes) -> Iterator[tuple[str, 
 
 def has_relations(folder: Path, kind: str) -> bool:
     """Whether any document of the folder has a relation; stops at the first."""
-    return any(d.links or d.facts for _, d in _documents(sources(folder, kind), kind, Notes()))
+    found = sources(folder, kind)
+    if kind in brat.MARKS:  # where no line can be one, thousands of texts need not be compared
+        files = [p for some in (*found.files.values(), found.unsplit) for p in some]
+        if not any(brat.may_relate(p) for p in files):
+            return False
+    return any(d.links or d.facts for _, d in _documents(found, kind, Notes()))
 
 
 def read(folder: Path, kind: str) -> Read:
@@ -219,7 +225,7 @@ def read(folder: Path, kind: str) -> Read:
     names = dict(found.names())
     if loose and "train" not in names:
         names["train"] = tuple(str(p.relative_to(folder)) for p in found.unsplit)
-    if not splits.get("train"):
+    if not splits.setdefault("train", []) and not may_lack("train"):
         raise UserError(f"{folder} has no training documents of {form.title}.")
     return Read(_cut(folder, splits, notes), names, notes.all())
 

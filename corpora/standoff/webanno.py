@@ -10,8 +10,9 @@ r"""WebAnno TSV 3, the format that WebAnno and INCEpTION export.
 
 A mark over several words has a number in brackets; `|` stacks marks on one word; `_` is none, `*` a
 mark whose feature is empty. A relation stands on the line of its target and names the word of its
-source. A relation layer's first feature is its name, a layer's first feature its type. Offsets count
-UTF-16 units. Chains (T_CH) and slots are counted, not read.
+source. Features come in the order of the alphabet: a type is the one called `value` or `label`, or
+the first that is no identifier (INCEpTION's entities have `identifier|value`). Offsets count UTF-16
+units. Chains (T_CH), slots, and the layers of parts of speech, lemmas and syntax are not read.
 """
 
 from __future__ import annotations
@@ -34,12 +35,30 @@ _NUMBERED = re.compile(r"(.*?)\[(\d+)\]$", re.S)
 _SOURCE = re.compile(r"(\d+-\d+(?:\.\d+)?)(?:\[(\d+)_(\d+)\])?$")
 
 
+#: features by which a mark has its type, the likeliest first; and those that are concepts
+_TYPES = ("value", "label", "type", "category", "class", "tag", "kind", "role", "name")
+_CONCEPTS = ("identifier", "concept", "conceptid", "iri", "kbid")
+_EMPTY = ("*", "_", "")  #: a feature that nobody filled in; some writers put the sign for no mark
+_GRAMMAR = re.compile(
+    r"de\.tudarmstadt\.ukp\.dkpro\.core\.api\.(lexmorph|segmentation|syntax|transform)\."
+)
+
+
 @dataclass(frozen=True)
 class _Layer:
-    kind: str  #: SP, RL or CH
+    kind: str  #: SP, RL, or empty where it is not read
     name: str
-    columns: tuple[int, ...]  #: where its features stand on a line
+    type: int  #: the column of its type; -1: it has none
+    concept: int = -1  #: the column of a mark's concept
     base: int = -1  #: the column of a relation's source
+    ends: str = ""  #: the layer of a relation's ends
+
+
+@dataclass(frozen=True)
+class _Mark:
+    type: str
+    concept: str
+    spans: list[Span]
 
 
 @dataclass
@@ -49,8 +68,8 @@ class _Read:
     text: str = ""
     sentences: list[Span] = field(default_factory=list)
     words: list[Span] = field(default_factory=list)
-    #: (layer, number, or the word's name and the place in the stack) -> type and spans
-    marks: dict[tuple[str, str], tuple[str, list[Span]]] = field(default_factory=dict)
+    #: (layer, number, or the word's name and the place in the stack) -> the mark
+    marks: dict[tuple[str, str], _Mark] = field(default_factory=dict)
     at_word: dict[tuple[str, str], list[tuple[str, str]]] = field(default_factory=dict)
     #: name, layer of the ends, source word, number of source and target, target word, place
     relations: list[tuple[str, str, str, str, str, str, str]] = field(default_factory=list)
@@ -101,19 +120,38 @@ def webanno(path: Path, notes: Notes) -> Iterator[Marked]:
 def _layer(found: _Read, line: str, place: str, notes: Notes) -> None:
     kind, _, rest = line[3:].partition("=")
     name, *features = rest.split("|")
-    columns = tuple(range(found.width, found.width + len(features)))
-    base = next((c for c, f in zip(columns, features) if f.startswith("BT_")), -1)
-    if kind == "RL" and base < 0:
+    columns = dict(zip(features, range(found.width, found.width + len(features))))
+    # a layer without features still has one column
+    found.width += max(len(features), 1)
+    base = next((f for f in features if f.startswith("BT_")), "")
+    if kind == "RL" and not base:
         raise UserError(f"{place}: a layer of relations names its ends with BT_.")
     if kind == "CH" or any(f.startswith("ROLE_") for f in features):
         notes.add("skipped", "layers of chains or slots", example=line, place=place)
-        kind = "CH"
-    ends = features[base - found.width][3:] if base >= 0 else ""
-    found.layers.append(_Layer(kind, ends if kind == "RL" else name, columns, base))
-    # a layer without features still has one column
-    found.width += max(len(features), 1)
-    if not features:
-        found.layers[-1] = _Layer(kind, name, (found.width - 1,), base)
+        kind = ""
+    elif _GRAMMAR.match(name) or _GRAMMAR.match(base[3:]):
+        notes.add(
+            "skipped", "layers of parts of speech, lemmas or syntax", example=line, place=place
+        )
+        kind = ""
+    own = [f for f in features if f and f != base]
+    concept = next((f for f in own if f.lower() in _CONCEPTS), "")
+    said = [f for f in own if f != concept]
+    chosen = next((f for t in _TYPES for f in said if f.lower() == t), said[0] if said else "")
+    for other in said if kind else ():
+        if other != chosen:
+            text = f'the feature "{chosen}" of the layer {name} is read, "{other}" is not'
+            notes.add("said", text, place=place)
+    found.layers.append(
+        _Layer(
+            kind,
+            name,
+            columns.get(chosen, -1 if own or kind == "RL" else found.width - 1),
+            columns.get(concept, -1),
+            columns.get(base, -1),
+            base[3:],
+        )
+    )
 
 
 def _begin(found: _Read, sentence: list[str]) -> int:
@@ -151,23 +189,39 @@ def _stack(field_: str) -> list[str]:
 
 def _marks(found: _Read, fields: list[str], span: Span, place: str, notes: Notes) -> None:
     for layer in found.layers:
-        first = fields[layer.columns[0]]
-        if layer.kind == "CH" or first == "_":
-            continue
         if layer.kind == "RL":
             _relation(found, layer, fields, place, notes)
-            continue
-        for i, value in enumerate(_stack(first)):
-            numbered = _NUMBERED.match(value)
-            key = (layer.name, f"[{numbered[2]}]" if numbered else f"{fields[0]}/{i}")
-            kind = _plain(numbered[1] if numbered else value)
-            kind = layer.name.rpartition(".")[2] if kind in ("*", "") else kind
-            found.marks.setdefault(key, (kind, []))[1].append(span)
-            found.at_word.setdefault((layer.name, fields[0]), []).append(key)
+        elif layer.kind:
+            _span(found, layer, fields, span)
+
+
+def _span(found: _Read, layer: _Layer, fields: list[str], span: Span) -> None:
+    short = layer.name.rpartition(".")[2]
+    concepts = _stack(fields[layer.concept]) if layer.concept >= 0 else []
+    types = _stack(fields[layer.type]) if layer.type >= 0 else ["*"] * len(concepts)
+    if {*types, *concepts} == {"_"}:
+        return
+    for i, value in enumerate(types):
+        said = concepts[i] if i < len(concepts) else "*"
+        (kind, number), (concept, other) = _numbered(value), _numbered(said)
+        number = number or other
+        key = (layer.name, f"[{number}]" if number else f"{fields[0]}/{i}")
+        mark = _Mark(short if kind in _EMPTY else kind, "" if concept in _EMPTY else concept, [])
+        found.marks.setdefault(key, mark).spans.append(span)
+        found.at_word.setdefault((layer.name, fields[0]), []).append(key)
+
+
+def _numbered(value: str) -> tuple[str, str]:
+    """The value of a feature, and the number of its mark; empty where it has none."""
+    match = _NUMBERED.match(value)
+    return (_plain(match[1]), match[2]) if match else (_plain(value), "")
 
 
 def _relation(found: _Read, layer: _Layer, fields: list[str], place: str, notes: Notes) -> None:
-    names, sources = _stack(fields[layer.columns[0]]), _stack(fields[layer.base])
+    if fields[layer.base] == "_":
+        return
+    sources = _stack(fields[layer.base])
+    names = _stack(fields[layer.type]) if layer.type >= 0 else ["*"] * len(sources)
     for name, source in zip(names, sources):
         match = _SOURCE.match(source)
         if match is None:
@@ -175,11 +229,10 @@ def _relation(found: _Read, layer: _Layer, fields: list[str], place: str, notes:
                 "skipped", "relations whose source cannot be read", example=source, place=place
             )
             continue
-        numbered = _NUMBERED.match(name)
-        plain = _plain(numbered[1] if numbered else name)
-        said = "related" if plain in ("*", "") else plain
+        plain, _ = _numbered(name)
+        said = layer.name.rpartition(".")[2] if plain in _EMPTY else plain
         ends = (match[1], match[2] or "0", match[3] or "0", fields[0])
-        found.relations.append((said, layer.name, *ends, place))
+        found.relations.append((said, layer.ends, *ends, place))
 
 
 def _end(found: _Read, layer: str, number: str, word: str) -> tuple[str, str] | None:
@@ -201,8 +254,8 @@ def _marked(path: Path, found: _Read, units: dict[str, Span], notes: Notes) -> M
         else:
             links.append(Link(name, ids[head], ids[tail]))
     mentions = tuple(
-        Mention(ids[key], kind, _joined(found.text, spans))
-        for key, (kind, spans) in found.marks.items()
+        Mention(ids[key], m.type, _joined(found.text, m.spans), (m.concept,) if m.concept else ())
+        for key, m in found.marks.items()
     )
     return Marked(
         path.name,

@@ -118,6 +118,14 @@ class Gathering:
             )
         return replace(self, roster=self.roster.add(card))
 
+    def without(self, name: str, why: str) -> Gathering:
+        """A silo is taken out."""
+        return replace(self, roster=self.roster.revoke(name, why))
+
+    def rotated(self, card: Card) -> Gathering:
+        """A party's new keys in the place of its old ones, which signed them."""
+        return replace(self, roster=self.roster.rotate(card))
+
     def fix(self) -> Gathering:
         """No more cards. From now on the roster is what everybody compares and signs."""
         if len(self.roster.silos) < 3:

@@ -266,12 +266,12 @@ class DocumentTask(Task[Data]):
         return files | encoder_files(self.checkpoint, self.part)
 
     def _pair_types(self) -> list[list[str]]:
-        """The types, head and tail, of which the training split has candidate pairs: what a model
-        can be asked for.
+        """The types, head and tail, of which the training split (or what a coordinator scores on)
+        has candidate pairs: what a model can be asked for.
         """
         seen = {
             (d.entities[p.head].type, d.entities[p.tail].type)
-            for d in self.documents("train")
+            for d in self.documents("train") or self.documents("test")
             for p in d.candidates
         }
         return [list(pair) for pair in sorted(seen)]

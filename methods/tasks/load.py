@@ -10,6 +10,7 @@ from pathlib import Path
 from config.errors import UserError, check_choice, nearest
 from config.part import ALL, BIAS, HEAD, PROMPTS, TOP, Part, parse_part
 from config.settings import Settings
+from corpora.holding import Holding
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
 
@@ -108,33 +109,39 @@ def _part(settings: Settings, network: str) -> Part:
     return _PARTS[network][settings.dp == "record"]
 
 
-def load_task(settings: Settings) -> Task:
-    """The task of these settings, its corpus read from the cache, made or imported."""
-    name = task_name(settings)
+def load_task(settings: Settings, holding: Holding | None = None) -> Task:
+    """The task of these settings, its corpus read from the cache, made or imported. `holding`: what
+    a party of a consortium has of it.
+    """
+    name = task_name(settings) if holding is None else holding.task
     if name == "distant":
-        return _distant(settings)
+        return _distant(settings, holding)
     if name == "sentence":
-        return _sentence(settings)
+        return _sentence(settings, holding)
     if name == "document":
-        return _document(settings)
+        return _document(settings, holding)
     if name == "ner":
-        return _ner(settings)
+        return _ner(settings, holding)
     raise UserError(f'The task "{name}" is not built yet.')
 
 
-def _distant(settings: Settings) -> Task:
+def _distant(settings: Settings, holding: Holding | None) -> Task:
     from corpora.distant import generate as distant_synthetic
     from methods.tasks.distant import DistantTask, Knobs
 
     _refuse_unused(settings, "distant", ("vectors",))
     corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("distant", settings.options))
-    if is_built_in(corpus):
+    if holding is not None and holding.holds == "nothing":
+        from corpora.named import distant_named
+
+        loaded = distant_named(holding)
+    elif is_built_in(corpus):
         loaded = distant_synthetic.load(corpus, settings.seed)
     else:
         from corpora.distant import read as readers
 
-        loaded = readers.load(corpus)
+        loaded = readers.load(corpus, holding)
     vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
@@ -149,7 +156,7 @@ def _distant(settings: Settings) -> Task:
     )
 
 
-def _sentence(settings: Settings) -> Task:
+def _sentence(settings: Settings, holding: Holding | None) -> Task:
     from corpora.sentence import generate as sentence_synthetic
     from methods.tasks.sentence import Knobs, SentenceTask, style_of
     from models.backbone import load_checkpoint
@@ -164,17 +171,21 @@ def _sentence(settings: Settings) -> Task:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
     part = _part(settings, "sentence")
     style = style_of(knobs, network_of(settings.method, "feded"), part)
-    if is_built_in(corpus):
+    if holding is not None and holding.holds == "nothing":
+        from corpora.named import sentence_named
+
+        loaded = sentence_named(holding)
+    elif is_built_in(corpus):
         loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
     else:
         from corpora.sentence import read as sentences
 
-        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns)
+        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, holding)
     checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
     return SentenceTask(loaded, knobs, style, checkpoint, part)
 
 
-def _document(settings: Settings) -> Task:
+def _document(settings: Settings, holding: Holding | None) -> Task:
     from corpora.document import generate as document_synthetic
     from methods.tasks.document import DocumentTask, Knobs
     from models.backbone import load_checkpoint
@@ -183,17 +194,21 @@ def _document(settings: Settings) -> Task:
     _refuse_unused(settings, "document", ("encoder",))
     corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("document", settings.options))
-    if is_built_in(corpus):
+    if holding is not None and holding.holds == "nothing":
+        from corpora.named import document_named
+
+        loaded = document_named(holding)
+    elif is_built_in(corpus):
         loaded = document_synthetic.load(corpus, settings.seed)
     else:
         from corpora.document import read as documents
 
-        loaded = documents.load(corpus, knobs.mesh)
+        loaded = documents.load(corpus, knobs.mesh, holding)
     checkpoint = load_checkpoint(settings.encoder, "document", (STAR,))
     return DocumentTask(loaded, knobs, checkpoint, _part(settings, "document"))
 
 
-def _ner(settings: Settings) -> Task:
+def _ner(settings: Settings, holding: Holding | None) -> Task:
     from corpora.ner import generate as ner_synthetic
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
@@ -205,12 +220,16 @@ def _ner(settings: Settings) -> Task:
     check_choice("network", name, ("pointer", "tagger"))
     _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
     part = _part(settings, f"ner, {name}")
-    if is_built_in(corpus):
+    if holding is not None and holding.holds == "nothing":
+        from corpora.named import ner_named
+
+        loaded = ner_named(holding)
+    elif is_built_in(corpus):
         loaded = ner_synthetic.load(corpus, settings.seed)
     else:
         from corpora.ner import read as ner
 
-        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity)
+        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity, holding)
     if name == "tagger":
         tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs, part)
         return NerTask(loaded, knobs, tagger, settings.seed)

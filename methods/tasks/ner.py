@@ -117,9 +117,16 @@ class NerTask(Task[Data]):
         self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
 
     def own_notes(self) -> tuple[Note, ...]:
-        text = f"sentences are longer than the window of {self.knobs.max_length} pieces"
-        cut = {s: self._pieces_now(s).shortened for s in SPLITS}
-        return tuple(Note("cut", f"{s} {text}", n) for s, n in cut.items() if n)
+        found = []
+        for split in SPLITS:
+            pieces, rows = self._pieces_now(split), self.corpus.splits[split]
+            long = f"{split} sentences are longer than the window of {self.knobs.max_length} pieces"
+            gone = f"mentions of {split} sentences lie beyond that and are lost"
+            # an entity counts as found only with its last word
+            words = np.repeat(np.diff(pieces.word_at), np.diff(rows.entity_at))
+            lost = int((np.asarray(rows.entities)[:, 1] > words).sum())
+            found += [Note("cut", long, pieces.shortened), Note("cut", gone, lost)]
+        return tuple(n for n in found if n.count)
 
     def warning(self, split: Split) -> str:
         if len(self.corpus.splits[split].entities):
@@ -159,7 +166,8 @@ class NerTask(Task[Data]):
         domain = np.asarray(self.corpus.splits["train"].domain)
         covered = self.corpus.covered
         several = 1 < len(covered) <= len(indices)
-        natural = several and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
+        held = any(len(ix) for ix in indices)  # a coordinator holds nothing, and has no platforms
+        natural = several and held and all(len(np.unique(domain[ix])) <= 1 for ix in indices)
         self.platform = np.zeros(len(domain), dtype=np.int64)
         if natural:
             self.platform, platforms = domain.astype(np.int64), covered

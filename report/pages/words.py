@@ -175,7 +175,16 @@ def _budget(s: Mapping[str, Any]) -> str:
     of = f", of a budget of {s['epsilon_budget']:g}" if s.get("epsilon_budget") else ""
     return (
         f"Epsilon {exact(s['epsilon'], 'epsilon')} at delta {s['delta']:g}{of}: a bound on what all that was sent can "
-        f"tell about {whose}; smaller is safer."
+        f"tell about {whose}; smaller is safer." + _second(s)
+    )
+
+
+def _second(s: Mapping[str, Any]) -> str:
+    if not s.get("epsilon_opacus"):
+        return ""
+    return (
+        f" Opacus's own accountant, asked at the end, has at most "
+        f"{exact(s['epsilon_opacus'], 'epsilon')} for the same."
     )
 
 

@@ -17,6 +17,7 @@ from corpora.document import read as documents
 from corpora.ner import read as ner
 from corpora.notes import Notes
 from corpora.sentence import read as sentences
+from corpora.splits import cut_documents
 from corpora.standoff import knowledge
 from corpora.standoff import read as standoff
 from corpora.standoff.candidates import rule_of
@@ -153,6 +154,24 @@ def test_without_splits_documents_are_cut_and_it_is_said(tmp_path: Path) -> None
     few = _write(tmp_path / "d", export=[{**row, "id": 1}])
     with pytest.raises(UserError, match="no dev and no test split"):
         standoff.read(few, "doccano")
+
+
+def test_a_cut_test_split_without_relations_is_no_published_one(tmp_path: Path) -> None:
+    """It is chance, and said as a warning; the dev split does not take its place."""
+    entities = [{"id": k, "type": k, "mentions": [[i, i + 1]]} for i, k in enumerate("ab")]
+    row: dict[str, Any] = {"text": "ab cd", "entities": entities}
+    fact = [{"head": "a", "tail": "b", "relation": "x"}]
+    made = cut_documents([str(i) for i in range(30)], ("dev", "test"))
+    rows: list[Mapping[str, Any]] = [
+        {**row, "id": id, "relations": [] if split == "test" else fact}
+        for id, split in made.items()
+    ]
+    corpus = documents.load(str(_write(tmp_path / "c", all=rows)))
+    assert corpus.counts("test").relations == 0 < corpus.counts("dev").relations
+    assert "published" not in corpus.note
+    folder = _write(tmp_path / "d", train=rows, dev=[rows[0], {**rows[1], "relations": fact}])
+    _write(folder, test=[{**row, "id": "t", "relations": []}])
+    assert "published test split has no labels" in documents.load(str(folder)).note
 
 
 def test_a_damaged_file_is_refused_and_never_passed_over(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from config.errors import UserError
 from corpora.notes import Notes
-from corpora.standoff import bioc, brat, knowledge, tools, webanno
+from corpora.standoff import bioc, brat, knowledge, tools
 from corpora.standoff.offsets import UNPLACED, from_utf16, located
 from corpora.standoff.table import Link, Marked, kept
 
@@ -165,55 +165,6 @@ def test_doccano_of_sequence_labelling() -> None:
     assert tools.is_doccano(row) and not tools.is_doccano({"text": TEXT, "label": "INHIBITOR"})
     (found,) = tools.doccano(row, "p", Notes())
     assert words(found) == [("Xolidan", "Drug"), ("cough", "Symptom")]
-
-
-WEBANNO = """#FORMAT=WebAnno TSV 3.3
-#T_SP=webanno.custom.Entity|value
-#T_RL=webanno.custom.Relation|role|BT_webanno.custom.Entity
-
-
-#Text=😀 Xolidan eased the dry cough.
-1-1\t0-2\t😀\t_\t_\t_
-1-2\t3-10\tXolidan\tDrug|*\t_\t_
-1-3\t11-16\teased\t_\t_\t_
-1-4\t17-20\tthe\t_\t_\t_
-1-5\t21-24\tdry\tSymptom[1]\teases\t1-3[0_1]
-1-6\t25-30\tcough\tSymptom[1]\t_\t_
-1-7\t30-31\t.\t_\t_\t_
-"""
-
-
-def test_webanno_stacks_numbers_and_counts_in_utf_16(tmp_path: Path) -> None:
-    path = tmp_path / "n.tsv"
-    path.write_text(WEBANNO, "utf-8")
-    notes = Notes()
-    (found,) = webanno.webanno(path, notes)
-    assert words(found) == [("Xolidan", "Drug"), ("Xolidan", "Entity"), ("dry cough", "Symptom")]
-    what = "relations between words that are not marked, or not by one mark"
-    assert not found.links and said(notes) == {("skipped", what): 1}
-    path.write_text(WEBANNO.replace("Drug|*", "Drug[2]").replace("1-3[0_1]", "1-2[2_1]"), "utf-8")
-    (found,) = webanno.webanno(path, notes)
-    (link,) = found.links
-    known = found.by_id()
-    assert (found.quoted(known[link.head]), found.quoted(known[link.tail])) == (
-        "Xolidan",
-        "dry cough",
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("17-20\tthe", "17-20\tTHE", r'line 10: the word "THE" is not where its offsets say'),
-        ("\t_\t_\t_\n1-4", "\t_\t_\n1-4", r"line 9: 5 columns, and the layers of the head need 6"),
-        ("|BT_webanno.custom.Entity", "", r"line 3: a layer of relations names its ends with BT_"),
-    ],
-)
-def test_webanno_damaged(tmp_path: Path, old: str, new: str, message: str) -> None:
-    path = tmp_path / "n.tsv"
-    path.write_text(WEBANNO.replace(old, new), "utf-8")
-    with pytest.raises(UserError, match=message):
-        list(webanno.webanno(path, Notes()))
 
 
 def test_brat_concepts_equivalents_events_and_gaps(tmp_path: Path) -> None:

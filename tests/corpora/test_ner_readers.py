@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config.errors import UserError
 from corpora.ner import read as ner
-from corpora.ner.conll import conll, entities_of_tags
+from corpora.ner.conll import Layout, conll, entities_of_tags
 from corpora.ner.formats import ade, conll2012
 from corpora.notes import Notes
 from tests.corpora.ner_files import line2012, write
@@ -79,6 +79,23 @@ def test_conll_files_that_are_wrong(tmp_path: Path, text: str, why: str) -> None
     path = write(tmp_path / "train.txt", text)
     with pytest.raises(UserError, match=why):
         list(conll(path, "x", Notes()))
+
+
+def test_a_first_column_that_counts_is_no_word_and_two_columns_of_tags_are_said(
+    tmp_path: Path,
+) -> None:
+    """As GermEval 2014 has it: number, word, outer tag, inner tag."""
+    path = write(tmp_path / "a.tsv", "#\tsource\n1\tTarn\tB-LOC\tO\n2\truft\tO\tO\n\n1\tJa\tO\tO\n")
+    with pytest.raises(UserError, match=r"a\.tsv: the first column counts.*=_,word,_,tag\."):
+        list(conll(path, "x", Notes()))
+    layout = Layout.of("number,word,tag,inner")
+    found = [f.sentence for f in conll(path, "x", Notes(), "", layout)]
+    assert [s.words for s in found] == [("Tarn", "ruft"), ("Ja",)]
+    assert found[0].entities == ((0, 1, "LOC"),)
+    notes = Notes()
+    path = write(tmp_path / "b.txt", "Tarn NNP B-NP B-LOC\nruft VB B-VP O\n")
+    assert list(conll(path, "x", notes))[0].sentence.entities == ((0, 1, "LOC"),)
+    assert "columns 3, 4 hold tags and the last one is read" in notes.all()[0].what
 
 
 def test_conll2012_has_the_genre_as_its_domain(tmp_path: Path) -> None:

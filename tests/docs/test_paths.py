@@ -56,6 +56,18 @@ def _named(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_tests_that_a_page_names_are_there(page: str) -> None:
+    for path, name in re.findall(r"(tests/[\w/]+\.py)::(\w+)", _text(page)):
+        assert re.search(rf"^def {name}\(", _text(path), re.M), f"{page}: {path}::{name}"
+
+
+def test_twelve_attacks_of_november_have_tests() -> None:
+    rows = re.findall(r"^\| (\d+) \| `.*", _text("docs/secagg.md"), re.M)
+    lines = re.findall(r"^\| \d+ \| `.*", _text("docs/secagg.md"), re.M)
+    assert rows == [str(n) for n in range(1, 13)] and all("::test_" in line for line in lines)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_files_that_a_page_names_are_there(page: str) -> None:
     names = {Path(f).name for f in _files()}
     missing = {n for n in _named(_text(page)) if n not in (_files() if "/" in n else names)}

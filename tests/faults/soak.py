@@ -1,4 +1,5 @@
-"""`make soak`: seeded random schedules of faults, and the crash matrix. Each ends with the correct
+"""`make soak`: seeded random schedules of faults, the crash matrix, and consortia whose programs serve
+(tests.faults.consortium). Each ends with the correct
 model or a clear refusal; anything else is kept, with its seed, and ends this with status 1. Goes on
 where it was interrupted.
 """
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +21,8 @@ import torch
 
 from methods.base import silo_name
 from study.prepare import Study, warm
+from tests.faults.consortium import Kill, drawn
+from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
 from tests.faults.world import Result, play, tiny
@@ -82,7 +86,7 @@ def matrix(folder: Path, study: Study) -> list[Fault]:
     return out
 
 
-def _say(label: str, faults: list[Fault], result: Result, done: int, total: int) -> None:
+def _say(label: str, faults: Sequence[Fault | Kill], result: Result, done: int, total: int) -> None:
     what = "; ".join(map(str, faults))
     print(
         f"[{done}/{total}] {label}: {'ok' if result.ok else 'WRONG'}: {result.why} ({result.seconds:.1f} s, "
@@ -99,6 +103,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays"
     )
     parser.add_argument("--method", default="lazymil")
+    parser.add_argument(
+        "--consortia", type=int, default=0, help="how many schedules with programs that serve"
+    )
     parser.add_argument(
         "--seconds", type=float, default=0, help="stop after this many, to go on later"
     )
@@ -130,6 +137,18 @@ def main(arguments: list[str] | None = None) -> int:
         _say(label, faults, result, len(kept), len(plays))
         if path is not None:
             path.write_text(json.dumps(kept))
+    lives = {f"consortium {s}": drawn(s) for s in range(o.first, o.first + o.consortia)}
+    for label, (kills, slots) in lives.items():
+        if label in kept:
+            continue
+        if o.seconds and time.monotonic() - began > o.seconds:
+            break
+        result = live(work / label.replace(" ", "-"), kills, slots)
+        kept[label] = asdict(result)
+        _say(label, kills, result, len(kept), len(plays) + len(lives))
+        if path is not None:
+            path.write_text(json.dumps(kept))
+    plays |= dict.fromkeys(lives, ([], 0.0))
     mine = {label: kept[label] for label in plays if label in kept}
     wrong = [label for label, r in mine.items() if not r["ok"]]
     refused = sum(r["why"] != "correct" for r in mine.values()) - len(wrong)

@@ -13,11 +13,26 @@ import math
 import numpy as np
 import torch
 
-__all__ = ["could_be_noise_alone"]
+from privacy.noise import SecretStream
+
+__all__ = ["box_muller", "could_be_noise_alone"]
+
+
+def box_muller(stream: SecretStream, n: int) -> np.ndarray:
+    """Gaussians in float32 as this program made them before: a radius from 53 random bits, an angle
+    from 32. The i-th and the one half of the way further on share both.
+    """
+    half = (n + 1) // 2
+    words = stream._words(half) >> np.uint64(11)
+    turns = np.frombuffer(stream._words((half + 1) // 2).tobytes(), "<u4")[:half]
+    radius = torch.from_numpy(words.astype(np.float64)).add_(0.5).mul_(2.0**-53).log_().mul_(-2.0)
+    length = radius.sqrt_().float()
+    angle = torch.from_numpy(turns.astype(np.float32)).mul_(2.0 * math.pi / 2**32)
+    return torch.cat([angle.cos() * length, angle.sin() * length])[:n].numpy()
 
 
 def could_be_noise_alone(first: np.float32, second: np.float32, scale: float) -> bool:
-    """`first` and `second`: of one pair of `SecretStream.normal`, each times `scale` in float64 and
+    """`first` and `second`: of one pair of `box_muller`, each times `scale` in float64 and
     back to float32.
     """
     firsts, seconds = _gaussians(first, scale), _gaussians(second, scale)

@@ -52,7 +52,7 @@ def test_dp_accounting_vectors() -> None:
     assert total([NoisySum(4.530877117, 0.0)], 1e-6, "silo").rdp == pytest.approx(1.0, rel=2e-3)
 
 
-def _gaussian_epsilon(noise: float, delta: float) -> float:
+def gaussian_epsilon(noise: float, delta: float) -> float:
     """Balle and Wang 2018, equation 6: the Gaussian mechanism, exactly."""
 
     def excess(e: float) -> float:
@@ -65,7 +65,7 @@ def _gaussian_epsilon(noise: float, delta: float) -> float:
 @pytest.mark.parametrize(("noise", "times"), [(1.0, 1), (5.0, 30), (3.0, 4)])
 def test_without_sampling_it_is_the_gaussian_mechanism(noise: float, times: int) -> None:
     assert total([DpSgd(noise, 1.0, times)], 1e-5).epsilon == pytest.approx(
-        _gaussian_epsilon(noise / math.sqrt(times), 1e-5), rel=2e-3
+        gaussian_epsilon(noise / math.sqrt(times), 1e-5), rel=2e-3
     )
 
 
@@ -129,7 +129,7 @@ def test_noisy_sums_are_charged_as_zcdp() -> None:
     rho = k / (2 * z**2)
     mine = total([NoisySum(z, 1e-25)] * k, delta, "silo").epsilon
     assert (
-        _gaussian_epsilon(z / math.sqrt(k), delta)
+        gaussian_epsilon(z / math.sqrt(k), delta)
         < mine
         < rho + 2 * math.sqrt(rho * math.log(1 / delta))
     )
@@ -151,7 +151,7 @@ def test_solved_noise_is_enough_and_hardly_more(epsilon: float) -> None:
 def test_gaussian_releases_are_charged_and_leave_less_for_training() -> None:
     z = solve_gaussian(0.8, 1e-5, 3)
     assert total([Gaussian(z)] * 3, 1e-5).epsilon == pytest.approx(
-        _gaussian_epsilon(z / math.sqrt(3), 1e-5), rel=2e-3
+        gaussian_epsilon(z / math.sqrt(3), 1e-5), rel=2e-3
     )
     beside = merged([Gaussian(z)] * 3)
     w = solve_dpsgd(4.0, 1e-5, 0.1, 100, beside)

@@ -33,6 +33,7 @@ from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.crypto.world import World
 from tests.methods.test_coverage import CORPORA, REFERENCES
+from tests.privacy.test_accountant import gaussian_epsilon
 
 STEPS = steps_of(32, 10)
 # they send something that the coordinator reads silo by silo
@@ -126,7 +127,9 @@ def test_the_promise_over_a_run_is_what_the_accountant_says() -> None:
     event = SumNoise(1.0, 5.0, 4, 8192).event(1_500_000, 10)
     assert event.noise == 5.0 and event.slack < 1e-13
     whole = total([NoisySum(5.0, 0.0)] * 20, 1e-5, "silo")
-    assert total([event] * 20, 1e-5, "silo").epsilon == pytest.approx(whole.rdp, rel=0.01)
+    assert total([event] * 20, 1e-5, "silo").rdp == pytest.approx(whole.rdp, rel=0.01)
+    gaussian = total([Gaussian(5.0)] * 20, 1e-5).epsilon
+    assert total([event] * 20, 1e-5, "silo").epsilon == pytest.approx(gaussian, rel=1e-3)
     # a record's protection is not a silo's
     assert math.isinf(total([Gaussian(5.0)], 1e-5, "silo").epsilon)
 
@@ -221,9 +224,9 @@ def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
         json.loads(x)["event"]
         for x in (tmp_path / "silos/silo-001/ledger.jsonl").read_text().splitlines()
     ]
-    noisy = [e for e in ledger if e["kind"] == "ring-noise"]
+    noisy = [e for e in ledger if e["kind"] == "near-gaussian-sum"]
     assert len(noisy) == len(study.method.exchanges) and {e["kind"] for e in ledger} == {
-        "ring-noise",
+        "near-gaussian-sum",
         "free",
     }
     # Independently: the Gaussian's Renyi divergence, converted (Canonne, Kamath and Steinke 2020,
@@ -231,4 +234,7 @@ def test_every_method_runs_or_says_why_not(method: str, tmp_path: Path) -> None:
     rho = sum(1 / (2 * e["noise"] ** 2) for e in noisy)
     alpha = np.linspace(1.01, 400, 200_000)
     bound = rho * alpha + np.log1p(-1 / alpha) - (math.log(1e-5) + np.log(alpha)) / (alpha - 1)
-    assert s["epsilon"] == pytest.approx(bound.min(), rel=0.03)
+    assert s["epsilon_rdp"] == pytest.approx(bound.min(), rel=0.03)
+    # and the Gaussian mechanism, exactly; Opacus's accountant was asked too
+    assert s["epsilon"] == pytest.approx(gaussian_epsilon(1 / math.sqrt(2 * rho), 1e-5), rel=2e-3)
+    assert s["epsilon"] - 0.002 <= s["epsilon_opacus"] <= s["epsilon"] + 0.021

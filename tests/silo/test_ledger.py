@@ -115,12 +115,32 @@ def test_a_line_cut_short_is_dropped_and_any_other_damage_stops(tmp_path: Path) 
             Ledger(path, Budget())
 
 
-def test_one_ledger_one_process(tmp_path: Path) -> None:
-    held = Ledger(tmp_path / "l", Budget())
-    with pytest.raises(UserError, match="in use by another process"):
-        Ledger(tmp_path / "l", Budget())
-    held.close()
-    Ledger(tmp_path / "l", Budget())
+def test_studies_at_once_charge_one_budget(tmp_path: Path) -> None:
+    """Two ledgers on one file see each other's charges, and the budget is both studies'."""
+    path = tmp_path / "l"
+    budget = Budget(epsilon=1.05 * total([STEP] * 3, 1e-5, "record").epsilon)
+    one, other = Ledger(path, budget), Ledger(path, budget)
+    _charge(one, STEP)
+    _charge(other, STEP)
+    _charge(one, STEP)
+    with pytest.raises(BudgetSpent):
+        _charge(other, STEP)
+    assert len(one.events) == 3 and _events(path) == (STEP, STEP, STEP)
+
+
+@pytest.mark.slow
+def test_processes_at_once_lose_no_charge(tmp_path: Path) -> None:
+    path, children = tmp_path / "l", []
+    for number in range(3):
+        child = os.fork()
+        if child == 0:
+            ledger = Ledger(path, Budget())
+            for _ in range(40):
+                ledger.charge(number, "train", "update", Free("x" * (1 + 700 * number)))
+            os._exit(len(ledger.events) < 40)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert len(_events(path)) == 120
 
 
 def test_a_shared_folder_refuses_other_records(tmp_path: Path) -> None:

@@ -152,3 +152,22 @@ def test_documents_that_lose_mentions_are_counted(tmp_path: Path) -> None:
     said = data_lines(task)
     for split in ("train", "dev", "test"):
         assert f"cut: 1 mentions of {split} documents lie beyond that and are lost" in said
+
+
+@pytest.mark.parametrize("method", ["fedner", "tagger"])
+def test_sentences_that_lose_mentions_are_counted(tmp_path: Path, method: str) -> None:
+    folder = tmp_path / "long"
+    folder.mkdir()
+    plain, tail = "cough\tB-Sign\n\n", "dry\tB-Sign\ncough\tI-Sign\nrash\tB-Sign\n\n"
+    long = "rash\tB-Sign\n" + "so\tO\n" * 300 + tail
+    for name, text in (("train", plain * 3 + long * 2), ("dev", plain + long), ("test", plain)):
+        (folder / f"{name}.txt").write_text(text)
+    task = load_task(load(None, {"method": method, "corpus": str(folder)}))
+    cut = [line for line in data_lines(task) if line.startswith("cut: ")]
+    window = "sentences are longer than the window of 128 pieces"
+    assert cut == [
+        f"cut: 2 train {window}",
+        "cut: 4 mentions of train sentences lie beyond that and are lost",
+        f"cut: 1 dev {window}",
+        "cut: 2 mentions of dev sentences lie beyond that and are lost",
+    ]

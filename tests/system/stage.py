@@ -180,7 +180,14 @@ METHOD = Method(
 )
 
 
-_TASK = SimpleNamespace(agreement=dict, corpus_hash="stage", record_unit="")
+_TASK = SimpleNamespace(
+    name="",
+    agreement=dict,
+    corpus_hash="stage",
+    record_unit="",
+    keep_features_in=lambda folder: None,
+    forget_features=lambda: None,
+)
 
 
 def _truth(message: m.Message, payload: Any) -> Iterable[Outgoing]:

@@ -30,3 +30,7 @@ def test_crashes_at_the_hardest_steps_end_with_the_survivors_model() -> None:
 
 def test_random_faults_end_with_the_survivors_model() -> None:
     _soak("--matrix", "none", "--seeds", "5")
+
+
+def test_two_studies_outlive_kills_of_everything() -> None:
+    _soak("--matrix", "none", "--seeds", "0", "--consortia", "2")

@@ -1,170 +1,28 @@
-"""Long-lived silos and coordinators: studies are proposed, declined, accepted and run one after
-another, while programs are killed and started again. Real programs, real sockets.
+"""Programs that serve, without their sockets: whose consent counts on the board, and which studies
+run when. tests/system/test_story.py has them as real programs.
 """
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-from collections.abc import Callable, Iterator
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from coordinator.board import Board
+import coordinator.serving
+import silo.serving
+from config.errors import BUSY, UserError
+from config.site import read_site
+from coordinator.board import Board, Wanted
+from coordinator.process import FAILED
+from coordinator.serving import Runner
 from crypto.derive import Label
-from crypto.identity.card import RosterRefused
-from tests.conftest import sottovoce, summary, wait_for
+from crypto.identity.card import Card, RosterRefused
+from silo.home import Home
+from silo.serving import Server
+from study.machine import Machine
 from tests.consortium import Consortium
-
-STUDY = {
-    "method": "fedavg",
-    "corpus": "distant:sentences=200",
-    "rounds": 3,
-    "epochs": 1,
-    "minimum": 3,
-}
-NAMES = ("north", "east", "south", "west")
-
-
-class Serving(Consortium):
-    """A board and silos that serve."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, NAMES)
-        self.port = _two_free_ports()
-
-    def board(self) -> None:
-        place = f"127.0.0.1:{self.port}"
-        home = str(self.path / "hub")
-        self.start(
-            "hub",
-            "coordinator",
-            "serve",
-            "--home",
-            home,
-            "--listen",
-            place,
-            "--out",
-            str(self.path),
-        )
-
-    def serve(self, name: str, more: str = "") -> None:
-        file = self.path / f"{name}.toml"
-        file.write_text(f'home = "{name}"\ncoordinator = "127.0.0.1:{self.port}"\n{more}')
-        self.start(name, "silo", "serve", "--config", str(file))
-
-    def kill(self, name: str) -> None:
-        self.processes[name].kill()
-        self.processes[name].wait()
-
-    def command(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return sottovoce("study", *words, "--home", str(self.path / name))
-
-    def propose(self, title: str, seed: int, *words: str) -> str:
-        file = self.study(**{**STUDY, "title": title, "seed": seed})
-        done = self.command("hub", "propose", str(file), *words)
-        assert done.returncode == 0, done.stderr
-        return next(
-            line.split()[2].rstrip(";")
-            for line in done.stdout.splitlines()
-            if "proposed as" in line
-        )
-
-    def state(self, name: str, study: str, file: str = "state.json") -> dict[str, Any]:
-        path = self.path / name / "studies" / study / file
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    def told(self, name: str, study: str) -> Callable[[], bool]:
-        return lambda: (self.path / name / "studies" / study / "look.json").exists()
-
-    def outcome(self, study: str) -> str:
-        return str(self.state("hub", study, "outcome.json").get("outcome", ""))
-
-
-def _two_free_ports() -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s, socket.socket() as t:
-            port = int(s.getsockname()[1])
-            try:
-                t.bind(("127.0.0.1", port + 1))
-                return port
-            except (OSError, OverflowError):
-                continue
-
-
-@pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
-    made = Serving(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.mark.slow
-def test_two_studies_after_another_with_a_decline_a_policy_and_kills(serving: Serving) -> None:
-    serving.board()
-    policy = '[accept]\nmethods = ["fedavg"]\nmaximum_rounds = 3\nwithout_noise = true\n'
-    serving.serve("north", policy)
-    for name in NAMES[1:]:
-        serving.serve(name)
-    first = serving.propose("The first", 1, "--enough", "3")
-    for name in NAMES:
-        wait_for(serving.told(name, first))
-    # The policy accepted at north; nobody else takes part unasked.
-    wait_for(lambda: serving.state("hub", first, "answers/north.json").get("word") == "accept")
-    assert "accepted by north," in serving.command("hub", "list").stdout
-    assert serving.command("east", "accept", first).returncode == 2  # nobody to ask: it says how
-    shown = serving.state("east", first, "look.json")
-    assert "What a silo may send" in serving.command("east", "show", first).stdout
-    assert serving.command("east", "accept", first, "--hash", "0" * 64).returncode == 2
-    assert serving.command("west", "decline", first, "--why", "no time").returncode == 0
-    # The board is killed and comes back: what was answered is on its disk.
-    wait_for(lambda: serving.state("hub", first, "answers/west.json").get("why") == "no time")
-    serving.kill("hub")
-    serving.board()
-    for name in ("east", "south"):
-        done = serving.command(name, "accept", first, "--hash", shown["hash"])
-        assert done.returncode == 0, done.stderr
-    wait_for(lambda: serving.state("south", first).get("state") == "running")
-    # A silo that serves is killed with its study, and comes back into it.
-    serving.kill("south")
-    serving.serve("south")
-    wait_for(lambda: serving.outcome(first) == "finished", seconds=200)
-    run = serving.path / f"study-{shown['hash'][:12]}"
-    result = summary(run)
-    assert result["rounds"] == 3
-    rounds = [json.loads(x) for x in (run / "rounds.jsonl").read_text().splitlines()]
-    number = {c.name: f"silo-{i:03d}" for i, c in enumerate(serving.roster.silos)}
-    for r in rounds:
-        assert set(r["survivors"]) == {number[n] for n in ("north", "east", "south")}
-
-    second = serving.propose("The second", 2, "--enough", "4")
-    for name in NAMES:
-        wait_for(serving.told(name, second))
-    for name in NAMES[1:]:
-        look = serving.state(name, second, "look.json")
-        assert serving.command(name, "accept", second, "--hash", look["hash"]).returncode == 0
-    wait_for(lambda: serving.state("west", second).get("state") == "running")
-    assert serving.command("hub", "pause", second).returncode == 0
-    wait_for(lambda: serving.state("west", second).get("state") == "pause")
-    assert serving.command("hub", "resume", second).returncode == 0
-    wait_for(lambda: serving.outcome(second) == "finished", seconds=200)
-    wait_for(lambda: serving.state("west", second).get("state") in ("finished", "ended: finished"))
-    listed = serving.command("west", "list").stdout
-    assert f"{first}  declined" in listed and f"{second}  accepted" in listed
-    assert "taking part" in serving.log("west")
-    assert "ends" in serving.command("west", "logs", second).stdout
-
-    third = serving.propose("Too long for the policy", 3)
-    wait_for(serving.told("north", third))
-    assert serving.command("hub", "stop", third).returncode == 0
-    wait_for(lambda: serving.outcome(third) == "stopped by its operator")
-    assert serving.command("hub", "pause", third).returncode == 2
-
 
 # The board, against those who would speak for others
 
@@ -201,3 +59,204 @@ def test_a_consent_is_the_silos_own_and_of_this_very_study(tmp_path: Path) -> No
     assert board[posted.id].ready
     board.end(posted.id, "finished")
     assert refused("north", ["decline", posted.id, ""]) == "replay"
+
+
+# Which studies run, and what becomes of them
+
+
+class Acted:
+    """In the place of a study's process: says what happened to it, and ends as it is told."""
+
+    every: ClassVar[list[Acted]]
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.words, self.log, self.happened, self.status = words, log, list[str](), None
+        self.every.append(self)
+
+    status: int | None
+    alive = False
+
+    def start(self) -> bool:
+        self.happened.append("start")
+        return True
+
+    def ended(self) -> int | None:
+        status, self.status = self.status, None
+        return status
+
+    def pause(self) -> None:
+        self.happened.append("pause")
+
+    def end(self) -> None:
+        self.happened.append("end")
+
+    def last_words(self) -> str:
+        return "The corpus is gone."
+
+    def said(self, option: str) -> str:
+        return self.words[self.words.index(option) + 1]
+
+
+class Stage:
+    def __init__(self, path: Path, slots: int = 1, patience: float = 0.0) -> None:
+        self.parties = Consortium(path)
+        self.board = Board(path / "hub", self.parties.roster)
+        machine = Machine(path / "hub", out=str(path))
+        self.runner = Runner(self.board, machine, "0.0.0.0", 6000, slots, patience)
+
+    def post(self, title: str, accepted: bool = True) -> str:
+        hash_ = title.encode().hex().ljust(64, "0")
+        id_ = self.board.post(title=title, text=f'title = "{title}"', hash=hash_, enough=3).id
+        for name in self.parties.names if accepted else ():
+            identity = self.parties.rings[name].identity
+            signed = identity.sign(Label.CONSENT, id_.encode(), hash_.encode()).hex()
+            self.board.answer(name, id_, {"word": "accept", "hash": hash_, "signature": signed})
+        return id_
+
+
+@pytest.fixture
+def acted(monkeypatch: pytest.MonkeyPatch) -> list[Acted]:
+    Acted.every = []
+    monkeypatch.setattr(coordinator.serving, "Child", Acted)
+    return Acted.every
+
+
+def test_studies_run_in_their_order_and_as_slots_allow(tmp_path: Path, acted: list[Acted]) -> None:
+    stage = Stage(tmp_path, slots=2)
+    waiting = stage.post("not yet", accepted=False)
+    a, b, c = map(stage.post, "abc")
+    stage.runner.step()
+    assert stage.runner.running == {a: 6000, b: 6001}
+    assert [x.said("--listen") for x in acted] == ["0.0.0.0:6000", "0.0.0.0:6001"]
+    assert acted[0].said("--expect") == "east,north,south"
+    acted[0].status = 0
+    stage.runner.step()
+    assert stage.board[a].outcome == "finished"
+    # the one that began first is shown first: who has one slot takes part where all others do
+    assert stage.runner.running == {b: 6001, c: 6000}
+    shown = [s["id"] for s in stage.board.heard("north", ["news"], stage.runner.running)]
+    assert shown == [b, c, waiting, a]
+    stage.board.want(b, Wanted.STOP)
+    stage.board.want(waiting, Wanted.STOP)
+    stage.runner.step()
+    assert acted[1].happened[-1] == "end"
+    stage.runner.step()
+    assert {stage.board[s].outcome for s in (b, waiting)} == {"stopped by its operator"}
+
+
+def test_what_a_restart_can_mend_is_tried_again(tmp_path: Path, acted: list[Acted]) -> None:
+    stage = Stage(tmp_path)
+    study = stage.post("a")
+    stage.runner.step()
+    for status in (-9, BUSY, FAILED, 130, 1):
+        acted[0].status = status
+        stage.runner.step()
+        assert acted[0].happened[-1] == "pause" and study in stage.runner.running
+        stage.runner.step()
+        assert acted[0].happened[-1] == "start"
+    # a sentence for its operator: the study waits for that, and others do not wait for it
+    other = stage.post("b")
+    acted[0].status = 2
+    stage.runner.step()
+    assert stage.board[study].wanted is Wanted.PAUSE
+    assert stage.board[study].why == "The corpus is gone." and not stage.board[study].outcome
+    stage.runner.step()
+    assert list(stage.runner.running) == [other]
+    stage.board.want(study, Wanted.RUN)
+    assert stage.board[study].ready and not stage.board[study].why
+
+
+def test_a_stated_deadline_ends_a_study(tmp_path: Path, acted: list[Acted]) -> None:
+    stage = Stage(tmp_path, patience=60.0)
+    study = stage.post("a")
+    stage.runner.step()
+    assert acted[0].said("--patience") == "60.0"
+    acted[0].status = FAILED
+    stage.runner.step()
+    assert stage.board[study].outcome == "too few silos came back within 60 s"
+
+
+def test_a_new_roster_ends_what_was_agreed_under_the_old_one(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    study, done = stage.post("a"), stage.post("b")
+    stage.board.end(done, "finished")
+    roster = stage.parties.enact(stage.parties.roster.rotate(_rotated(stage.parties, "east")))
+    board = Board(tmp_path / "hub", roster)
+    assert board.retire() == [study] and board[done].outcome == "finished"
+    assert "the roster has version 2 now" in board[study].outcome and board.retire() == []
+
+
+def _rotated(parties: Consortium, name: str) -> Card:
+    return parties.rings[name].rotate("").card
+
+
+def test_enough_is_what_a_round_needs(tmp_path: Path) -> None:
+    board = Stage(tmp_path).board
+    for enough in (2, 4):
+        with pytest.raises(UserError, match="--enough must be from 3"):
+            board.post(title="t", text="x", hash="00" * 32, enough=enough)
+
+
+# A silo that serves
+
+
+class Told:
+    """A silo's serving program, whose coordinator says what the test says."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, slots: int = 1) -> None:
+        monkeypatch.setattr(silo.serving, "Child", Acted)
+        Consortium(path)
+        file = path / "north.toml"
+        file.write_text(f'home = "north"\ncoordinator = "127.0.0.1:1"\nslots = {slots}\n')
+        self.server = Server(read_site(file), Home(path / "north"))
+        self.shown: list[dict[str, Any]] = []
+        monkeypatch.setattr(self.server, "_ask", lambda question: self.shown)
+
+    def accepted(self, title: str, port: int) -> dict[str, Any]:
+        """A study that was looked at and accepted here, and runs."""
+        text = f'title = "{title}"'
+        id_ = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.server.studies.looked_at(id_, {"title": title, "hash": "ab" * 32, "facts": {}})
+        self.server.studies.decide(id_, "accept", "asked")
+        shown = {"id": id_, "text": text, "hash": "ab" * 32, "state": "running", "port": port}
+        self.shown.append(shown | {"answered": "accept", "outcome": ""})
+        return self.shown[-1]
+
+    def state(self, shown: dict[str, Any]) -> str:
+        return self.server.studies[shown["id"]].state
+
+    def dialled(self, child: Acted) -> str:
+        return str(read_site(Path(child.said("--config"))).coordinator)
+
+
+def test_a_silo_follows_a_study_to_another_port(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that was started again may run its studies in another order."""
+    told = Told(tmp_path, monkeypatch)
+    study = told.accepted("a", 6000)
+    told.server.step()
+    assert told.dialled(acted[0]) == "127.0.0.1:6000"
+    told.server.step()
+    assert len(acted) == 1
+    study["port"] = 6001
+    told.server.step()
+    assert acted[0].happened[-1] == "end" and told.dialled(acted[1]) == "127.0.0.1:6001"
+
+
+def test_a_silo_takes_part_as_its_slots_allow_and_leaves_what_it_declines(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(tmp_path, monkeypatch)
+    first, second = told.accepted("a", 6000), told.accepted("b", 6001)
+    told.server.step()
+    assert told.state(first) == "running" and "waits for a slot" in told.state(second)
+    # refused by the coordinator: it says so, and tries again for as long as the study runs
+    acted[0].status = 2
+    told.server.step()
+    assert "without this silo: The corpus is gone." in told.state(first)
+    assert acted[0].happened[-1] == "pause"
+    told.server.studies.decide(first["id"], "decline", "asked")
+    told.server.step()
+    assert acted[0].happened[-1] == "end" and told.state(first) != "running, without this silo"
+    assert told.state(second) == "running"
