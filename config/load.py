@@ -15,6 +15,7 @@ from typing import Any
 from config.errors import UserError, nearest
 from config.part import ALL, HEAD, Part, parse_part
 from config.settings import (
+    DEVICES,
     FULL_SIZE_DEFAULTS,
     FULL_SIZE_PART_LR,
     FULL_SIZE_RECORD_LR,
@@ -250,6 +251,8 @@ def check(s: Settings) -> None:
         s.launcher != "ssh" or bool(s.hosts.split()),
         'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
     )
+    device = f'DEVICE must be auto, cpu, cuda or mps, not "{s.device}".'
+    need(s.device in DEVICES, device + nearest(s.device, DEVICES))
     _check_optimizer(s, need)
     _check_privacy(s, need)
     if s.silos:

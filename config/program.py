@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from config.errors import BUSY, Busy, UserError
+from config.parent import end_with_parent
 
 __all__ = ["PARENT", "as_program", "end_with"]
 
 #: Set by a program of ours that starts another: the number of the process to end with.
 PARENT = "SOTTOVOCE_PARENT"
-_PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
@@ -28,6 +27,8 @@ def as_program() -> Iterator[None]:
     # One thread per process: silos share the machine by slots, not by threads.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MKL_NUM_THREADS", "1")
+    # asked whether there is a card, torch must not wake it: what is forked afterwards could not use it
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # nothing is fetched from a hub unless the user names one
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if parent := os.environ.pop(PARENT, ""):
@@ -41,6 +42,5 @@ def as_program() -> Iterator[None]:
 
 def end_with(parent: int) -> None:
     """Killed or not, a program that serves leaves no study behind that nobody follows."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before this was set
+    if not end_with_parent(parent, signal.SIGTERM):
         raise SystemExit(1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "DEVICES",
     "FULL_SIZE",
     "FULL_SIZE_DEFAULTS",
     "FULL_SIZE_PART_LR",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
+DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "linear", "cosine")
 
@@ -39,6 +41,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 #: one, for a trial.)
 MACHINE_SETTINGS: frozenset[str] = frozenset(
     {
+        "device",
         "encoder",
         "hosts",
         "launcher",
@@ -161,7 +164,10 @@ class Settings:
     range: float = _setting(
         0.0, "clip range of an update's coordinates", "adapted from the last aggregate"
     )
-    slots: int = _setting(0, "silos computing at once in a simulation", "one per core")
+    slots: int = _setting(
+        0, "silos computing at once in a simulation", "one per core, or per accelerator"
+    )
+    device: str = _setting("auto", "what this machine computes on: auto, cpu, cuda or mps")
     silos_per_process: int = _setting(
         1, "silos that share a process of a simulation, for more than fit as processes"
     )

@@ -66,6 +66,7 @@ class Site:
     encoder: str = ""  # where its copies of checkpoints and vectors are
     seq2seq: str = ""
     vectors: str = ""
+    device: str = ""  # auto, cpu, cuda or mps: what it computes on; empty: auto
     metrics: str = ""  # PORT or HOST:PORT for Prometheus; empty: off
     slots: int = 1  # studies in which it takes part at once, where it serves
     clock_tolerance: float = 30.0  # seconds that this clock and the coordinator's may differ

@@ -34,6 +34,7 @@ from methods.base import Arrays, Method, derived_seed
 from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import use_threads
+from models.device import use_device
 
 __all__ = ["Apart", "Evaluator", "Inline", "Job", "Result", "scorer"]
 
@@ -127,7 +128,7 @@ class Apart:
 
     room = _MOST
 
-    def __init__(self, score: Scorer, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, score: Scorer, should_stop: Callable[[], bool], device: str = "cpu") -> None:
         self.watcher: Callable[[], None] = lambda: None
         self._code: int | None = None
         self._should_stop = should_stop
@@ -139,7 +140,7 @@ class Apart:
         if self.pid == 0:
             os.close(self._jobs)
             os.close(self._answers)
-            _serve(score, jobs_out, answers_in)
+            _serve(score, jobs_out, answers_in, device)
         os.close(jobs_out)
         os.close(answers_in)
 
@@ -205,7 +206,7 @@ class Apart:
 # The child
 
 
-def _serve(score: Scorer, jobs: int, answers: int) -> None:
+def _serve(score: Scorer, jobs: int, answers: int, device: str) -> None:
     """Until the pipe of jobs ends, which it does when the parent dies: then at once."""
     status = 1
     try:
@@ -213,7 +214,8 @@ def _serve(score: Scorer, jobs: int, answers: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.nice(_NICE)
         torch.set_num_threads(1)
-        use_threads(os.cpu_count() or 1)
+        # torch's default device is a thread's own, so an accelerator is fed by this one alone
+        use_threads((os.cpu_count() or 1) if use_device(device).type == "cpu" else 1)
         waiting: queue.Queue[Job] = queue.Queue()
         threading.Thread(target=_listen, args=(jobs, waiting), daemon=True).start()
         while True:

@@ -24,6 +24,7 @@ from coordinator.scores import first_unscored
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
+from models.device import slots_of, use_device
 from report import events
 from report.files import silo_names
 from study.agreement import cohort_source, sum_assumption
@@ -59,7 +60,7 @@ def serve(
     task: Task,
     method: Method,
     study: bytes,
-    slots: int,
+    slots: int = 0,
     host: str = "127.0.0.1",
     bound: Callable[[int], None] = lambda port: None,
     enrol_seconds: float = 60.0,
@@ -88,7 +89,10 @@ def serve(
     server, router, runlog = None, None, RunLog(run)
     task.keep_features_in(run / "features")
     # Forked before anything is open here: what it inherits would outlive this process.
-    evaluator = Apart(scorer(method, task, settings.seed), lambda: stop["asked"])
+    evaluator = Apart(
+        scorer(method, task, settings.seed), lambda: stop["asked"], device=settings.device
+    )
+    use_device(settings.device)  # after the fork above: none may follow
     try:
         if settings.metrics:
             figures = CoordinatorMetrics(settings.rounds, settings.silos, silo_names(run))
@@ -134,7 +138,7 @@ def serve(
             run_id=run_id,
             study=study,
             runlog=runlog,
-            slots=slots,
+            slots=slots or slots_of(settings.slots),
             should_stop=lambda: stop["asked"] or evaluator.look(),
             content=content,
             grace=grace,

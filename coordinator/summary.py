@@ -19,6 +19,7 @@ from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
 from methods.tasks.words import file_line, full_size_line, training_line
+from models.device import device_words
 from privacy.accountant import total
 from privacy.events import Unit, from_record
 from privacy.second_opinion import compared
@@ -133,6 +134,7 @@ def write_summary(
         "parameters_trained": trained,
         "training": training_line(settings),
         "precision": settings.precision,
+        "device": device_words(),
         "training_defaults": full_size_line(settings, task),
         "figures": dict(test.figures),
         "per_class": dict(test.per_class),

@@ -24,6 +24,7 @@ from extract.write import (
     passage_view,
     write_brat,
 )
+from models.device import use_device
 
 __all__ = ["Result", "judge", "run_extract"]
 
@@ -45,6 +46,7 @@ def run_extract(
         raise UserError(f'--format must be jsonl, brat, terminal or auto, not "{format}".')
     if format == "brat" and not output:
         raise UserError("--format brat writes files: say into which folder, with --output.")
+    use_device("auto")
     extractor = open_extractor(model)
     shown, said = Console(soft_wrap=True, highlight=False), Console(stderr=True)
     bar = Progress(

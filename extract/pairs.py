@@ -21,6 +21,7 @@ from extract.read_pairs import Candidate
 from extract.texts import DocumentExtractor, NerExtractor, TaggerExtractor, TextExtractor
 from models import saved
 from models.bags import bag_scores
+from models.device import here, there
 from models.marking import tokenise
 from models.pcnn import PAD, PCNN, UNKNOWN, hashed_word
 from models.sentence_encoder import Style, open_model
@@ -86,10 +87,8 @@ class SentenceExtractor(Extractor):
             ids = np.where(real, packed.ids[where], self._tokenizer.pad_token_id).astype(np.int64)
             flags = np.where(real, packed.flags[where], 0).astype(np.int64)
             with torch.inference_mode():
-                logits = self._model(
-                    torch.from_numpy(ids), torch.from_numpy(real), torch.from_numpy(flags)
-                )
-                p = F.softmax(logits, dim=-1).numpy()
+                logits = self._model(here(ids), here(real), here(flags))
+                p = there(F.softmax(logits, dim=-1))
             for row, values in zip(rows, p):
                 out[int(row)] = self._found((candidates[int(row)],), values)
             progress(len(rows))
@@ -156,7 +155,7 @@ class BagExtractor(Extractor):
                     [self._encode(own[b : b + _BATCH]) for b in range(0, len(own), _BATCH)]
                 )
                 bag = torch.zeros(len(own), dtype=torch.long)
-                p = bag_scores(self._rule, self._model.out, vectors, bag, 1)[0].numpy()
+                p = there(bag_scores(self._rule, self._model.out, vectors, bag, 1)[0])
                 telling = F.softmax(self._model.out(vectors), dim=-1)[:, int(p.argmax())]
             order = sorted(range(len(own)), key=lambda i: -float(telling[i]))
             out.append(self._found(tuple(own[i] for i in order), p))

@@ -20,6 +20,7 @@ from corpora.splitting import sentence_spans
 from extract.read_texts import Text
 from models import document_encoder, pointer, saved
 from models import document_heads as heads
+from models.device import there
 from models.document_pieces import assemble, tokenise
 from models.pieces import Pieces, to_pieces
 from models.pointer_targets import parse
@@ -107,10 +108,9 @@ class DocumentExtractor(TextExtractor):
             rows = range(b, min(b + _BATCH, len(texts)))
             with torch.inference_mode():
                 logits = self._model(assemble(packed, np.array(rows), self._window, *ids))
-                chosen = heads.predict(
-                    self._head, logits, _MOST if self._head == "atl" else 0
-                ).numpy()
-                scores = heads.scores(self._head, logits).numpy()
+                most = _MOST if self._head == "atl" else 0
+                chosen = there(heads.predict(self._head, logits, most))
+                scores = there(heads.scores(self._head, logits))
             at = 0
             for row in rows:
                 some = slice(at, at + len(pairs[row]))

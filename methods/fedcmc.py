@@ -70,6 +70,7 @@ from methods.common.weighted import (
 )
 from methods.dp.coverage import COUNT, TRAINED
 from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.device import here
 from models.sentence_encoder import SentenceEncoder
 
 __all__ = [
@@ -256,7 +257,7 @@ class _Framework:
         theta: Arrays = {
             k.removeprefix("theta/"): v for k, v in heard.common.items() if k != "major"
         }
-        major = torch.from_numpy(np.array(heard.common["major"]))
+        major = here(np.array(heard.common["major"]))
         model, notes = trained(
             silo,
             theta,

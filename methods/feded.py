@@ -52,6 +52,7 @@ from methods.common.training import load, parameters, trained
 from methods.common.weighted import first_model, send_model
 from methods.dp.coverage import TRAINED
 from methods.tasks.sentence import Data, SentenceTask
+from models.device import here
 
 __all__ = [
     "CITATION",
@@ -213,7 +214,7 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         """The aggregator of Algorithm 1: one pass over D_v, from the model that was sent out."""
         if not folded.survivors:
             return state
-        q = torch.from_numpy(teacher(ensemble(folded, o), o.tau).astype(np.float32))
+        q = here(teacher(ensemble(folded, o), o.tau).astype(np.float32))
         model = load(task.new_model(0), state.model)
         steps = math.ceil(task.size(task.public) / settings.batch)
         optimizer = Steps(settings, model, folded.round, steps)

@@ -25,6 +25,7 @@ from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.weighted import COVERED_WITH_COUNTS, Aim, averaged
 from methods.dp.releases import noisy_counts
 from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.device import here
 from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "margins"]
@@ -43,7 +44,7 @@ class Options:
 def margins(counts: np.ndarray, tau: float) -> torch.Tensor:
     """tau n_c^(-1/4); infinite for a class without examples, which removes it."""
     n = np.maximum(counts, 1).astype(np.float64)
-    return torch.from_numpy(np.where(counts > 0, tau * n**-0.25, np.inf).astype(np.float32))
+    return here(np.where(counts > 0, tau * n**-0.25, np.inf).astype(np.float32))
 
 
 def build(task: SentenceTask, settings: Settings, options: Options) -> Method:

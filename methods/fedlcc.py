@@ -40,6 +40,7 @@ from methods.moon import contrasts
 from methods.tasks.document import DocumentTask
 from methods.tasks.document_data import Data, Labelled
 from models import document_heads as heads
+from models.device import here
 from models.document_encoder import DocumentEncoder, Reading
 
 __all__ = ["CITATION", "TASKS", "Options", "bilinear_cosine", "build", "references"]
@@ -130,7 +131,7 @@ def _objective(silo: SiloView[DocumentTask, Data], heard: Heard, o: Options) -> 
 
     def apart(batch: Labelled, reading: Reading) -> torch.Tensor:
         """L_LCC of every pair."""
-        at = torch.from_numpy(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
+        at = here(place[np.searchsorted(rows, batch[0].pair_rows, sorter=place)])
         return contrasts(
             _what(o.contrast, reading), g[at], p[at], o.tau, similarity or F.cosine_similarity
         )

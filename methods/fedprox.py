@@ -15,6 +15,7 @@ from config.settings import Settings
 from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.weighted import COVERED, Aim, averaged
 from methods.tasks.base import Task
+from models.device import here
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "proximal"]
 
@@ -31,7 +32,7 @@ class Options:
 def proximal(model: nn.Module, received: Arrays, mu: float) -> torch.Tensor:
     """mu/2 times the squared distance from the received parameters."""
     own = dict(model.named_parameters())
-    apart = [((own[k] - torch.from_numpy(v)) ** 2).sum() for k, v in received.items()]
+    apart = [((own[k] - here(v)) ** 2).sum() for k, v in received.items()]
     return 0.5 * mu * torch.stack(apart).sum()
 
 

@@ -29,6 +29,7 @@ from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.weighted import COVERED_WITH_COUNTS, Aim, averaged
 from methods.dp.releases import noisy_counts
 from methods.tasks.sentence import Batch, Data, SentenceTask
+from models.device import here
 from models.sentence_encoder import SentenceEncoder
 
 __all__ = ["CITATION", "NETWORK", "TASKS", "Options", "build", "restricted_logits", "restriction"]
@@ -46,7 +47,7 @@ class Options:
 
 def restriction(counts: np.ndarray, alpha: float) -> torch.Tensor:
     """s_c: 1 for classes that occur, alpha for the others."""
-    return torch.from_numpy(np.where(counts > 0, 1.0, alpha).astype(np.float32))
+    return here(np.where(counts > 0, 1.0, alpha).astype(np.float32))
 
 
 def restricted_logits(classifier: nn.Linear, h: torch.Tensor, s: torch.Tensor) -> torch.Tensor:

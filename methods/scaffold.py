@@ -62,6 +62,7 @@ from methods.common.training import (
 from methods.common.weighted import update_disclosure
 from methods.dp.coverage import TRAINED
 from methods.tasks.base import Examples, Task
+from models.device import here, there
 
 __all__ = ["CITATION", "TASKS", "Options", "build", "corrected", "full_gradient"]
 
@@ -100,7 +101,7 @@ _PRIVACY = Privacy(
 def corrected(model: nn.Module, shift: Arrays) -> torch.Tensor:
     """A term whose gradient is c - c_i: added to the loss, it turns g into g - c_i + c."""
     own = dict(model.named_parameters())
-    return torch.stack([(own[k] * torch.from_numpy(v)).sum() for k, v in shift.items()]).sum()
+    return torch.stack([(own[k] * here(v)).sum() for k, v in shift.items()]).sum()
 
 
 def full_gradient(
@@ -113,7 +114,7 @@ def full_gradient(
     for part in task.batches(data, batch, np.random.default_rng(0)):
         (task.loss(model, part) * (_rows(part) / n)).backward()
     return {
-        k: (p.grad.numpy().copy() if p.grad is not None else np.zeros(p.shape, np.float32))
+        k: (there(p.grad).copy() if p.grad is not None else np.zeros(p.shape, np.float32))
         for k, p in model.named_parameters()
         if p.requires_grad
     }

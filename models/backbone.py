@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from config.errors import UserError
+from models.device import there
 
 __all__ = ["PRETRAINED", "Checkpoint", "load_checkpoint"]
 
@@ -63,6 +64,11 @@ def load_checkpoint(
     Tokens that the vocabulary lacks are added; their vectors start at the mean of all others, apart
     from each other by a little fixed noise.
     """
+    with torch.device("cpu"):  # whatever this process computes on: its copies are moved there
+        return _loaded(name, kind, extra_tokens)
+
+
+def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
     source, note = _source(name, kind)
     from transformers import AutoConfig, AutoModel, AutoTokenizer
     from transformers.utils import logging
@@ -139,5 +145,5 @@ def _fingerprint(backbone: nn.Module, tokenizer: Any) -> str:
     digest = hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
     for key, value in sorted(backbone.state_dict().items()):
         digest.update(f"{key}:{tuple(value.shape)};".encode())
-        digest.update(value.contiguous().numpy().tobytes())
+        digest.update(there(value.contiguous()).tobytes())
     return digest.hexdigest()

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from models.device import here
+
 __all__ = ["STAR", "Batch", "Marked", "Pieces", "assemble", "tokenise"]
 
 STAR = "*"
@@ -218,11 +220,11 @@ def assemble(pieces: Pieces, rows: np.ndarray, window: int, cls: int, sep: int, 
     slot = np.arange(len(pair_rows)) - before[pair_owner]
 
     def tensor(x: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(x, dtype=np.int64))
+        return here(np.ascontiguousarray(x, dtype=np.int64))
 
     return Batch(
         ids=tensor(ids),
-        real=torch.from_numpy(real),
+        real=here(real),
         window=tensor(windows),
         column=tensor(column),
         mention_document=tensor(owner),

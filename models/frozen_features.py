@@ -27,6 +27,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from models.device import here
+
 __all__ = ["ForEach", "FrozenFeatures", "text_hash"]
 
 #: (work, parts) -> the work of every part, in order
@@ -86,7 +88,7 @@ class FrozenFeatures:
         if not spans:
             return torch.zeros(0, self.width)
         where = np.concatenate([np.arange(at, at + length) for at, length in spans])
-        return torch.from_numpy(self._rows[where]).view(torch.bfloat16).float()
+        return here(self._rows[where]).view(torch.bfloat16).float()
 
     def padded(self, texts: Sequence[bytes], longest: int) -> torch.Tensor:
         """The same with a text each in the first axis, zeros behind: (texts, longest, width)."""
@@ -109,7 +111,7 @@ class FrozenFeatures:
 
         def made(i: int) -> torch.Tensor:
             with torch.inference_mode():
-                return compute(i).to(torch.bfloat16)
+                return compute(i).to(torch.bfloat16).cpu()
 
         how = for_each or _in_turn
         missing = self._missing(texts)

@@ -27,6 +27,7 @@ from config.errors import UserError
 from config.part import Part
 from models.adapters import ADAPTER, adapter_files, as_network, as_peft, with_saved_adapter
 from models.backbone import Checkpoint
+from models.device import here, place
 
 __all__ = [
     "ENCODER",
@@ -128,8 +129,8 @@ def loaded(model: M, folder: str | Path) -> M:
         )
     with torch.no_grad():
         for name, p in own.items():
-            p.copy_(torch.from_numpy(weights[name]))
-    return model.eval()
+            p.copy_(here(weights[name]))
+    return place(model).eval()
 
 
 def new_backbone(folder: str | Path, about: Mapping[str, Any]) -> Any:

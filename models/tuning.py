@@ -20,6 +20,7 @@ from torch import nn
 from config.errors import UserError
 from config.part import Part
 from models.adapters import add_adapters
+from models.device import there
 
 __all__ = [
     "check_part",
@@ -136,7 +137,9 @@ def fixed_vectors(table: nn.Embedding, given: bool) -> None:
     if not given:
         with torch.no_grad():
             table.weight.copy_(
-                torch.randn(table.weight.shape, generator=torch.Generator().manual_seed(0))
+                torch.randn(
+                    table.weight.shape, generator=torch.Generator().manual_seed(0), device="cpu"
+                )
             )
             if table.padding_idx is not None:
                 table.weight[table.padding_idx] = 0.0
@@ -150,13 +153,11 @@ def fixed_numbers(weights: Iterable[torch.Tensor]) -> None:
     fixed = torch.Generator().manual_seed(0)
     for weight in weights:
         with torch.no_grad():
-            drawn = torch.rand(weight.shape, generator=fixed) * 2 - 1
+            drawn = torch.rand(weight.shape, generator=fixed, device="cpu") * 2 - 1
             weight.copy_(drawn / weight.shape[1] ** 0.5)
         weight.requires_grad_(False)
 
 
 def frozen(model: nn.Module) -> dict[str, Any]:
     """What is not trained, as arrays: a saved model is whole."""
-    return {
-        n: p.detach().numpy().copy() for n, p in model.named_parameters() if not p.requires_grad
-    }
+    return {n: there(p).copy() for n, p in model.named_parameters() if not p.requires_grad}

@@ -28,6 +28,7 @@ from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
+from models.device import device_words, use_device
 from silo.gate import Gate
 from silo.home import Home
 from silo.journal import FileJournal
@@ -151,6 +152,7 @@ def serve(
     for its own officer. `work`: where the study's journal and memory are; None: in the silo's
     folder. `turn`: held while it works, where silos share a process.
     """
+    use_device(settings.device, home.index)
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
     work = work or home.path
@@ -205,7 +207,8 @@ def serve(
         folder=work,
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
-    log.info("%s, process %d, dials %s", home.called, os.getpid(), address)
+    where = device_words()
+    log.info("%s, process %d, computes on %s, dials %s", home.called, os.getpid(), where, address)
     # The silos of a simulation share their settings, and so would share one port: there only the
     # coordinator tells.
     figures, server = (

@@ -165,6 +165,7 @@ def silo_study(site: Site, home: Home, rules: Rules) -> Agreed:
         seq2seq=site.seq2seq,
         vectors=site.vectors,
         metrics=site.metrics,
+        device=site.device,
         mapping=site.mapping,
     )
     settings = local_settings(study, home.roster, machine)

@@ -4,18 +4,15 @@ words: the number of that process, then those of the command line.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import runpy
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+from config.parent import end_with_parent
 
 
 def _main(parent: int, arguments: list[str]) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before the line above
+    if not end_with_parent(parent, signal.SIGTERM):
         raise SystemExit(1)
     sys.argv = ["sottovoce", *arguments]
     runpy.run_module("cli.main", run_name="__main__")

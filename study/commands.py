@@ -118,6 +118,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
         metrics: Annotated[
             str, typer.Option(help="PORT or HOST:PORT for Prometheus; nothing: off.")
         ] = "",
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "",
     ) -> None:
         """Run the coordinator of a study whose silos run elsewhere. Started again, it goes on with the
         same run.
@@ -134,6 +135,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             vectors=vectors,
             out=out,
             metrics=metrics,
+            device=device,
             mapping=mapping,
         )
         raise typer.Exit(

@@ -49,6 +49,7 @@ class Machine:
     vectors: str = ""
     out: str = ""
     metrics: str = ""
+    device: str = ""
     mapping: str = ""  #: a file: this party's names of classes, and the study's
 
     @property
@@ -100,6 +101,8 @@ def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> Settin
             if is_built_in(own["corpus"]):
                 raise UserError(f"corpus: there is no folder {machine.corpus} on this machine.")
     settings = replace(study.with_silos(len(roster.silos)), **own)
+    if settings.precision == "auto":  # machines must compute alike, whatever their processors are
+        settings = replace(settings, precision="float32")
     check(settings)
     if machine.corpus and _built_in(machine.corpus):
         raise UserError(

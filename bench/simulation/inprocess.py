@@ -28,6 +28,7 @@ from crypto.sum.plain import PlainSum
 from methods.base import Arrays, Folded, Heard, SiloView, silo_name
 from methods.common.contribution import contributors_of
 from methods.outside import blamed
+from models.device import use_device
 from report import events
 from silo.gate import Gate
 from silo.ledger import BudgetSpent, Ledger
@@ -209,6 +210,7 @@ def run_inprocess(
     absent: Mapping[tuple[int, int], frozenset[int]] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> int:
+    use_device(study.settings.device)
     runlog = RunLog(run)
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:

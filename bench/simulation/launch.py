@@ -1,7 +1,7 @@
 """Real processes for a simulation: one coordinator and many silos forked from this warmed one,
 watched until the end.
 
-Every child dies with its parent (PR_SET_PDEATHSIG), so that no way of ending this process, kill -9
+Every child dies with its parent (config.parent), so that no way of ending this process, kill -9
 included, leaves any behind; and the parent ends them all when the coordinator ends, however it
 ended.
 """
@@ -9,7 +9,6 @@ ended.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import logging
@@ -27,6 +26,7 @@ from bench.simulation.hosts import hosts_of, serve_many
 from bench.simulation.memory import MemoryWatch
 from config.errors import UserError
 from config.logs import log_to
+from config.parent import end_with_parent
 from coordinator import process as coordinator_process
 from coordinator.rundir import coordinator_home, silo_home
 from methods.base import silo_name
@@ -40,7 +40,6 @@ from wire.stored import give_back
 
 __all__ = ["Outcome", "fork", "fork_silos", "run_processes"]
 
-_PR_SET_PDEATHSIG = 1
 _ALONE = contextlib.nullcontext()
 #: seconds for silos to say hello, and more for each of them: they are forked one after another
 _HELLO, _HELLO_EACH = 60.0, 0.25
@@ -57,7 +56,6 @@ class Outcome:
 def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
     study_id = study_hash(settings, study.agreement, study.task.name)
-    slots = settings.slots or os.cpu_count() or 1
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked
     parent = os.getpid()
@@ -82,7 +80,6 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
             task=study.task,
             method=study.method,
             study=study_id,
-            slots=slots,
             host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
             bound=bound,
             enrol_seconds=(_HELLO if local else _ELSEWHERE) + _HELLO_EACH * settings.silos,
@@ -214,8 +211,7 @@ def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None =
         return pid
     status, sentence = 70, ""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
+        if not end_with_parent(parent, signal.SIGKILL):
             os._exit(status)
         # Ctrl-C reaches the whole group; the parent decides
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -32,6 +32,8 @@ class MemoryWatch:
 
 def _pss(process: psutil.Process) -> int:
     try:
-        return int(process.memory_full_info().pss)
+        found = process.memory_full_info()
+        # only Linux counts shared pages in parts; elsewhere what is this process's own is counted
+        return int(getattr(found, "pss", found.uss))
     except psutil.Error:
         return 0  # the process has just ended

@@ -63,6 +63,8 @@ def pfl(study: Any, network: Any, own_data: bool) -> None:
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
+    from methods.common.steps import optimizer_of
+
     s, task = study.settings, study.task
     kinds: list[Any] = []
 
@@ -98,7 +100,7 @@ def pfl(study: Any, network: Any, own_data: bool) -> None:
         indices = study.partition.indices[silo]
         whole = task.batch(task.subset(indices), np.arange(len(indices)))
         kinds[:] = [type(whole)]
-        raw = [getattr(whole, f.name).numpy() for f in dataclasses.fields(whole)]
+        raw = [getattr(whole, f.name) for f in dataclasses.fields(whole)]
         return Dataset(raw_data=raw, user_id=str(silo))
 
     silos = list(range(s.silos))
@@ -106,7 +108,7 @@ def pfl(study: Any, network: Any, own_data: bool) -> None:
     held = FederatedDataset(make, get_user_sampler("minimize_reuse", silos))
     net = Net()
     sgd = torch.optim.SGD(net.parameters(), lr=1.0)
-    model = PyTorchModel(net, lambda parameters, lr: task.optimizer(network, lr), sgd)
+    model = PyTorchModel(net, lambda parameters, lr: optimizer_of(s, parameters, lr), sgd)
     FederatedAveraging().run(
         NNAlgorithmParams(s.rounds, s.rounds + 1, s.silos, None),
         SimulatedBackend(held, held, [WeightByDatapoints()]),
@@ -135,6 +137,8 @@ def flower(study: Any, network: Any, own_data: bool) -> None:
     from flwr.server.client_proxy import ClientProxy
     from flwr.server.strategy import FedAvg
 
+    from methods.common.steps import optimizer_of
+
     s, task = study.settings, study.task
     names = [n for n, p in network.named_parameters() if p.requires_grad]
     own = dict(network.named_parameters())
@@ -154,7 +158,7 @@ def flower(study: Any, network: Any, own_data: bool) -> None:
 
         def fit(self, ins: Any, timeout: Any, group_id: Any) -> Any:
             load(ins.parameters)
-            optimizer = task.optimizer(network, s.lr)
+            optimizer = optimizer_of(s, [own[n] for n in names], s.lr)
             network.train()
             for _ in range(s.epochs):
                 for batch in epoch(study, self._silo, self._rng):

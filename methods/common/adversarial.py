@@ -43,6 +43,7 @@ from methods.common.weighted import update_disclosure, updates
 from methods.dp.coverage import TRAINED
 from methods.tasks.ner import Data, NerTask
 from methods.tasks.ner_networks import Batch
+from models.device import first_numbers, place
 from models.pointer import PointerNer, losses_of, split_losses
 from models.prompted_bart import Source
 
@@ -120,12 +121,11 @@ def build_adversarial(
     config = task.checkpoint.backbone.config
 
     def new_pair(seed: int) -> _Pair:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             beside = adversary(int(config.encoder_layers), task.platforms, int(config.d_model))
         ner = task.new_model(seed)
         assert isinstance(ner, PointerNer)  # any other network is refused above
-        return _Pair(ner, beside)
+        return _Pair(ner, place(beside))
 
     shapes = parameters(new_pair(0))
 

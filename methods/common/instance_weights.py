@@ -14,6 +14,7 @@ import torch
 
 from methods.tasks.ner import Data, NerTask
 from methods.tasks.ner_networks import PointerNetwork
+from models.device import there
 from models.pointer import PointerNer
 
 __all__ = ["new_weights", "prompt_gradients"]
@@ -47,12 +48,12 @@ def prompt_gradients(
             q = prompts.expanded(len(chosen))
             mine, others, _ = network.parts(model, batch, q)
             (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
-            source[chosen] = g.flatten(1).nan_to_num(0.0, 0.0, 0.0).numpy()
+            source[chosen] = there(g.flatten(1).nan_to_num(0.0, 0.0, 0.0))
             (g,) = torch.autograd.grad(others.sum(), q)
             if clipped is None:
-                total += g.sum(dim=0).numpy()
+                total += there(g.sum(dim=0))
             else:
-                total += clipped(g.flatten(1).numpy()).sum(axis=0).reshape(total.shape)
+                total += clipped(there(g.flatten(1))).sum(axis=0).reshape(total.shape)
     finally:
         for p in frozen:
             p.requires_grad_(True)

@@ -18,6 +18,7 @@ from torch import nn
 
 from config.settings import Settings
 from methods.base import Arrays
+from models.device import here, there
 
 __all__ = ["Steps", "optimizer_of", "rate_at", "rate_changes", "round_lr"]
 
@@ -83,7 +84,7 @@ class Steps:
         for name, value in kept.items():
             parameter, _, what = name.rpartition("/")
             p = self._named[parameter]
-            tensor = torch.from_numpy(np.array(value)).to(p.device)
+            tensor = here(np.array(value))
             self.optimizer.state[p][what] = tensor
 
     def clear(self) -> None:
@@ -109,7 +110,7 @@ class Steps:
         """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
         own: Any = self.optimizer.state
         return {
-            f"{name}/{what}": value.detach().cpu().numpy().copy()
+            f"{name}/{what}": there(value).copy()
             for name, p in self._named.items()
             for what, value in own.get(p, {}).items()
             if isinstance(value, torch.Tensor)

@@ -13,6 +13,7 @@ from torch import nn
 from methods.base import Arrays, ArraySpec, SiloView
 from methods.common.steps import Steps, rate_changes
 from methods.tasks.base import Examples, Loss
+from models.device import here, there
 from wire.bundle import packed_like
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def parameters(model: nn.Module) -> dict[str, np.ndarray]:
     home.
     """
     own = {
-        name: p.detach().numpy()
+        name: there(p)
         for name, p in model.named_parameters()
         if p.requires_grad and p.is_floating_point()
     }
@@ -53,14 +54,14 @@ def load(model: M, values: Arrays) -> M:
     own = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in values.items():
-            own[name].copy_(torch.from_numpy(np.ascontiguousarray(value)))
+            own[name].copy_(here(np.ascontiguousarray(value)))
     return model
 
 
 def difference(model: nn.Module, start: Arrays) -> dict[str, np.ndarray]:
     """What training added to `start`."""
     own = dict(model.named_parameters())
-    return {name: own[name].detach().numpy() - value for name, value in start.items()}
+    return {name: there(own[name]) - value for name, value in start.items()}
 
 
 def apply_update(

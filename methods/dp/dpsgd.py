@@ -31,6 +31,7 @@ from methods.base import RecordPrivacy, SiloView
 from methods.common.steps import Steps
 from methods.dp.releases import beside, planned_rounds, record_privacy
 from methods.tasks.base import Examples, Loss
+from models.device import there
 from privacy.accountant import solve_dpsgd
 from privacy.events import DpSgd
 from privacy.noise import SecretStream
@@ -230,7 +231,7 @@ class _Sums:
         torch._foreach_add_(self._total, [p.grad for p in self._own.values() if p.grad is not None])
 
     def mean(self, steps: int) -> dict[str, np.ndarray]:
-        return {k: (g / max(steps, 1)).numpy() for k, g in zip(self._own, self._total)}
+        return {k: there(g / max(steps, 1)) for k, g in zip(self._own, self._total)}
 
 
 def _add_drift(

@@ -25,6 +25,7 @@ from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processe
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
 from config.errors import UserError
+from models.device import here, there
 from privacy.noise import WIDE, SecretStream
 
 __all__ = ["SecretOptimizer", "SecretPoisson", "grid_step"]
@@ -74,11 +75,11 @@ class SecretOptimizer(DPOptimizerFastGradientClipping):
         for p, part in zip(own, np.split(total, np.cumsum(sizes)[:-1])):
             if p.summed_grad is not None:
                 _check_processed_flag(p.summed_grad)
-                part[:] = p.summed_grad.flatten().numpy()
+                part[:] = there(p.summed_grad.flatten())
                 _mark_as_processed(p.summed_grad)
         step = grid_step(self.noise_multiplier, self.max_grad_norm, len(total))
         whole = np.rint(total / step) + self._stream.wide_normal(len(total))
-        noisy = torch.from_numpy((whole * step).astype(np.float32))
+        noisy = here((whole * step).astype(np.float32))
         for p, part in zip(own, noisy.split(sizes)):
             p.grad = part.view_as(p)
             if p in self._still:

@@ -17,6 +17,7 @@ import torch
 from config.part import HEAD, Part
 from methods.tasks.batching import for_each
 from models.backbone import Checkpoint
+from models.device import here, place
 from models.document_encoder import seen_by
 from models.document_pieces import Batch, Pieces, assemble
 from models.frozen_features import ForEach, FrozenFeatures, text_hash
@@ -102,7 +103,8 @@ def _below(checkpoint: Checkpoint, part: Part) -> Callable[[np.ndarray], torch.T
     lower = lower_half(checkpoint.backbone, part).eval()
 
     def hidden(pieces: np.ndarray) -> torch.Tensor:
-        ids = torch.from_numpy(pieces.astype(np.int64))[None]
+        place(lower)  # where this process computes, which is known when it first does
+        ids = here(pieces.astype(np.int64))[None]
         out = lower(input_ids=ids, attention_mask=torch.ones_like(ids))
         made: torch.Tensor = out.last_hidden_state
         return made
@@ -123,7 +125,7 @@ def of_sentences(checkpoint: Checkpoint, part: Part, style: Style) -> Bottom:
         hidden = below(p.ids[span])
         if part != HEAD:
             return hidden[0]
-        return pooled(hidden, torch.from_numpy(p.flags[span].astype(np.int64))[None], style)
+        return pooled(hidden, here(p.flags[span].astype(np.int64))[None], style)
 
     wide = (3 if style.cls else 2) * width if part == HEAD else width
     return Bottom(_name(checkpoint.sha256, part, style.cls), wide, text, compute)

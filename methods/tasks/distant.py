@@ -42,6 +42,7 @@ from methods.tasks.distant_bags import (
     ranked,
 )
 from models.bags import bag_logits
+from models.device import first_numbers, here, place, there
 from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
 from models.tuning import check_part, frozen
 
@@ -127,8 +128,7 @@ class DistantTask(Task[Rows]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> PCNN:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             word_dim = self.knobs.word_dim if self._vectors is None else self._vectors.shape[1]
             model = PCNN(
                 words=self._vocabulary_size,
@@ -138,7 +138,7 @@ class DistantTask(Task[Rows]):
                 vectors=self._vectors,
             )
         model.train_part(self.part, given=self._vectors is not None)
-        return model
+        return place(model)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -291,11 +291,9 @@ class DistantTask(Task[Rows]):
         """The bags at `chosen`."""
         rows = np.concatenate([bags.of(c) for c in chosen])
         sentences = self.batch(data, rows)
-        bag = torch.from_numpy(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
+        bag = here(np.repeat(np.arange(len(chosen)), bags.sizes[chosen]))
         first = data.indices[bags.first[chosen]]
-        return BagBatch(
-            sentences, bag, torch.from_numpy(data.sentences.relation[first].astype(np.int64))
-        )
+        return BagBatch(sentences, bag, here(data.sentences.relation[first].astype(np.int64)))
 
     def bag_loss(self, model: PCNN, batch: BagBatch) -> torch.Tensor:
         """Cross-entropy of the bags' labels under the method's rule, mean over bags."""
@@ -320,7 +318,7 @@ class DistantTask(Task[Rows]):
 
         def score(chosen: np.ndarray) -> None:
             with torch.inference_mode():
-                out[chosen] = compute(self.batch(data, chosen)).numpy()
+                out[chosen] = there(compute(self.batch(data, chosen)))
 
         for_each(score, chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH))
         model.train(was)

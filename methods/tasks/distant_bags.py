@@ -16,6 +16,7 @@ from corpora.distant.scores import curve
 from corpora.distant.table import Corpus, Sentences
 from methods.tasks.base import Evaluation, Split
 from models.bags import bag_scores
+from models.device import here, there
 from models.pcnn import MAX_LENGTH, PAD
 
 __all__ = [
@@ -117,11 +118,11 @@ def pad(data: Rows, chosen: np.ndarray, numbers: np.ndarray) -> Batch:
     where = np.where(real, s.offsets[rows][:, None] + span, 0)
     words = np.where(real, numbers[s.tokens[where]], PAD) if len(s.tokens) else np.zeros_like(where)
     return Batch(
-        torch.from_numpy(words),
-        torch.from_numpy(lengths.astype(np.int64)),
-        torch.from_numpy(s.head_at[rows].astype(np.int64)),
-        torch.from_numpy(s.tail_at[rows].astype(np.int64)),
-        torch.from_numpy(s.relation[rows].astype(np.int64)),
+        here(words),
+        here(lengths.astype(np.int64)),
+        here(s.head_at[rows].astype(np.int64)),
+        here(s.tail_at[rows].astype(np.int64)),
+        here(s.relation[rows].astype(np.int64)),
     )
 
 
@@ -147,10 +148,10 @@ def fill_scores(
     for b in range(0, len(bags), _SCORE_BAGS):
         first, last = bags.starts[b], bags.starts[min(b + _SCORE_BAGS, len(bags))]
         sizes = bags.sizes[b : b + _SCORE_BAGS]
-        bag = torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes))
+        bag = here(np.repeat(np.arange(len(sizes)), sizes))
         with torch.inference_mode():
-            part = torch.from_numpy(vectors[first:last])
-            out[b : b + len(sizes)] = bag_scores(rule, layer, part, bag, len(sizes)).numpy()
+            part = here(vectors[first:last])
+            out[b : b + len(sizes)] = there(bag_scores(rule, layer, part, bag, len(sizes)))
 
 
 def ranked(corpus: Corpus, split: Split, bags: Bags, scores: np.ndarray) -> Evaluation:

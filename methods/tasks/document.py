@@ -36,6 +36,7 @@ from methods.tasks.bottom import of_documents, with_features
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
+from models.device import first_numbers, here, place, there
 from models.document_encoder import DocumentEncoder, Reading
 from models.document_pieces import assemble
 from models.saved import encoder_files
@@ -152,15 +153,14 @@ class DocumentTask(Task[Data]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> DocumentEncoder:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             outputs = heads.outputs(self.head, len(self.relations))
             model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
             train_part(model.backbone, self.part)
         if self.part == BIAS:
             model.fix_projections()
         model.cut(self.part)
-        return model
+        return place(model)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -242,7 +242,7 @@ class DocumentTask(Task[Data]):
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
         data = self.data(split)
         logits = self.read_all(model, data, lambda r: r.logits)
-        predicted = heads.predict(self.head, logits, _MOST if self.head == "atl" else 0).numpy()
+        predicted = there(heads.predict(self.head, logits, _MOST if self.head == "atl" else 0))
         s = score(data.split.labels, predicted, data.split.crosses, self._known[split])
         names = ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1")
         per_class = {r: float(f) for r, f in zip(self.relations, s.per_class) if f == f}
@@ -287,7 +287,7 @@ class DocumentTask(Task[Data]):
         if self.bottom is not None:
             texts = self.bottom.texts(pieces, data.indices, rows)
             batch = with_features(batch, self.bottom.store, texts, self.part)
-        return batch, torch.from_numpy(data.split.labels[batch.pair_rows])
+        return batch, here(data.split.labels[batch.pair_rows])
 
     def read_all(
         self, model: nn.Module, data: Data, what: Callable[[Reading], torch.Tensor]

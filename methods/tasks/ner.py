@@ -29,6 +29,7 @@ from methods.tasks.batching import batches_by_length, check_length, chunks_by_le
 from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
+from models.device import first_numbers, here, place
 from models.pieces import Pieces, to_pieces
 from models.pointer import Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
@@ -191,9 +192,9 @@ class NerTask(Task[Data]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> PointerNer | Tagger:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.network.new_model()
+        with first_numbers(seed):
+            model = self.network.new_model()
+        return place(model)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         """The pointer network's language model is not among a run's files: it has a name and a
@@ -299,7 +300,7 @@ class NerTask(Task[Data]):
         )
         for i, (row, starts) in enumerate(zip(ids, first_pieces)):
             padded[i, : len(row)], real[i, : len(row)], first[i, starts] = row, True, True
-        inputs = Inputs(*map(torch.from_numpy, (padded, real, first)))
+        inputs = Inputs(*map(here, (padded, real, first)))
         if self.bottom is not None:
             texts = self.bottom.texts(p, data.indices, picked)
             inputs = replace(inputs, ids=self.bottom.store.padded(texts, shape[1]))
@@ -310,7 +311,7 @@ class NerTask(Task[Data]):
             if data.weights is None
             else data.weights[chosen].astype(np.float32)
         )
-        return Batch(inputs, tokens, origins, torch.from_numpy(weights), first_pieces)
+        return Batch(inputs, tokens, origins, here(weights), first_pieces)
 
     def chunks(self, data: Data, size: int) -> Iterator[np.ndarray]:
         """All positions of the data's list, alike in length, in an order that nothing random

@@ -16,6 +16,7 @@ from torch import nn
 from config.errors import UserError
 from config.part import ALL, PROMPTS, Part
 from models.backbone import Checkpoint
+from models.device import here
 from models.pieces import label_pieces
 from models.pointer import Inputs, PointerNer, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
@@ -46,7 +47,7 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
     out = np.full((len(rows), max(map(len, rows), default=1)), fill, dtype=np.int64)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
-    return torch.from_numpy(out)
+    return here(out)
 
 
 class PointerNetwork:

@@ -32,6 +32,7 @@ from methods.tasks.batching import batches_by_length, check_length, chunks_by_le
 from methods.tasks.bottom import of_sentences
 from methods.tasks.sentence_style import style_of
 from models.backbone import Checkpoint
+from models.device import first_numbers, here, place, there
 from models.marking import Packed, tokenise
 from models.saved import encoder_files
 from models.sentence_encoder import SentenceEncoder, Style
@@ -165,11 +166,11 @@ class SentenceTask(Task[Data]):
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> SentenceEncoder:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_numbers(seed):
             model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
             train_part(model.backbone, self.part)
         model.cut(self.part)
+        model = place(model)
         if model.standard is not None:
             model.standard.set(self._public_features)
         return model
@@ -286,16 +287,16 @@ class SentenceTask(Task[Data]):
         real = span < lengths[:, None]
         where = np.where(real, p.at[rows][:, None] + span, 0)
         pad = self.checkpoint.tokenizer.pad_token_id
-        ids = torch.from_numpy(np.where(real, p.ids[where], pad).astype(np.int64))
+        ids = here(np.where(real, p.ids[where], pad).astype(np.int64))
         if self.bottom is not None:
             texts = self.bottom.texts(p, data.indices, rows)
             store = self.bottom.store
             ids = store.rows(texts) if self.part == HEAD else store.padded(texts, len(span))
         return Batch(
             ids,
-            torch.from_numpy(real),
-            torch.from_numpy(np.where(real, p.flags[where], 0).astype(np.int64)),
-            torch.from_numpy(data.relation[rows].astype(np.int64)),
+            here(real),
+            here(np.where(real, p.flags[where], 0).astype(np.int64)),
+            here(data.relation[rows].astype(np.int64)),
         )
 
     def features(self, model: SentenceEncoder, batch: Batch) -> torch.Tensor:
@@ -315,7 +316,8 @@ class SentenceTask(Task[Data]):
 
         def score(chosen: np.ndarray) -> None:
             with torch.inference_mode():
-                out[chosen] = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1).numpy()
+                scores = F.log_softmax(model(*self.batch(data, chosen).inputs), dim=-1)
+                out[chosen] = there(scores)
 
         if self.bottom is not None:
             self.bottom.prepare(data.packed, data.indices)

@@ -252,6 +252,9 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
     if s.get("training"):
         said = [s["training"], *filter(None, [s.get("training_defaults")])]
         found.append(("Training", node("span", f"{'; '.join(said)}.")))
+    if s.get("device"):
+        told = f"The coordinator computed on {s['device']}, encoders in {s['precision']}."
+        found.append(("Computed", node("span", told)))
     if s.get("test_size"):
         pieces = [
             piece for k, n in s["test_size"].items() for piece in (", ", data(n, f"{n:,}"), f" {k}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,8 +261,8 @@ def test_refused_broadcasts_are_not_kept(make: Make, monkeypatch: Patch) -> None
     rounds: list[ToldRound] = []
     begin = ToldRound.__init__
 
-    def watched(self: ToldRound) -> None:
-        begin(self)
+    def watched(self: ToldRound, folder: Path | None = None) -> None:
+        begin(self, folder)
         rounds.append(self)
 
     monkeypatch.setattr(ToldRound, "__init__", watched)

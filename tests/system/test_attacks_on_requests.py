@@ -326,8 +326,11 @@ def test_weight_hog_that_does_not_stop_at_the_cap(
 def test_oversize_without_a_limit_on_broadcasts(
     make: Make, monkeypatch: Patch, crashes: Crashes
 ) -> None:
-    """One small message that announces a petabyte ends the silo before a byte of it has come."""
+    """One small message that announces a petabyte ends the silo before a byte of it has come: where
+    there is no room for it on a disk, in memory.
+    """
     monkeypatch.setattr("silo.process.broadcast_bytes", lambda *_: 1 << 62)
+    monkeypatch.setattr("wire.bundle.Stored.pays", lambda *_: False)
     without_the_door(monkeypatch)
     liar = make().enrol()
     liar.tell("silo-000", liar.header(), common=[["model", "|u1", [1 << 50]]])

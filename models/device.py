@@ -1,0 +1,107 @@
+"""Where tensors are: the one seam between numpy arrays, which are the processor's, and the device on
+which this process computes.
+
+A process computes on one device. It is torch's default device there, so that whatever makes a tensor
+makes it on that device; `here` takes an array to it and `there` brings one back. Networks are made
+on the processor and then moved, so that one seed gives one first model on all machines. A simulation
+sets the device in the processes that it forks and never in the one that it forks from: a process
+that has used an accelerator cannot be forked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from config.errors import UserError
+
+__all__ = ["device_words", "first_numbers", "here", "place", "slots_of", "there", "use_device"]
+
+M = TypeVar("M", bound=nn.Module)
+_CPU = torch.device("cpu")
+_current = [_CPU]
+
+
+def use_device(said: str, index: int = 0) -> torch.device:
+    """Compute on this device from now on. `said`: as DEVICE has it; `index`: of the silo, so that
+    silos are spread over several cards.
+    """
+    kind = _found() if said == "auto" else said
+    if kind != "cpu" and kind not in _usable():
+        raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+    device = torch.device("cuda", index % torch.cuda.device_count()) if kind == "cuda" else None
+    _current[0] = device or torch.device(kind)
+    # the processor is the default anyway, and saying so costs every call a little
+    torch.set_default_device(None if kind == "cpu" else _current[0])
+    return _current[0]
+
+
+def _usable() -> list[str]:
+    kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [kind for kind, there_is in kinds.items() if there_is]
+
+
+def _found() -> str:
+    return (*_usable(), "cpu")[0]
+
+
+def slots_of(said: int) -> int:
+    """How many silos compute at once on this process's device: as told, else one per card or core."""
+    if said:
+        return said
+    kind = _current[0].type
+    if kind == "cpu":
+        return os.cpu_count() or 1
+    return torch.cuda.device_count() if kind == "cuda" else 1
+
+
+def device_words() -> str:
+    """For people: which device this process computes on."""
+    device = _current[0]
+    name = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    return f"{device.type}{name}"
+
+
+def _on(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_current[0])
+
+
+def _off(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu()
+
+
+def here(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor on the device; on the processor they share their memory."""
+    return _on(torch.from_numpy(array))
+
+
+def there(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as an array."""
+    found: np.ndarray = _off(tensor).numpy()
+    return found
+
+
+@contextmanager
+def first_numbers(seed: int) -> Iterator[None]:
+    """Around the making of a network: its random numbers are the processor's, and follow from the
+    seed on every machine.
+    """
+    with torch.random.fork_rng(devices=[]), _CPU:
+        torch.manual_seed(seed)
+        yield
+
+
+def place(model: M) -> M:
+    """A network that was made on the processor, on the device."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.data = _on(p.data)
+        for b in model.buffers():
+            b.data = _on(b.data)
+    return model
