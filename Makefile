@@ -42,7 +42,7 @@ lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS=3
 	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
 
-study: $(READY)  ## search on dev, then five seeds: PAPER=fedcmc CORPUS=folder BUDGET=hours
+study: $(READY)  ## honest comparison: PAPER=fedcmc CORPUS=folder BUDGET=hours
 	@$(BIN)/python -m bench.studies.run $(MAKEOVERRIDES)
 
 compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
@@ -58,7 +58,7 @@ audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
-bench: $(READY)  ## speed, as ratios measured in one run; PEER=pfl or flower: against that one
+bench: $(READY)  ## speed, as ratios measured in one run; PEER=pfl or flower
 ifdef PEER
 	@$(BIN)/python -m bench.speed.frames $(MAKEOVERRIDES)
 else
@@ -83,7 +83,7 @@ $(READY): constraints.txt pyproject.toml
 	@touch $@
 
 # What some tests want and no run needs; without them `make test` skips those tests and says so.
-extras: $(VENV)/.extras  ## also install the optional extras: Ray, TensorBoard, MLflow, spaCy
+extras: $(VENV)/.extras  ## install the optional Ray, TensorBoard, MLflow, spaCy
 
 $(VENV)/.extras: $(READY)
 	@$(PIP) --no-build-isolation -e '.[dev,ray,tensorboard,mlflow,spacy]'

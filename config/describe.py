@@ -15,7 +15,8 @@ from config.settings import Settings
 
 __all__ = ["Described", "described", "table"]
 
-_INDENT = 13  #: columns for the names
+#: columns for the names
+_INDENT = 3 + max(len(f.name) for f in fields(Settings))
 #: What `simulate` takes beside the settings.
 _ALSO = (
     ("CONFIG", "a TOML file with settings; what the command line says wins over it"),

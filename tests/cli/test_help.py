@@ -36,7 +36,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 def test_the_help_of_simulate_names_every_setting_with_its_default() -> None:
     text = sottovoce("simulate", "--help", env=os.environ | {"COLUMNS": "200"}).stdout
     for s in described():
-        (line,) = [x for x in text.splitlines() if x.startswith(f"│ --{s.name} ")]
+        (line,) = [x for x in text.splitlines() if x.startswith(f"│ --{s.name.replace('_', '-')} ")]
         assert f"[default: {s.default}]" in line
 
 
@@ -46,7 +46,7 @@ def test_every_setting_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     for f in fields(Settings):
         if f.type in wrong:
             with pytest.raises(SystemExit) as ended:
-                main(["simulate", f"--{f.name}", wrong[str(f.type)]])
+                main(["simulate", f"--{f.name.replace('_', '-')}", wrong[str(f.type)]])
             assert ended.value.code == 2
             assert capsys.readouterr().err.startswith(f"{f.name.upper()} must be")
 
