@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def with_task_defaults(
         if getattr(settings, key) == getattr(Settings(), key)
     }
     filled = replace(settings, **fill)
-    check(filled)
+    _check_optimizer(filled)
     _check_cohort(filled)
     return filled
 
@@ -181,15 +181,15 @@ def _guess(text: str) -> Any:
         return text
 
 
+def _need(ok: bool, sentence: str) -> None:
+    if not ok:
+        raise UserError(sentence)
+
+
 def check(s: Settings) -> None:
     """What can be said without knowing the method. One sentence each, naming the key and what to
     do.
     """
-
-    def need(ok: bool, sentence: str) -> None:
-        if not ok:
-            raise UserError(sentence)
-
     figures = (
         "fraction",
         "lr",
@@ -207,107 +207,111 @@ def check(s: Settings) -> None:
         "clip_norm",
     )
     for key in figures:
-        need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
-    need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
-    need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
-    need(s.epochs >= 0, f"EPOCHS must be 1 or more, not {s.epochs}.")
-    need(s.batch >= 0, f"BATCH must be 1 or more, not {s.batch}.")
-    need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
-    need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
-    need(s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}.")
+        _need(math.isfinite(getattr(s, key)), f"{key.upper()} must be a finite number.")
+    _need(0 <= s.silos <= 10_000, f"SILOS must be between 1 and 10000, not {s.silos}.")
+    _need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
+    _need(s.epochs >= 0, f"EPOCHS must be 1 or more, not {s.epochs}.")
+    _need(s.batch >= 0, f"BATCH must be 1 or more, not {s.batch}.")
+    _need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
+    _need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
+    _need(
+        s.decay == -1 or 0 <= s.decay < 1, f"DECAY must be at least 0 and below 1, not {s.decay}."
+    )
     if s.train:
         parse_part(s.train)
-    need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
-    need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
-    need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
-    need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
-    need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
-    need(
+    _need(s.bits in _LANES, f"BITS must be one of 32, 21 and 16, not {s.bits}.")
+    _need(s.minimum >= 0, f"MINIMUM must be 0 or a number of silos, not {s.minimum}.")
+    _need(s.range >= 0, f"RANGE must be 0 (adapted) or above, not {s.range}.")
+    _need(s.deadline > 0, f"DEADLINE must be above 0 seconds, not {s.deadline}.")
+    _need(0 < s.quorum <= 1, f"QUORUM must be above 0 and at most 1, not {s.quorum}.")
+    _need(
         s.silos_per_process >= 1,
         f"SILOS_PER_PROCESS must be 1 (a process each) or more, not {s.silos_per_process}.",
     )
-    need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
-    need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
+    _need(s.slots >= 0, f"SLOTS must be 0 (one per core) or more, not {s.slots}.")
+    _need(0 <= s.port < 65536, f"PORT must be between 0 (any free one) and 65535, not {s.port}.")
     host, _, port = s.metrics.rpartition(":")
     good = not s.metrics or (
         port.isascii() and port.isdigit() and int(port) < 65536 and (host or ":" not in s.metrics)
     )
-    need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
-    need(s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}.")
-    need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
-    need(
+    _need(bool(good), f'METRICS must be PORT or HOST:PORT, not "{s.metrics}".')
+    _need(
+        s.target >= 0, f"TARGET must be a value of the dev metric, or 0 for none, not {s.target}."
+    )
+    _need(s.seed >= 0, f"SEED must be 0 or more, not {s.seed}.")
+    _need(
         s.partition_seed >= -1,
         f"PARTITION_SEED must be 0 or more, or -1 for SEED's, not {s.partition_seed}.",
     )
     runners = ("processes", "inprocess")
-    need(
+    _need(
         s.runner in runners,
         f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}',
     )
     launchers = ("local", "ssh", "ray")
     what = f'LAUNCHER must be local, ssh or ray, not "{s.launcher}".'
-    need(s.launcher in launchers, what + nearest(s.launcher, launchers))
-    need(
+    _need(s.launcher in launchers, what + nearest(s.launcher, launchers))
+    _need(
         s.launcher != "ssh" or bool(s.hosts.split()),
         'LAUNCHER=ssh needs HOSTS="a b": where silos are to run.',
     )
     device = f'DEVICE must be auto, cpu, cuda or mps, not "{s.device}".'
-    need(s.device in DEVICES, device + nearest(s.device, DEVICES))
-    _check_optimizer(s, need)
-    _check_privacy(s, need)
+    _need(s.device in DEVICES, device + nearest(s.device, DEVICES))
+    _check_optimizer(s)
+    _check_privacy(s)
     if s.silos:
         _check_cohort(s)
 
 
-def _check_optimizer(s: Settings, need: Callable[[bool, str], None]) -> None:
+def _check_optimizer(s: Settings) -> None:
     words = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
     for key, known in words.items():
         said, choice = getattr(s, key), f"{', '.join(known[:-1])} or {known[-1]}"
         what = f'{key.upper()} must be {choice}, not "{said}".'
-        need(not said or said in known, what + nearest(said, known))
+        _need(not said or said in known, what + nearest(said, known))
     for key, most in (("weight_decay", math.inf), ("warmup", 1.0), ("clip_norm", math.inf)):
         value = getattr(s, key)
         below = " and below 1" * (most == 1)
-        need(
+        _need(
             value == -1 or 0 <= value < most,
             f"{key.upper()} must be at least 0{below}, not {value:g}.",
         )
-    need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
+    _need(s.evaluate >= 1, f"EVALUATE must be 1 (every round) or more, not {s.evaluate}.")
     # of an optimizer that is the task's, `study.prepare` asks again when it is known
-    need(
+    _need(
         not (s.dp == "record" and s.precision == "bfloat16"),
         "PRECISION=bfloat16 does not go with DP=record: norms of single records would be rounded "
         "before they are clipped, and the bound that the noise is made for would not hold. Leave it out.",
     )
-    need(
+    _need(
         not (s.keep_optimizer and s.optimizer == "sgd"),
         "KEEP_OPTIMIZER=on needs an optimizer that keeps something, and sgd keeps nothing: "
         "use OPTIMIZER=momentum, adam or adamw.",
     )
 
 
-def _check_privacy(s: Settings, need: Callable[[bool, str], None]) -> None:
+def _check_privacy(s: Settings) -> None:
     kinds = ("off", "record", "silo")
-    need(s.dp in kinds, f'DP must be off, record or silo, not "{s.dp}".{nearest(s.dp, kinds)}')
-    need(s.epsilon >= 0, f"EPSILON must be above 0, or 0 for no budget, not {s.epsilon:g}.")
-    need(0 < s.delta < 1, f"DELTA must be above 0 and below 1, not {s.delta:g}.")
-    need(s.clip > 0, f"CLIP must be above 0, not {s.clip:g}.")
-    need(
+    _need(s.dp in kinds, f'DP must be off, record or silo, not "{s.dp}".{nearest(s.dp, kinds)}')
+    _need(s.epsilon >= 0, f"EPSILON must be above 0, or 0 for no budget, not {s.epsilon:g}.")
+    _need(0 < s.delta < 1, f"DELTA must be above 0 and below 1, not {s.delta:g}.")
+    _need(s.clip > 0, f"CLIP must be above 0, not {s.clip:g}.")
+    _need(
         s.noise >= 0,
         f"NOISE must be above 0, or 0 to have it solved from EPSILON, not {s.noise:g}.",
     )
-    need(s.physical >= 1, f"PHYSICAL must be 1 or more, not {s.physical}.")
+    _need(s.physical >= 1, f"PHYSICAL must be 1 or more, not {s.physical}.")
     if s.dp == "off":
-        need(
+        _need(
             not s.epsilon and not s.noise,
             "EPSILON and NOISE need DP=record or DP=silo: without noise, no budget.",
         )
     else:
-        need(
+        _need(
             bool(s.epsilon or s.noise),
             f"DP={s.dp} needs EPSILON (and solves the noise) or NOISE, or both.",
         )
-    need(
+    _need(
         s.dp != "silo" or s.secagg,
         "DP=silo needs SECAGG=on: a silo's share of the noise hides only in a sum.",
     )

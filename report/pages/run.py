@@ -47,8 +47,6 @@ def run_page(run: RunFiles) -> str:
 def _head(run: RunFiles) -> Html:
     s = run.summary
     parts = [node("h1", heading(run)), node("p", lead(run), class_="lead")]
-    if s.get("citation"):
-        parts.append(node("p", s["citation"], class_="dim"))
     parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
     return node("header", *parts, _documents())
 

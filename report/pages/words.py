@@ -238,6 +238,8 @@ def _ranges(numbers: Sequence[int]) -> str:
 def facts(run: RunFiles) -> list[tuple[str, Html]]:
     """What was trained and what it was judged on; only what the run's files have."""
     s, found = run.summary, []
+    if s.get("citation"):
+        found.append(("Method", node("span", s["citation"])))
     if s.get("network"):
         trained = s["parameters_trained"]
         of = "all trained" if trained == s["parameters"] else f"{trained:,} of them trained"
