@@ -143,6 +143,8 @@ class Apart:
             _serve(score, jobs_out, answers_in, device)
         os.close(jobs_out)
         os.close(answers_in)
+        self._poll = select.poll()  # select.select takes no number above 1023
+        self._poll.register(self._answers, select.POLLIN)
 
     def submit(self, job: Job) -> None:
         self._waiting.append(job.key)
@@ -156,7 +158,7 @@ class Apart:
             wait = len(self._waiting) > leave
             if wait and self._should_stop():
                 raise Interrupted
-            if not select.select([self._answers], [], [], 0.2 if wait else 0.0)[0]:
+            if not self._poll.poll(200 if wait else 0):
                 if wait:
                     continue
                 return

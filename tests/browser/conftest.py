@@ -43,12 +43,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Tab]:
     with chromium() as tab:
-        tab.size(1000, 800)
         yield tab
 
 
 @pytest.fixture
 def tab(browser: Tab) -> Tab:
+    """As a new one: whatever a test before it looked at."""
+    browser.size(1000, 800)
+    browser.dark(False)
     browser.requests.clear()
     browser.complaints.clear()
     return browser
