@@ -33,8 +33,9 @@ from study.machine import (
     own_holding,
     pinned_roster,
 )
-from study.papers import write_run_papers
+from study.papers import papers_are_whole, write_run_papers
 from study.prepare import prepare
+from wire.keyring import Keyring
 from wire.messages import VERSION
 from wire.passphrase import open_keys
 
@@ -104,6 +105,8 @@ def run_coordinator(
     settings, name = replace(of.prepared.settings, port=int(port)), f"study-{of.hash.hex()[:12]}"
     run = Path(settings.out) / name
     if (run / "summary.json").is_file():
+        if not papers_are_whole(run):  # killed after the last round
+            _write_papers(run, keys, console)
         console.print(
             f"this study is finished; its report: {run / 'report.html'}",
             soft_wrap=True,
@@ -136,10 +139,14 @@ def run_coordinator(
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         return process.FAILED
     if status == 0:
-        write_report(run)
-        for path in write_run_papers(run, read_run(run), keys.identity, keys.card.name):
-            console.print(f"report: {path}", soft_wrap=True, highlight=False)
+        _write_papers(run, keys, console)
     return status
+
+
+def _write_papers(run: Path, keys: Keyring, console: Console) -> None:
+    write_report(run)
+    for path in write_run_papers(run, read_run(run), keys.identity, keys.card.name):
+        console.print(f"report: {path}", soft_wrap=True, highlight=False)
 
 
 def _which(of: Agreed) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class Record:
             declined = {"name": message.attack, "detail": message.detail[:_MOST_DETAIL]}
             self._append("left.jsonl", {"what": "declined", **declined})
         self._count("up", message, payload)
+        self.flush()  # a silo that is killed now has sent it, and must say so
 
     def _where(self) -> dict[str, str]:
         return {"exchange": self._method.exchanges[self._exchange].name}

@@ -27,6 +27,7 @@ from crypto.derive import Label
 from crypto.identity.card import RosterRefused
 from silo.home import Home
 from silo.process import AGAIN
+from silo.record import record_folder
 from silo.rules import Hours
 from silo.studies import Studies
 from study.children import Child
@@ -41,6 +42,7 @@ __all__ = ["Server", "serve_studies"]
 log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
+LAST_WRITTEN = "privacy-budget.html"  #: of a silo's documents
 _PLACES = 16  #: studies at once whose figures are passed on
 #: What the process of a study needs of the silo's own file, beside the study and the address.
 _OWN = ("corpus", "mapping", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
@@ -54,7 +56,7 @@ class Server:
         self._looks: dict[str, Child] = {}
         self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
         self._ports: dict[str, int] = {}  #: where the coordinator runs them
-        self._papers: list[Child] = []
+        self._papers: dict[str, Child] = {}  #: silo's documents that are being made
         self.presence = Presence(site.home)
 
     def step(self) -> None:
@@ -117,6 +119,8 @@ class Server:
             self._take_part(id_, int(shown["port"]))
         elif not mine:
             self.studies.tell(id_, state)
+            if shown["state"] == "ended":
+                self._make_papers(id_)
 
     def _outside_hours(self) -> str:
         hours = self._site.accept.hours
@@ -204,7 +208,13 @@ class Server:
         log.info("study %s: taking part", id_)
 
     def _follow(self) -> None:
-        self._papers = [child for child in self._papers if child.alive]
+        for id_, child in list(self._papers.items()):
+            status = child.ended()
+            if status == 0:
+                del self._papers[id_]
+            elif status is not None:
+                log.error("study %s: its documents: %s", id_, child.last_words())
+                child.pause()
         for id_, child in list(self._runs.items()):
             status = child.ended()
             if status is None:
@@ -223,15 +233,26 @@ class Server:
 
     def _end(self, id_: str, state: str) -> None:
         self._runs.pop(id_).end()
-        # A program of its own makes the silo's documents: this one loads nothing of reports.
-        words = ["cli.main", "documents", id_, "--home", str(self._site.home)]
-        self._papers.append(Child(words, self.studies.folder(id_) / "log"))
-        self._papers[-1].start()
+        self._make_papers(id_)
         self.studies.tell(id_, state)
         log.info("study %s: %s", id_, state)
 
+    def _make_papers(self, id_: str) -> None:
+        """The silo's documents, if it wrote something down after they were made, or they never were:
+        it may have been killed in between. A program of its own makes them: this one loads nothing
+        of reports.
+        """
+        hash_ = self.studies[id_].hash
+        record = record_folder(self._site.home, bytes.fromhex(hash_))
+        if not hash_ or _changed(record / "left.jsonl") <= _changed(record / LAST_WRITTEN):
+            return
+        if id_ not in self._papers:
+            words = ["cli.main", "documents", id_, "--home", str(self._site.home)]
+            self._papers[id_] = Child(words, self.studies.folder(id_) / "log")
+        self._papers[id_].start()
+
     def close(self) -> None:
-        for child in (*self._runs.values(), *self._papers, *self._looks.values()):
+        for child in (*self._runs.values(), *self._papers.values(), *self._looks.values()):
             child.end()
 
 
@@ -296,6 +317,10 @@ def _watched(address: str, server: Server, name: str) -> Monitor:
         studies=studies,
         places=_PLACES,
     )
+
+
+def _changed(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _toml(value: Any) -> str:

@@ -38,6 +38,7 @@ def document_page(document: Document, signature: str = "") -> str:
         _questions(document),
         _which(about),
         *made[kind](document),
+        *_not_counted(document),
         *foot,
     )
 
@@ -84,6 +85,15 @@ def _which(about: Mapping[str, Any]) -> Html:
         rows.append(("agreed to", f"{consent['time']}, {how.get(consent['how'], 'by its hash')}"))
     pairs = [x for name, value in rows for x in (node("dt", name), node("dd", str(value)))]
     return node("dl", *pairs, class_="facts", id="about")
+
+
+def _not_counted(d: Document) -> list[Html]:
+    """Why another party's figures may differ from these; nothing, where they cannot."""
+    said = d["not_counted"]
+    if not said:
+        return []
+    words = "What the other party may count otherwise"
+    return [section("otherwise", words, *(node("p", x) for x in said))]
 
 
 def _questions(d: Document) -> Html:
