@@ -4,12 +4,14 @@ coordinator's run folder.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from report.files import read_lines
 from report.live import LiveRun
 from report.units import clock, human_bytes
+from study.presence import read_presence
 
 if TYPE_CHECKING:
     from coordinator.board import Board
@@ -22,15 +24,22 @@ def of_silo(home: Path, known: Known) -> list[str]:
     """From what this silo itself wrote down (silo.record)."""
     said = [f"{known.title}: {known.state or 'proposed'}"]
     folder = home / "records" / known.hash[:12]
-    left = [line for line in read_lines(folder / "left.jsonl") if line["what"] == "left"]
-    if not known.hash or not left:
+    lines = read_lines(folder / "left.jsonl") if known.hash else []
+    left = [line for line in lines if line["what"] == "left"]
+    if refused := [line for line in lines if line["what"] == "declined"]:
+        last = refused[-1]
+        said.append(
+            f"  this silo refused {len(refused)} times, the last time at {clock(last['time'])}: "
+            f"{last['name']}: {last['detail']}"
+        )
+    if not left:
         return [*said, "  nothing has left this silo"]
     traffic = read_lines(folder / "traffic.jsonl")
     up, down = (
         sum(t["wire_bytes"] for t in traffic if t["direction"] == way) for way in ("up", "down")
     )
-    rounds, last = len({line["round"] for line in left}), clock(left[-1]["time"])
-    said.append(f"  something left in {rounds} rounds, the last time at {last}")
+    rounds, at = len({line["round"] for line in left}), clock(left[-1]["time"])
+    said.append(f"  something left in {rounds} rounds, the last time at {at}")
     said.append(
         f"  {human_bytes(up)} went out, {human_bytes(down)} came in, up to the last whole round"
     )
@@ -42,7 +51,8 @@ def of_silo(home: Path, known: Known) -> list[str]:
 
 def of_coordinator(board: Board, study: str) -> list[str]:
     posted, run = board[study], board.run(study)
-    state = posted.outcome or (f"paused: {posted.why}" if posted.why else posted.wanted.value)
+    seen = read_presence(board.home)
+    state = board.standing(posted, study in seen.running and seen.alive(time.time()))
     by = ", ".join(posted.said("accept")) or "nobody"
     said = [f"{posted.title}: {state}; accepted by {by}, {posted.enough} needed"]
     if run is None:

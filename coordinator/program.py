@@ -19,6 +19,7 @@ from config.logs import log_to
 from config.names import with_names
 from config.study import StudyFile, read_study
 from coordinator import process, rundir
+from coordinator.exchange import NothingToSpend
 from coordinator.waiting import FOR_EVER
 from crypto.identity.roster import Roster
 from report.files import read_run
@@ -134,6 +135,10 @@ def run_coordinator(
             patience=patience or FOR_EVER,
             expected=tuple(numbers[n] for n in expect.split(",") if n),
         )
+    except NothingToSpend as e:  # for its operator: started again, it would end the same way
+        raise UserError(
+            f"{e} Stop this study; their logs say which budget has how much left."
+        ) from None
     except process.RoundFailed as e:
         text = f"{with_names(str(e), members)} Finished rounds are kept; start the program again to go on."
         console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -217,7 +217,13 @@ def _listening(
 ) -> QuestionServer:
     def answering(silo: str, said: Any) -> Any:
         presence.heard(silo)
-        return board.heard(silo, said, runner.running)
+        told = board.heard(silo, said, runner.running)
+        match said:
+            case ["accept", str(id_), *_]:
+                log.info("study %s: %s accepts", id_, silo)
+            case ["decline", str(id_), str(why)]:
+                log.info("study %s: %s declines: %s", id_, silo, why[:300] or "it gives no reason")
+        return told
 
     allowed = {card.curve.encode(): card.name for card in board.roster.silos}
     server = QuestionServer(keys.curve, answering, allowed)

@@ -83,10 +83,9 @@ class SiloPage:
                 actions.append({"do": "accept", "label": "Accept …", "text": True})
             if k.word != "decline":
                 actions.append({"do": "decline", "label": "Decline …", "why": True})
-        facts = [
-            ("decided", f"{_DECIDED.get(k.word, 'nothing yet')}{f', by {k.how}' if k.how else ''}"),
-            *((name, str(value)) for name, value in k.facts.items()),
-        ]
+        facts = [("called", k.id), ("decided", _decision(k)), *_shown_facts(k.facts)]
+        if self._undecided(k) and (cost := self._studies.cost(k.id)) is not None:
+            facts += [("your privacy budget", line) for line in cost.lines]
         if k.refused:
             facts.append(("this silo cannot take part", k.refused))
         return {
@@ -150,7 +149,7 @@ class SiloPage:
         if what == "accept":
             if table.get("hash") != known.hash:
                 raise UserError(f"{id_} has another hash than the one that was shown; look again.")
-            self._studies.decide(id_, "accept", "asked")
+            self._studies.accept(id_, "asked")
             return {"said": f"{known.title} is accepted; the serving silo tells the coordinator"}
         if what == "decline":
             self._studies.decide(id_, "decline", "asked", str(table.get("why", ""))[:300])
@@ -160,6 +159,24 @@ class SiloPage:
     def folder(self, id_: str) -> Path:
         """Where a study's documents are."""
         return self._home / "records" / (self._studies[id_].hash[:12] or "none")
+
+
+def _decision(k: Known) -> str:
+    if not k.word:
+        return "nothing yet"
+    by = "by this silo's policy" if k.how == "policy" else "by its operator"
+    return f"{_DECIDED[k.word]} {by}, {clock(k.decided)}"
+
+
+def _shown_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Without noise there is no epsilon: a zero would look like the best there is."""
+    said = {k: str(v) for k, v in facts.items()}
+    if facts.get("dp") == "off":
+        said = {k: v for k, v in said.items() if k not in ("epsilon", "delta")}
+        said["dp"] = "off: no noise is added, and no epsilon bounds what can be learnt"
+    elif facts.get("epsilon") == 0:
+        said["epsilon"] = "no limit is set"
+    return list(said.items())
 
 
 def _notes(left: list[dict[str, Any]]) -> list[dict[str, Any]]:

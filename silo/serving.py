@@ -102,7 +102,10 @@ class Server:
                 self.studies.decide(id_, "accept", "policy")
                 log.info("study %s is accepted by this silo's policy", id_)
             elif known.state != "proposed":
-                log.info("study %s (%s) waits for its operator: %s", id_, known.title, why)
+                words = f"sottovoce study accept {id_} --home {self._site.home}"
+                log.info(
+                    "study %s (%s) waits for its operator (%s): %s", id_, known.title, why, words
+                )
         self._answer(id_, shown)
         state = str(shown["state"]) + (f": {shown['outcome']}" if shown.get("outcome") else "")
         running, mine = shown["state"] == "running", id_ in self._runs

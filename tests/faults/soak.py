@@ -86,7 +86,9 @@ def matrix(folder: Path, study: Study) -> list[Fault]:
     return out
 
 
-def _say(label: str, faults: Sequence[Fault | Schedule], result: Result, done: int, total: int) -> None:
+def _say(
+    label: str, faults: Sequence[Fault | Schedule], result: Result, done: int, total: int
+) -> None:
     what = "; ".join(map(str, faults))
     print(
         f"[{done}/{total}] {label}: {'ok' if result.ok else 'WRONG'}: {result.why} ({result.seconds:.1f} s, "

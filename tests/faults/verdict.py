@@ -19,7 +19,7 @@ from crypto.identity.roster import Roster
 from privacy.accountant import total
 from report.documents import KINDS, consortium_documents
 from report.files import read_lines, read_run
-from silo.forecast import read_ledger
+from silo.cost import read_ledger
 from silo.papers import own_documents
 from study.papers import check_document
 from study.prepare import Study
