@@ -45,7 +45,9 @@ def of_silo(home: Path, known: Known) -> list[str]:
     )
     charged = read_lines(home / "ledger.jsonl")
     if charged:
-        said.append(f"  epsilon {charged[-1]['epsilon_after']} over all that was ever charged")
+        epsilon = charged[-1]["epsilon_after"]
+        words = "infinite" if epsilon == "inf" else f"{epsilon:.4g}"
+        said.append(f"  epsilon {words} over all that was ever charged")
     return said
 
 
@@ -66,4 +68,6 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     if (waits := now["waiting"]) is not None:
         until = f"until {waits['until']}" if waits["until"] else "until you stop it"
         said.append(f"  waits for {', '.join(waits['for'])} since {clock(waits['since'])}, {until}")
+    if state != "running":
+        return said
     return [*said, "  " + ", ".join(f"{s['name']}: {s['state']}" for s in now["silos"])]

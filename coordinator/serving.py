@@ -23,6 +23,7 @@ from config.errors import BUSY, Busy, UserError
 from config.logs import log_to
 from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
+from report.live import LiveRun
 from study.children import Child
 from study.machine import Machine, pinned_roster, roster_stamp
 from study.monitoring import Monitor, figures_beside
@@ -63,6 +64,7 @@ class Runner:
         self._board, self._machine, self._host, self._patience = board, machine, host, patience
         self._ports = tuple(range(port, port + slots))
         self._runs: dict[str, _Run] = {}
+        self._live: dict[str, LiveRun] = {}
 
     @property
     def running(self) -> dict[str, int]:
@@ -96,6 +98,7 @@ class Runner:
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
         self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)
+        self._news(posted.id)  # of an earlier start: said then
         child = Child(words, folder / "log")
         self._runs[posted.id] = _Run(child, port)
         child.start()
@@ -110,6 +113,8 @@ class Runner:
             del self._runs[posted.id]
             return
         status = child.ended()
+        for text in self._news(posted.id):
+            log.info("study %s: %s", posted.id, text)
         if status is None:
             child.start()
         elif status == 0:
@@ -133,9 +138,20 @@ class Runner:
             log.warning("study %s ended (%s); it is started again", posted.id, why)
             child.pause()
 
+    def _news(self, id_: str) -> list[str]:
+        """Rounds, losses, returns and who is waited for, since the last time, for whoever reads this
+        program's log.
+        """
+        if id_ not in self._live:
+            if (run := self._board.run(id_)) is None:
+                return []
+            self._live[id_] = LiveRun(run)
+        return self._live[id_].catch_up()
+
     def _end(self, posted: Posted, outcome: str) -> None:
         self._board.end(posted.id, outcome)
         del self._runs[posted.id]
+        self._live.pop(posted.id, None)
         log.info("study %s: %s", posted.id, outcome)
 
     def close(self) -> None:

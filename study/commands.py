@@ -153,8 +153,12 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
     def coordinator_serve(
         home: Own,
         listen: Annotated[
-            str, typer.Option(help="HOST:PORT of the board; studies have the ports after it.")
-        ] = "0.0.0.0:5555",
+            str,
+            typer.Option(
+                help="HOST:PORT of the board; studies have the ports after it. Nothing: the port of "
+                "the invitations."
+            ),
+        ] = "",
         corpus: OwnCorpus = "",
         mapping: Mapped = "",
         encoder: Checkpoint = "",
@@ -176,6 +180,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
     ) -> None:
         """Show the board of proposed studies to the silos, and run those that enough have accepted."""
         from study.machine import Machine
+        from wire.enrolment import listening_place
 
         machine = Machine(
             own_folder(home),
@@ -187,7 +192,8 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             mapping=mapping,
             metrics=metrics,
         )
-        raise typer.Exit(serve(machine, listen, patience=patience, slots=slots))
+        place = listen or listening_place(machine.home)
+        raise typer.Exit(serve(machine, place, patience=patience, slots=slots))
 
     return app
 

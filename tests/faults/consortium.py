@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from coordinator.program import coordinator_study
 from report.files import read_lines
 from study.machine import Machine
 from study.prepare import Study
+from tests.conftest import free_ports
 from tests.consortium import Consortium
 from tests.faults.verdict import judged
 from tests.faults.world import Result
@@ -165,7 +165,7 @@ class _World:
         folder.mkdir(parents=True)
         self.parties = Consortium(folder, NAMES)
         self.board = Board(folder / "hub", self.parties.roster)
-        self.port = _free_ports(3)
+        self.port = free_ports(3)
         for name in NAMES:
             (folder / f"{name}.toml").write_text(
                 f'home = "{name}"\ncoordinator = "127.0.0.1:{self.port}"\nslots = {slots}\n'
@@ -243,18 +243,6 @@ class _World:
     def close(self) -> None:
         for who in list(self.pids):
             self.strike(Kill(0, who, 0))
-
-
-def _free_ports(count: int) -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            first = int(s.getsockname()[1])
-        try:
-            for port in range(first + 1, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-            return first
-        except (OSError, OverflowError):
-            continue
 
 
 def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:

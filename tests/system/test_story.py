@@ -12,10 +12,9 @@ import json
 import os
 import pty
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import pytest
 
 from cli.main import main
 from config.site import read_site
-from tests.conftest import ROOT, command, lines, summary, wait_for
+from tests.conftest import ROOT, command, free_ports, lines, summary, wait_for
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 
@@ -70,7 +69,7 @@ class Story:
     def __init__(self, path: Path, net: Net | None, capsys: pytest.CaptureFixture[str]) -> None:
         self.path, self.net, self.capsys = path, net, capsys
         self.host = net.address("hub") if net else "127.0.0.1"
-        self.port = 5555 if net else _free_ports(4)
+        self.port = 5555 if net else free_ports(4)
         self.programs: dict[str, subprocess.Popen[str]] = {}
 
     # Programs
@@ -174,17 +173,6 @@ class Story:
         for who, end in ends.items():
             assert self.programs[f"{who} agrees"].wait(60) == 0, self.said(f"{who} agrees")
             os.close(end)
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many in a row."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            first = int(s.getsockname()[1])
-        with ExitStack() as open_, suppress(OSError, OverflowError):
-            for port in range(first, first + count):
-                open_.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
 
 
 @pytest.fixture
