@@ -39,7 +39,7 @@ from tests.consortium import Consortium
 from tests.faults.verdict import judged
 from tests.faults.world import Result
 
-__all__ = ["Kill", "Schedule", "drawn", "play"]
+__all__ = ["NAMES", "Kill", "Schedule", "World", "drawn", "hasty", "play"]
 
 _LIMIT = 240.0  #: seconds after which two studies of this size hang
 NAMES = ("north", "east", "south", "west")
@@ -144,14 +144,16 @@ class _Forked(study.children.Child):
         self.pid, self._status = 0, None
 
 
-def _hasty() -> None:
+def hasty(forked: bool = True) -> None:
     """In this process and all that it forks: nothing waits longer than a test should, and nothing is
-    imported by each of them anew.
+    imported by each of them anew. `forked`: also the studies' processes, which would be started
+    anew.
     """
     for name in _LOADED:
         importlib.import_module(name)
-    coordinator.serving.Child = _Forked  # type: ignore[misc]
-    silo.serving.Child = _Forked  # type: ignore[misc]
+    if forked:
+        coordinator.serving.Child = _Forked  # type: ignore[misc]
+        silo.serving.Child = _Forked  # type: ignore[misc]
     silo.serving._PAUSE = 0.2
     coordinator.serving._LOOK = 0.1
     study.children._FIRST_PAUSE = 0.1
@@ -159,7 +161,7 @@ def _hasty() -> None:
     coordinator.program._GRACE = 10.0  # longer than anybody is down
 
 
-class _World:
+class World:
     def __init__(self, folder: Path, slots: int, private: bool) -> None:
         self.path, self.slots, self.private = folder, slots, private
         folder.mkdir(parents=True)
@@ -249,8 +251,8 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
     """Both studies, from the first proposal to the comparison of models, rounds, ledgers and
     documents.
     """
-    _hasty()
-    world = _World(folder, schedule.slots, schedule.private)
+    hasty()
+    world = World(folder, schedule.slots, schedule.private)
     began, left = time.monotonic(), list(schedule.kills)
     studies: dict[str, Study] = {}
     result = Result(False, f"hangs after {_LIMIT:.0f} s")
