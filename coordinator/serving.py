@@ -242,7 +242,8 @@ def _listening(
         return told
 
     allowed = {card.curve.encode(): card.name for card in board.roster.silos}
-    server = QuestionServer(keys.curve, answering, allowed)
+    revoked = {r.curve.encode(): r.name for r in board.roster.revoked}
+    server = QuestionServer(keys.curve, answering, allowed, revoked)
     try:
         server.bind(host, port)
     except zmq.ZMQError as e:
