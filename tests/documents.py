@@ -55,9 +55,13 @@ def beyond(own: Documents, whole: Documents, silo: str, restarted: bool) -> list
     sent, arrived = (x["communication-cost"]["by_kind"] for x in (mine, theirs))
     for kind in sorted(set(sent) | set(arrived)):
         here, there = (x.get(kind, [0, 0, 0]) for x in (sent, arrived))
-        up = kind.startswith("up") or "handshake" in kind  # counted when it dials, answered or not
+        up = kind.startswith("up")
+        if restarted and (not up or "control" in kind):
+            continue
         less, more = (there, here) if up else (here, there)
-        if any(a > b for a, b in zip(less, more)) and (up or not restarted):
+        if "handshake" in kind:  # each counts its own half of it
+            less, more = there, here
+        if any(a > b for a, b in zip(less, more)):
             wrong.append(f"{kind}: {here} here and {there} there")
     paid, said = (x["privacy-budget"] for x in (mine, theirs))
     if float(said["epsilon"] or 0) > float(paid["epsilon"] or 0):

@@ -83,8 +83,7 @@ def _budgets(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
         silo, home = f"silo-{number:03d}", path / card.name
         ledger = [x for x in read_lines(home / "ledger.jsonl") if x["study"] == posted.hash]
         left = read_lines(home / "records" / posted.hash[:12] / "left.jsonl")
-        log = home / "studies" / posted.id / "log"
-        lives = len(re.findall("computes on", log.read_text())) if log.exists() else 0
+        lives = _lives(home, posted)
         charged = Counter((x["round"], x["disclosure"], x["event"]["kind"]) for x in ledger)
         paid = {(round, what) for round, what, _ in charged}
         gone = {(x["round"], x["name"]) for x in left if x["what"] == "left"}
@@ -103,6 +102,12 @@ def _budgets(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
                     f"asked {asked[round]} times in {lives} lives"
                 )
     return ""
+
+
+def _lives(home: Path, posted: Posted) -> int:
+    """How often the silo's process of this study was started."""
+    log = home / "studies" / posted.id / "log"
+    return len(re.findall("computes on", log.read_text())) if log.exists() else 0
 
 
 def _epsilon(home: Path, studies: Mapping[str, Study]) -> str:
@@ -132,7 +137,8 @@ def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
         if not (record / "about.json").is_file():
             continue
         own = own_documents(path / card.name, record, posted.proposed)
-        lost = len(own["report"]["connections"]) > 1 or restarted
+        lives = _lives(path / card.name, posted)
+        lost = len(own["report"]["connections"]) > 1 or lives > 1 or restarted
         found = different(own, whole)
         if lost:
             found = beyond(own, whole, card.name, restarted)

@@ -21,10 +21,9 @@ from silo.studies import Studies
 from tests.browser.chromium import chromium, needs_chromium
 from tests.conftest import sottovoce
 from tests.consortium import Consortium
+from tests.documents import beyond, compared, different
 
 KINDS = ("report", "communication-cost", "privacy-budget")
-#: who made a document, and when that party began
-OWN = {"party", "role", "began", "ended"}
 
 
 @pytest.fixture(scope="module")
@@ -60,26 +59,16 @@ def _own(c: Consortium, name: str) -> dict[str, dict[str, Any]]:
     return {k: json.loads((folder / f"{k}.json").read_text()) for k in KINDS}
 
 
-def _both(own: Any, theirs: Any, at: str) -> list[str]:
-    """Every figure that stands in both, by its path; a difference fails."""
-    if not isinstance(own, dict) or not isinstance(theirs, dict):
-        assert own == theirs, at
-        return [at]
-    shared = (set(own) & set(theirs)) - OWN
-    return [path for k in sorted(shared) for path in _both(own[k], theirs[k], f"{at}.{k}")]
-
-
 @pytest.mark.slow
 def test_a_silos_figures_are_the_coordinators(finished: Consortium) -> None:
     whole = {k: json.loads((finished.run / f"{k}.json").read_text()) for k in KINDS}
     for name in finished.names:
         own = _own(finished, name)
-        seen = []
         for kind in KINDS:
             assert whole[kind]["signed_by"] == "hub" and own[kind]["signed_by"] == name
-            for part in ("about", "disclosed", "silos", "not_protected", "dp", "delta", "budget"):
-                if part in own[kind] and part in whole[kind]:
-                    seen += _both(own[kind][part], whole[kind][part], f"{kind}.{part}")
+        assert different(own, whole) == [] and beyond(own, whole, name, False) == []
+        assert own["report"]["not_counted"] == whole["report"]["not_counted"] == []
+        seen = [at for at, _, _ in compared(own, whole)]
         for path in (
             "report.about.study_hash",
             f"report.silos.{name}.rounds",

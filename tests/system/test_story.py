@@ -23,7 +23,10 @@ import pytest
 
 from cli.main import main
 from config.site import read_site
+from report.documents import KINDS
+from study.papers import papers_are_whole
 from tests.conftest import ROOT, command, free_ports, lines, summary, wait_for
+from tests.documents import beyond, different
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 
@@ -175,6 +178,10 @@ class Story:
             os.close(end)
 
 
+def _documents(folder: Path) -> dict[str, Any]:
+    return {kind: json.loads((folder / f"{kind}.json").read_text()) for kind in KINDS}
+
+
 @pytest.fixture
 def story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Story]:
     with ExitStack() as stack:
@@ -260,6 +267,22 @@ def test_a_consortiums_life(story: Story) -> None:
     assert "epsilon infinite" in story.operator("ledger", "show", "--home", str(path / "south"))
     story.operator("ledger", "check", "--home", str(path / "south"))
     assert "taking part" not in story.said("west")
+    # A silo's figures are the coordinator's. South was killed: it may have sent, and paid for, what
+    # never arrived, and of nothing else do the two differ.
+    whole = _documents(run)
+    for name in ("north", "east", "south"):
+        record = path / name / "records" / agreed[:12]
+        wait_for(lambda at=record: papers_are_whole(at))  # type: ignore[misc]
+        own = _documents(record)
+        assert not beyond(own, whole, name, restarted=False)
+        lost = [x for x in own["report"]["connections"] if x["what"] == "connected"][1:]
+        assert bool(lost) == (name == "south")
+        if not lost:
+            assert not different(own, whole)
+        assert own["report"]["silos"][name]["rounds"] == [0, 1, 2]
+    said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
+    assert "dialled the coordinator 2 times" in said
+    assert any("south 1" in line for line in whole["report"]["not_counted"])
 
     # New keys for east, and west leaves: one new version, signed by those who stay.
     asked = story.propose("Nobody has answered", 9, 1)
