@@ -23,11 +23,12 @@ from config.errors import BUSY, Busy, UserError
 from config.logs import log_to
 from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
+from methods.tasks.load import is_built_in
 from report.live import LiveRun
 from study.children import Child
 from study.machine import Machine, pinned_roster, roster_stamp
 from study.monitoring import Monitor, figures_beside
-from study.presence import Presence
+from study.presence import Presence, alone
 from wire.keyring import Keyring
 from wire.passphrase import open_keys, passphrase_for
 from wire.questions import QuestionServer
@@ -172,10 +173,28 @@ def serve_board(
         raise UserError(f'--listen must be HOST:PORT, not "{listen}".')
     if not 1 <= slots <= _MOST_SLOTS or patience < 0:
         raise UserError(f"--slots must be from 1 to {_MOST_SLOTS}, and --patience not negative.")
+    if machine.corpus and not is_built_in(machine.corpus) and not Path(machine.corpus).is_dir():
+        raise UserError(f"--corpus: there is no folder {machine.corpus}.")
     port, phrase = int(text), passphrase_for(machine.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
+    with alone(machine.home):
+        _serve(machine, (host, port), phrase, stop, patience=patience, slots=slots, console=console)
+    return 0
+
+
+def _serve(
+    machine: Machine,
+    place: tuple[str, int],
+    phrase: str,
+    stop: list[int],
+    *,
+    patience: float,
+    slots: int,
+    console: Console,
+) -> None:
+    host, port = place
     while not stop:
         stamp = roster_stamp(machine.home)
         keys = open_keys(machine.home, phrase)
@@ -194,7 +213,7 @@ def serve_board(
             last = port + slots
             console.print(
                 f"{board.roster.consortium}, roster version {board.roster.version}: the board is on "
-                f"{listen}, studies run on port {port + 1}{f' to {last}' if slots > 1 else ''}",
+                f"{host}:{port}, studies run on port {port + 1}{f' to {last}' if slots > 1 else ''}",
                 highlight=False,
             )
             while not stop and roster_stamp(machine.home) == stamp:
@@ -206,7 +225,6 @@ def serve_board(
             server.close()
             if monitor is not None:
                 monitor.close()
-    return 0
 
 
 def watched(address: str, board: Board, presence: Presence, places: int = 1) -> Monitor:

@@ -141,6 +141,8 @@ def look_at(config: Path, answer: Path) -> int:
         }
     except UserError as e:
         look = {"refused": str(e)}
+    except PermissionError as e:
+        look = {"refused": f"{e.filename} cannot be read by the user that serves ({e.strerror})."}
     answer.write_text(json.dumps(look), "utf-8")
     return 0
 

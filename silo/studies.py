@@ -109,11 +109,20 @@ class Studies:
         self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self.folder(id_) / "look.json", look)
 
+    def forget(self, id_: str) -> None:
+        """What this silo saw when it looked at the study; it looks again."""
+        (self.folder(id_) / "look.json").unlink(missing_ok=True)
+
     def decide(self, id_: str, word: str, how: str, why: str = "") -> None:
         """`word`: accept or decline. An acceptance is of the hash that was looked at."""
         known = self[id_]
         if word == "accept" and known.refused:
-            raise UserError(f"This silo cannot take part in {id_}: {known.refused}")
+            raise UserError(
+                f"This silo cannot take part in {id_}: {known.refused} Put it right and start the serving "
+                "silo again: it then looks again."
+            )
+        if known.state.startswith(("ended", "finished")):
+            raise UserError(f"The study {id_} has ended ({known.state}); nothing is to be decided.")
         decision = {"word": word, "how": how, "why": why, "hash": known.hash, "time": time.time()}
         _write(self.folder(id_) / "decision.json", decision)
 

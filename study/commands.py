@@ -212,7 +212,10 @@ def own_folder(home: str) -> Path:
     if not home:
         raise UserError('--home is missing: the folder that "sottovoce keys new" or "join" made.')
     if not Path(home).is_dir():
-        raise UserError(f'--home: there is no folder {home}; "sottovoce keys new" makes one.')
+        raise UserError(
+            f'--home: there is no folder {Path(home).absolute()}; name the one that "sottovoce join", '
+            '"consortium new" or "keys new" made.'
+        )
     return Path(home)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ import pytest
 import coordinator.serving
 import silo.serving
 from cli.main import main
-from config.errors import BUSY, UserError
+from config.errors import BUSY, Busy, UserError
 from config.site import read_site
 from coordinator.board import Board, Wanted
 from coordinator.process import FAILED
@@ -29,9 +30,11 @@ from silo.home import Home
 from silo.operator_page import SiloPage
 from silo.record import record_folder
 from silo.serving import LAST_WRITTEN, Server
+from silo.site_file import write_for_study
 from silo.studies import Studies
 from study.machine import Machine
 from study.papers import papers_are_whole, write_documents
+from study.presence import alone
 from tests.consortium import Consortium
 
 # The board, against those who would speak for others
@@ -413,3 +416,58 @@ def test_refusals_stand_in_a_silos_own_status(
     (record / "left.jsonl").write_text(json.dumps(line) + "\n")
     said = _typed(capsys, "status", "aaaaaaaaaaaa", "--home", str(tmp_path / "north"))
     assert "refused 1 times" in said and "budget-spent: full" in said and "nothing has left" in said
+
+
+def test_what_stood_against_a_study_is_looked_at_again_after_a_restart(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(tmp_path, monkeypatch)
+    study = told.accepted("a", 6000) | {"state": "proposed"}
+    told.shown[:] = [study]
+    told.server.studies.looked_at(study["id"], {"refused": "train.jsonl, line 17: not JSON."})
+    told.server.step()
+    assert acted == []
+    with pytest.raises(UserError, match=r"line 17.*start the serving silo again"):
+        told.server.studies.decide(study["id"], "accept", "asked")
+    again = Server(told.server._site, Home(tmp_path / "north"))
+    monkeypatch.setattr(again, "_ask", lambda question: told.shown)
+    again.step()
+    (look,) = acted
+    assert "--look" in look.words
+    Path(look.said("--look")).write_text('{"title": "a", "hash": "cd", "facts": {}}')
+    look.status = 0
+    again.step()
+    assert again.studies[study["id"]].refused == ""
+    again.studies.decide(study["id"], "accept", "asked")
+    again.studies.tell(study["id"], "ended: finished")
+    with pytest.raises(UserError, match="nothing is to be decided"):
+        again.studies.decide(study["id"], "decline", "asked", "too late")
+
+
+def test_one_program_serves_a_folder(tmp_path: Path) -> None:
+    Consortium(tmp_path)
+    with alone(tmp_path / "north"):
+        with pytest.raises(Busy, match="is served already"), alone(tmp_path / "north"):
+            pass
+        with alone(tmp_path / "east"):
+            pass
+    with alone(tmp_path / "north"):
+        pass
+
+
+def test_a_studys_process_gets_all_of_the_silos_own_words(tmp_path: Path) -> None:
+    """Every field but what belongs to serving itself."""
+    Consortium(tmp_path)
+    (tmp_path / "data").mkdir()
+    own = tmp_path / "north.toml"
+    own.write_text(
+        'home = "north"\ncoordinator = "a:5555,b:5555"\ncorpus = "data"\nencoder = "e"\nseq2seq = "s"\n'
+        'vectors = "v"\ndevice = "cpu"\nmetrics = "9101"\nclock_tolerance = 5.0\nmapping = "m"\n'
+        'slots = 2\n[limits]\nmaximum_rounds = 7\nmethods = ["fedavg"]\n[accept]\nmethods = ["fedavg"]\n'
+    )
+    site = read_site(own)
+    made = read_site(write_for_study(site, tmp_path, "a:5556,b:5556"))
+    same = {f.name for f in fields(site)} - {"path", "study", "coordinator", "metrics"}
+    same -= {"slots", "accept"}
+    assert {k: getattr(made, k) for k in same} == {k: getattr(site, k) for k in same}
+    assert (made.coordinator, made.study) == ("a:5556,b:5556", tmp_path / "study.toml")
