@@ -282,7 +282,7 @@ def test_a_consortiums_life(story: Story) -> None:
         assert own["report"]["silos"][name]["rounds"] == [0, 1, 2]
     said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
     assert "dialled the coordinator 2 times" in said
-    assert any("south 1" in line for line in whole["report"]["not_counted"])
+    assert any("south " in line for line in whole["report"]["not_counted"])
 
     # New keys for east, and west leaves: one new version, signed by those who stay.
     asked = story.propose("Nobody has answered", 9, 1)
