@@ -46,6 +46,7 @@ from wire.backlog import ALLOWANCE
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
+from wire.stored import keep_freed
 
 __all__ = ["AGAIN", "open_ledger", "serve"]
 
@@ -153,6 +154,7 @@ def serve(
     folder. `turn`: held while it works, where silos share a process.
     """
     use_device(settings.device, home.index)
+    keep_freed()
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
     work = work or home.path

@@ -37,6 +37,7 @@ from silo.process import open_ledger
 from study.agreement import cohort_source, rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
 from wire.counter import ByteCounter
+from wire.stored import keep_freed
 
 __all__ = ["InProcessCarrier", "run_inprocess"]
 
@@ -211,6 +212,7 @@ def run_inprocess(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> int:
     use_device(study.settings.device)
+    keep_freed()
     runlog = RunLog(run)
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:

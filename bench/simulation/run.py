@@ -28,6 +28,7 @@ from report.pages.words import why_infinite
 from report.progress import Follower
 from report.units import human_bytes
 from report.write import write_report
+from study.machine import one_thread
 from study.papers import write_run_papers
 from study.prepare import Study, prepare, warm, write_partition
 
@@ -37,10 +38,7 @@ __all__ = ["resume", "simulate"]
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
     check_launcher(settings)
-    import torch
-
-    # one per silo, and the same in both runners: sums of floats depend on it
-    torch.set_num_threads(1)
+    one_thread()
     reference = describe(settings.method).reference
     if reference:
         console.print(f"[bold]{reference}[/bold]")
