@@ -126,7 +126,7 @@ def test_without_noise_nothing_is_left_and_a_budget_can_never_be_kept_again(tmp_
     spent = cost_of(full, _ledger(tmp_path / "full.jsonl", DpSgd(1.0, 1.0, 1)))
     assert "stands at epsilon 4.37" in spent.unpayable and "no room" in spent.unpayable
     # room for one round, and not for all: it is told, and may be accepted
-    some = cost_of(Planned(planned.events * 9, 1e-5, "record", 4.4), tmp_path / "none.jsonl")
+    some = cost_of(Planned([*planned.events] * 9, 1e-5, "record", 4.4), tmp_path / "none.jsonl")
     assert not some.unpayable and "stop before its end" in some.lines[-1]
 
 
