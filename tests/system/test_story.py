@@ -31,6 +31,7 @@ from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 
 SILOS = ("north", "east", "south", "west")
+ROUNDS = 12  #: of the first study: enough for a silo to be killed before the last
 DATA = {
     "north": ["causes", "eases"] * 6,
     "east": ["eases", "worsens"] * 5,
@@ -215,7 +216,7 @@ def test_a_consortiums_life(story: Story) -> None:
     assert begun.coordinator == f"{story.host}:{story.port + 3}"
 
     # Each silo writes one file and serves; the coordinator serves.
-    policy = '[accept]\nmethods = ["fedavg"]\nmaximum_rounds = 3\nwithout_noise = true\n'
+    policy = f'[accept]\nmethods = ["fedavg"]\nmaximum_rounds = {ROUNDS}\nwithout_noise = true\n'
     for name in SILOS:
         (path / f"data-{name}").mkdir()
         (path / f"data-{name}" / "train.jsonl").write_text(_bags(DATA[name]))
@@ -229,7 +230,7 @@ def test_a_consortiums_life(story: Story) -> None:
     story.board()
 
     # Propose, decline, accept. North's policy accepts; nobody else takes part unasked.
-    first = story.propose("The first", 1, 3, "--enough", "3")
+    first = story.propose("The first", 1, ROUNDS, "--enough", "3")
     hashes = {story.looked(name, first) for name in SILOS}
     assert len(hashes) == 1  # though no two of them have the same classes
     (agreed,) = hashes
@@ -255,7 +256,8 @@ def test_a_consortiums_life(story: Story) -> None:
     story.serve("south")
     story.finished(first)
     rounds = lines(run / "rounds.jsonl")
-    assert [len(r["survivors"]) for r in rounds] == [3, 3, 3] and summary(run)["rounds"] == 3
+    assert [len(r["survivors"]) for r in rounds] == [3] * ROUNDS
+    assert summary(run)["rounds"] == ROUNDS
     number = {card.name: f"silo-{i:03d}" for i, card in enumerate(rosters[0].silos)}
     assert all(number["west"] not in r["participants"] for r in rounds)
 
@@ -263,7 +265,7 @@ def test_a_consortiums_life(story: Story) -> None:
     report = (run / "report.md").read_text()
     assert re.search(r"## Losses and returns.*\| south \|", report, re.DOTALL)
     wait_for(lambda: story.state("south", first) in ("finished", "ended: finished"))
-    assert "something left in 3 rounds" in story.study("south", "status", first)
+    assert f"something left in {ROUNDS} rounds" in story.study("south", "status", first)
     assert "epsilon infinite" in story.operator("ledger", "show", "--home", str(path / "south"))
     story.operator("ledger", "check", "--home", str(path / "south"))
     assert "taking part" not in story.said("west")
@@ -279,7 +281,7 @@ def test_a_consortiums_life(story: Story) -> None:
         assert bool(lost) == (name == "south")
         if not lost:
             assert not different(own, whole)
-        assert own["report"]["silos"][name]["rounds"] == [0, 1, 2]
+        assert own["report"]["silos"][name]["rounds"] == list(range(ROUNDS))
     said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
     assert "dialled the coordinator 2 times" in said
     assert any("south " in line for line in whole["report"]["not_counted"])
@@ -319,14 +321,14 @@ def test_a_consortiums_life(story: Story) -> None:
     listed = story.study("east", "list")
     assert f"{first} accepted" in listed and f"{second} accepted" in listed
     assert "ends" in story.study("east", "logs", second)
-    third = story.propose("Nobody wants it", 3, 9)
+    third = story.propose("Nobody wants it", 3, ROUNDS + 1)
     story.study("hub", "stop", third)
     wait_for(lambda: "stopped" in story.file("hub", third, "outcome.json").get("outcome", ""))
     assert "has ended" in story.study("hub", "pause", third, status=2)
     # West's key opens nothing any more, and it is told so.
     wait_for(lambda: "does not let this key in" in story.said("west"))
-    # Nothing was charged twice and nothing was forgotten: each of the five rounds left once, unless
-    # it was asked for again.
+    # Nothing was charged twice and nothing was forgotten: each round of both studies left once,
+    # unless it was asked for again.
     for name in ("north", "east", "south"):
         left = [
             (record.name, x["round"], x["name"])
@@ -334,6 +336,6 @@ def test_a_consortiums_life(story: Story) -> None:
             for x in lines(record / "left.jsonl")
             if x["what"] == "left"
         ]
-        assert len({where[:2] for where in left}) == 5
+        assert len({where[:2] for where in left}) == ROUNDS + 2
         assert len(lines(path / name / "ledger.jsonl")) >= len(set(left))
     assert not (path / "west" / "ledger.jsonl").exists()
