@@ -68,7 +68,7 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
     spread = _on_ray(cluster) if "LAUNCHER=ray" in cluster else None
     workers = 64 if spread else asked.jobs or at_once(common)
     kept = asked.folder / "features"
-    frozen = any(w.startswith(("TRAIN=top", "TRAIN=head")) for w in common)
+    frozen = spec.frozen_features and any(w.startswith(("TRAIN=top", "TRAIN=head")) for w in common)
     machine = (f"FEATURES={kept.resolve()}",) if frozen and not spread else ()
 
     cells = {
