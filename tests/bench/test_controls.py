@@ -79,7 +79,7 @@ def test_kl_alone_ignores_the_labels() -> None:
     assert float(a) == pytest.approx(float(by_hand))
 
 
-FOURS = [range(0, 4), range(4, 8), range(8, 12)]
+FOURS = [range(4), range(4, 8), range(8, 12)]
 
 
 def of_distant(name: str, **settings: Any) -> Any:
