@@ -50,7 +50,7 @@ SPEC = Spec(
     ),
     metrics={"AUC": "value", "P@100": "figures.p@100", "best F1": "figures.best_f1"},
     budgets={
-        "minutes": Budget(trials=3, seeds=5, words=("ROUNDS=8", "EPOCHS=1")),
+        "minutes": Budget(trials=3, seeds=5, words=("ROUNDS=6", "EPOCHS=1")),
         "hours": Budget(trials=8, seeds=5, words=("ROUNDS=20", "EPOCHS=3", "BATCH=16")),
     },
     departs=(
