@@ -102,8 +102,8 @@ def test_the_union_of_winners_is_what_every_silo_trains_on() -> None:
         view = SiloView(k, task, task.subset(np.array(silo)), study.settings, b"")
         model, _ = training.trained(view, start, 0, task.subset(union))
         each.append(training.parameters(model))
-    mean = {n: np.mean([e[n] for e in each], axis=0, dtype=np.float64) for n in start}
-    assert_same(run(study)[0], {n: v.astype(np.float32) for n, v in mean.items()})
+    mean = {n: np.stack([e[n] for e in each]).mean(axis=0) for n in start}
+    assert_same(run(study)[0], mean)
 
 
 def test_the_union_of_winners_runs_in_a_simulation_and_nowhere_else() -> None:

@@ -15,6 +15,7 @@ from methods.common.bags import bag_by_bag
 from methods.common.weighted import Aim, averaged, plain
 from methods.lazymil import Options as LazyOptions
 from methods.tasks.distant import DistantTask
+from methods.tasks.distant_bags import Rows
 
 __all__ = ["BAG_RULE", "CITATION", "TASKS", "Options", "build"]
 
@@ -35,7 +36,7 @@ def build(task: DistantTask, settings: Settings, options: Options) -> Method:
         )
     warm_rounds = int(options.warmup * settings.rounds)
 
-    def objective(silo: SiloView, heard: Heard) -> Aim:
+    def objective(silo: SiloView[DistantTask, Rows], heard: Heard) -> Aim:
         return plain(silo, heard) if heard.round < warm_rounds else bag_by_bag(silo, heard)
 
     of = "a silo's sentences, and later on its bags"
