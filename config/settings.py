@@ -93,7 +93,10 @@ class Settings:
         "", "a built-in corpus, a folder or a hub name", "the built-in one of the method's task"
     )
     partition: str = _setting(
-        "", "iid, pair, dirichlet:ALPHA, entropy[:released] or domain", "the task's, mostly iid"
+        "",
+        "iid, pair, dirichlet:ALPHA, entropy[:released] or domain; ,sample=N behind it cuts N drawn "
+        "examples",
+        "the task's, mostly iid",
     )
     silos: int = _setting(0, "how many silos", "10, or one for each domain of the corpus")
     seed: int = _setting(0, "decides data, partition, cohorts, batches, dropout: the whole run")

@@ -5,6 +5,7 @@ no test figure of a trial.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.papers.jobs import Done, Job
+from bench.papers.jobs import Done, Job, merged
 from bench.studies import STUDIES
 from bench.studies.base import Budget, Claim, Row, Span, Spec
 from bench.studies.paired import difference, judged, verdict
@@ -203,14 +204,13 @@ def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
     assert {r for c in spec.claims for r in (c.better, c.than)} <= set(spec.rows)
     for budget in spec.budgets.values():
         for name, row in spec.rows.items():
-            for words in ((), *spec.columns.values()):
-                common = (*spec.common, *budget.words, *words)
+            every = itertools.product(spec.corpora.values(), ((), *spec.columns.values()))
+            for corpus, words in every:
+                common = merged(spec.common, corpus, budget.words, words)
                 for job in trial_jobs(spec, name, row, common, 2):
                     table = dict(w.partition("=")[::2] for w in job.words)
                     knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
                     asked = {k.lower(): v for k, v in table.items()}
                     s = load(None, asked | {f"options.{k}": v for k, v in knobs.items()})
                     assert s.method in METHODS
-                    for task in tasks_of(s.method):
-                        if task == "sentence":
-                            check_options(s.method, task, s.options)
+                    check_options(s.method, tasks_of(paper)[0], s.options)

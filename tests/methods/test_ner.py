@@ -246,6 +246,21 @@ def test_evaluation_has_domains_types_and_what_is_trained() -> None:
     assert set(e.per_class) <= set(task.labels)
 
 
+def test_dev_can_be_scored_on_a_sample_and_the_report_says_so() -> None:
+    task = tiny_task(dev_sample=6)
+    model = task.new_model(0).eval()
+    seen: list[int] = []
+    task.predict = lambda model, data: [  # type: ignore[method-assign]
+        seen.append(int(i)) or data.rows.spans(int(i)) for i in data.indices
+    ]
+    assert task.evaluate(model, "dev").value == 1.0 and len(seen) == 6
+    assert task.held_out("dev")["sentences"] == 6
+    assert "scored on 6 of 12 dev sentences" in task.corpus_note
+    seen.clear()
+    task.evaluate(model, "test")
+    assert len(seen) == task.held_out("test")["sentences"] == 12
+
+
 def test_the_tag_sets_of_silos_that_share_a_domain() -> None:
     task = tiny_task()
     domain = np.asarray(task.corpus.splits["train"].domain)
