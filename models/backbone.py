@@ -83,7 +83,7 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
                 backbone = AutoModel.from_config(AutoConfig.from_pretrained(source))
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, KeyError) as e:
+    except (OSError, ValueError, KeyError, ImportError) as e:
         raise UserError(
             f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}'
         ) from None

@@ -30,7 +30,7 @@ from methods.tasks.bottom import of_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.device import first_numbers, here, place
-from models.pieces import Pieces, to_pieces
+from models.pieces import Pieces, ends_of, to_pieces
 from models.pointer import Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
 from models.saved import encoder_files
@@ -143,16 +143,11 @@ class NerTask(Task[Data]):
     def _pieces_now(self, split: str) -> Pieces:
         if split not in self._pieces:
             rows = self.corpus.splits[split]
-            config, tokenizer = self.checkpoint.backbone.config, self.checkpoint.tokenizer
-            begin, end = (
-                getattr(config, "bos_token_id", None),
-                getattr(config, "eos_token_id", None),
-            )
+            tokenizer = self.checkpoint.tokenizer
             self._pieces[split] = to_pieces(
                 (rows.words(i) for i in range(len(rows))),
                 tokenizer,
-                tokenizer.cls_token_id if begin is None else begin,
-                tokenizer.sep_token_id if end is None else end,
+                *ends_of(self.checkpoint.backbone.config, tokenizer),
                 self.knobs.max_length,
             )
         return self._pieces[split]

@@ -19,7 +19,7 @@ from config.part import ALL, PROMPTS, Part
 from models.backbone import Checkpoint
 from models.device import here
 from models.pieces import label_pieces
-from models.pointer import Inputs, PointerNer, losses_of, split_losses
+from models.pointer import Inputs, PointerNer, family_of, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
 from models.tagger import Tagger, spans_of, tags_of
 from models.tuning import check_part, train_part
@@ -79,10 +79,7 @@ class PointerNetwork:
         part: Part = PROMPTS,
     ) -> None:
         self.part = check_part(part, "a prompted pointer network")
-        if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
-            raise UserError(
-                f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
-            )
+        family_of(checkpoint.name, checkpoint.backbone.config)  # refuses what it cannot prompt
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
