@@ -81,17 +81,24 @@ class Task(ABC, Generic[D]):
     #: What lies below that part and is computed once; None: nothing does.
     bottom: Bottom | None = None
 
-    def keep_features_in(self, folder: Path) -> None:
+    def keep_features_in(self, folder: Path, lasting: bool = False) -> None:
         """Where the features of the frozen bottom are kept, of the texts that this process reads.
-        They are as private as the texts.
+        They are as private as the texts. `lasting`: they are not forgotten, because other runs of
+        a simulation read them too.
         """
         if self.bottom is not None:
-            self.bottom.keep_in(folder)
+            self.bottom.keep_in(folder, lasting)
 
     def forget_features(self) -> None:
         """The run is over: nothing of them stays."""
         if self.bottom is not None:
             self.bottom.forget()
+
+    def majority(self, split: Split) -> Evaluation | None:
+        """What the most frequent answer of the training data would score, always given: a reference.
+        None: where that answer is "nothing", which scores 0.
+        """
+        return None
 
     def compute_in(self, precision: str) -> None:
         """In which numbers the encoders of all models that are made from now on compute."""

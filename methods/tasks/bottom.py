@@ -50,6 +50,7 @@ class Bottom:
     text: Callable[[Any, int], bytes]  #: (source, row) -> hash of the row's text
     compute: Callable[[Any, int], torch.Tensor]  #: (source, row) -> its features (rows, width)
     _store: FrozenFeatures | None = None
+    _lasting: bool = False  #: whether features outlive the run
     _held: dict[int, _Held] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -59,8 +60,9 @@ class Bottom:
             self._store = FrozenFeatures(None, self.name, self.width)
         return self._store
 
-    def keep_in(self, folder: Path) -> None:
+    def keep_in(self, folder: Path, lasting: bool = False) -> None:
         self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
+        self._lasting = lasting
 
     def prepare(self, source: Any, every: np.ndarray) -> None:
         """Computes what is missing, on all threads that scoring has: before they read it."""
@@ -82,7 +84,8 @@ class Bottom:
             return held
 
     def forget(self) -> None:
-        self.store.forget()
+        if not self._lasting:
+            self.store.forget()
         self._held = {}
 
     def texts(self, source: Any, every: np.ndarray, rows: np.ndarray) -> list[bytes]:

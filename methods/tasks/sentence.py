@@ -10,11 +10,13 @@ tokenizer comes with the checkpoint, so the vocabulary discloses nothing about a
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -167,13 +169,22 @@ class SentenceTask(Task[Data]):
 
     def new_model(self, seed: int) -> SentenceEncoder:
         with first_numbers(seed):
-            model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+            own = self.part != HEAD
+            backbone = self.checkpoint.backbone if own else self._untrained_backbone
+            model = SentenceEncoder(backbone, len(self.labels), self.style, shared=not own)
             train_part(model.backbone, self.part)
         model.cut(self.part)
         model = place(model)
         if model.standard is not None:
             model.standard.set(self._public_features)
         return model
+
+    @cached_property
+    def _untrained_backbone(self) -> Any:
+        """Of all models of which only the head is trained. Another than the one that makes their
+        features: a model that is trained puts it into training mode.
+        """
+        return copy.deepcopy(self.checkpoint.backbone)
 
     @cached_property
     def _public_features(self) -> torch.Tensor:
@@ -226,13 +237,19 @@ class SentenceTask(Task[Data]):
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
+        predicted = self.log_probabilities(model, self.data(split)).argmax(axis=1)
+        return self._scored(split, predicted)
+
+    def majority(self, split: Split) -> Evaluation:
+        """Always the relation that is most frequent in training; None is no relation."""
+        counts = self.class_counts(self.data("train"))
+        if self.none >= 0:
+            counts[self.none] = 0
+        return self._scored(split, np.full(len(self.corpus.splits[split]), counts.argmax()))
+
+    def _scored(self, split: Split, predicted: np.ndarray) -> Evaluation:
         data = self.data(split)
-        s = score(
-            data.labels,
-            self.log_probabilities(model, data).argmax(axis=1),
-            len(self.labels),
-            self.none,
-        )
+        s = score(data.labels, predicted, len(self.labels), self.none)
         figures = {
             "precision": s.precision,
             "recall": s.recall,
