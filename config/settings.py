@@ -199,7 +199,7 @@ class Settings:
         "", "a BERT-type checkpoint: folder or hub name", "the small built-in one"
     )
     seq2seq: str = _setting(
-        "", "a BART-type checkpoint: folder or hub name", "the small built-in one"
+        "", "a BART, Marian or T5 checkpoint: folder or hub name", "the small built-in one"
     )
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs

@@ -24,6 +24,7 @@ from models.prompts import KeyValues, Projected, Sizes
 
 __all__ = ["BART", "decode", "embed", "encode", "family_sizes"]
 
+
 def family_sizes(config: Any) -> Sizes:
     """(layers, heads, dimensions of a head) of the three families of attentions."""
     encoder = (int(config.encoder_layers), int(config.encoder_attention_heads))
@@ -31,7 +32,11 @@ def family_sizes(config: Any) -> Sizes:
     width = int(config.d_model)
     return {
         family: (layers, count, width // count)
-        for family, (layers, count) in (("encoder", encoder), ("decoder", decoder), ("cross", decoder))
+        for family, (layers, count) in (
+            ("encoder", encoder),
+            ("decoder", decoder),
+            ("cross", decoder),
+        )
     }
 
 

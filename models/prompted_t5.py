@@ -65,9 +65,7 @@ def encode(t5: Any, ids: torch.Tensor, real: torch.Tensor, prompts: Projected | 
     for i, block in enumerate(part.block):
         own = block.layer[0]
         y = own.layer_norm(x)
-        kv = with_prompt(
-            prompts.encoder[i] if prompts else None, _key_values(own.SelfAttention, y)
-        )
+        kv = with_prompt(prompts.encoder[i] if prompts else None, _key_values(own.SelfAttention, y))
         x = _feed_forward(block, x + _attend(own.SelfAttention, y, kv, bias))
         every.append(x)
     x = part.final_layer_norm(x)

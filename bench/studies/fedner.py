@@ -13,8 +13,8 @@ __all__ = ["SPEC"]
 
 SPEC = Spec(
     title="FedNER and its ablations with split types",
-    claim="The paper claims that silos which annotate different types teach each other: with pseudo-complete annotation "
-    "a model finds the types of all, and instance weights add to that.",
+    claim="The paper claims that silos which annotate different types teach each other: with pseudo-complete "
+    "annotation a model finds the types of all, and instance weights add to that.",
     corpora={
         "bc5cdr": (
             "SILOS=4",
@@ -74,8 +74,8 @@ SPEC = Spec(
         "hours": Budget(trials=3, seeds=5, words=("ROUNDS=8",)),
     },
     departs=(
-        "the network is a tagger, a linear layer on the user's encoder, of which the last layer is trained; weights come "
-        "from the gradient of its classifier (the paper: prompts of BART, and their gradient)",
+        "the network is a tagger, a linear layer on the user's encoder, of which the last layer is trained; weights "
+        "come from the gradient of its classifier (the paper: prompts of BART, and their gradient)",
         "OntoNotes, CADEC and SMM4H cannot be had here; the corpus and its types are those named above",
         "rounds are scored on 500 sentences of dev; test is scored whole",
     ),

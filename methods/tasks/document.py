@@ -247,11 +247,9 @@ class DocumentTask(Task[Data]):
         names = ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1")
         per_class = {r: float(f) for r, f in zip(self.relations, s.per_class) if f == f}
         figures = {n: getattr(s, n) for n in names}
-        return Evaluation(s.f1, figures | self._at_best(model, split, logits), per_class)
+        return Evaluation(s.f1, {**figures, **self._at_best(model, split, logits)}, per_class)
 
-    def _at_best(
-        self, model: nn.Module, split: Split, logits: torch.Tensor
-    ) -> Mapping[str, float]:
+    def _at_best(self, model: nn.Module, split: Split, logits: torch.Tensor) -> Mapping[str, float]:
         """F1 at the threshold that is best on dev, on test too: how well pairs are ranked, apart from
         where a model that saw four negatives for each positive cuts.
         """

@@ -131,7 +131,9 @@ class NerTask(Task[Data]):
             found += [Note("cut", long, pieces.shortened), Note("cut", gone, lost)]
         sample, dev = len(self._scored("dev")), len(self.corpus.splits["dev"])
         if sample < dev:
-            what = f"rounds are scored on {sample} of {dev} dev sentences, drawn evenly over domains"
+            what = (
+                f"rounds are scored on {sample} of {dev} dev sentences, drawn evenly over domains"
+            )
             found.append(Note("said", what))
         return tuple(n for n in found if n.count)
 

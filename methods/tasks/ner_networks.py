@@ -133,7 +133,9 @@ class PointerNetwork:
         (target,) = torch.autograd.grad(others.sum(), q)
         source = source.flatten(1).nan_to_num(0.0, 0.0, 0.0)
         rows = torch.arange(len(batch))
-        return Gradients(rows, torch.ones(len(batch), 1), source, source.double().norm(dim=1), target)
+        return Gradients(
+            rows, torch.ones(len(batch), 1), source, source.double().norm(dim=1), target
+        )
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         assert isinstance(model, PointerNer)
@@ -231,8 +233,10 @@ class TaggerNetwork:
             )
             sentence, at = torch.nonzero(batch.origins == Origin.SOURCE, as_tuple=True)
             norms = source.double().flatten(1).norm(dim=1)
-        source_parts = (x.nan_to_num(0.0, 0.0, 0.0) for x in (left[sentence, at], h[sentence, at]))
-        return Gradients(sentence, *source_parts, norms.nan_to_num(0.0, 0.0, 0.0), target)
+        own, read, norms = (
+            x.nan_to_num(0.0, 0.0, 0.0) for x in (left[sentence, at], h[sentence, at], norms)
+        )
+        return Gradients(sentence, own, read, norms, target)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         best = model(batch.inputs.ids, batch.inputs.real).argmax(dim=-1).tolist()

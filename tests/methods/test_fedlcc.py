@@ -244,7 +244,7 @@ def test_the_best_threshold_is_devs_on_test_too() -> None:
         said = margins[split] > cut
         return 2 * float((said & gold[split]).sum()) / float(said.sum() + gold[split].sum())
 
-    dev, test = (task.evaluate(model, s).figures for s in ("dev", "test"))  # type: ignore[arg-type]
+    dev, test = (task.evaluate(model, s).figures for s in ("dev", "test"))
     assert dev["best_f1"] == pytest.approx(max(f1("dev", c - 1e-6) for c in margins["dev"].ravel()))
     assert dev["best_f1"] > dev["f1"] and test["threshold"] == dev["threshold"]
     assert test["best_f1"] == pytest.approx(f1("test", dev["threshold"]))

@@ -246,13 +246,18 @@ def test_evaluation_has_domains_types_and_what_is_trained() -> None:
     assert set(e.per_class) <= set(task.labels)
 
 
-def test_dev_can_be_scored_on_a_sample_and_the_report_says_so() -> None:
+def test_dev_can_be_scored_on_a_sample_and_the_report_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = tiny_task(dev_sample=6)
     model = task.new_model(0).eval()
     seen: list[int] = []
-    task.predict = lambda model, data: [  # type: ignore[method-assign]
-        seen.append(int(i)) or data.rows.spans(int(i)) for i in data.indices
-    ]
+
+    def predict(model: nn.Module, data: Data) -> list[list[Span]]:
+        seen.extend(data.indices.tolist())
+        return [data.rows.spans(int(i)) for i in data.indices]
+
+    monkeypatch.setattr(task, "predict", predict)
     assert task.evaluate(model, "dev").value == 1.0 and len(seen) == 6
     assert task.held_out("dev")["sentences"] == 6
     assert "scored on 6 of 12 dev sentences" in task.corpus_note

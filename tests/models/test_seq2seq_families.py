@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -35,13 +35,13 @@ def _tokenizer() -> Any:
 
 
 def _config(kind: str, words: int) -> Any:
-    from transformers import BartConfig, MarianConfig, T5Config
+    import transformers
 
-    t = _tokenizer()
+    t, configs = _tokenizer(), cast(Any, transformers)
     special = {"pad_token_id": t.pad_token_id, "eos_token_id": 3}
     if kind == "t5":
         # heads whose dimensions do not add up to the width
-        return T5Config(
+        return configs.T5Config(
             vocab_size=words,
             d_model=16,
             d_kv=4,
@@ -53,7 +53,7 @@ def _config(kind: str, words: int) -> Any:
             tie_word_embeddings=True,
             **special,
         )
-    of = BartConfig if kind == "bart" else MarianConfig
+    of = configs.BartConfig if kind == "bart" else configs.MarianConfig
     return of(
         vocab_size=words,
         d_model=16,
@@ -135,7 +135,8 @@ def test_prompts_reach_every_layer_of_every_attention(kind: str) -> None:
     tokens = torch.tensor([[6, 7, 3, END], [END, END, END, END]])
     q = model.prompts.q.weight.detach()[None].requires_grad_()
     projected = model.prompts(q)
-    every = [x for part in (projected.encoder, projected.decoder, projected.cross) for kv in part for x in kv]  # fmt: skip
+    families = (projected.encoder, projected.decoder, projected.cross)
+    every = [x for part in families for kv in part for x in kv]
     assert len(every) == 2 * (2 + 3 + 3)
     source = model.family.encode(model.backbone, inputs.ids, inputs.real, projected)
     read = model._read(tokens, inputs)
@@ -181,7 +182,7 @@ def test_fedner_runs_on_it_and_its_model_opens_again(kind: str, tmp_path: Path) 
     opened, _, types = open_model(tmp_path / "saved")
     assert types == task.labels
     batch = task.batch(task.subset(np.arange(4)), np.arange(4))
-    network = task.new_model(1)
+    network: Any = task.new_model(1)
     with torch.no_grad():
         for name, p in network.named_parameters():
             if name in model:
@@ -202,7 +203,9 @@ def test_what_cannot_be_prompted_is_refused() -> None:
     config = _config("marian", 40)
     config.share_encoder_decoder_embeddings = False
     with pytest.raises(UserError, match="other word vectors in its decoder"):
-        PointerNer(type("Model", (), {"config": config, "requires_grad_": lambda *_: None})(), [[7]])
+        PointerNer(
+            type("Model", (), {"config": config, "requires_grad_": lambda *_: None})(), [[7]]
+        )
 
 
 def test_pieces_without_a_begin_start_at_the_first_word() -> None:
