@@ -36,7 +36,8 @@ class Warm:
                 text=True,
             )
         assert self._process.stdin is not None and self._process.stdout is not None
-        print(json.dumps(command[2:]), file=self._process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # then it has no answer either
+            print(json.dumps(command[2:]), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
             return self._process.wait() or 1, "the process that runs are forked from has ended"

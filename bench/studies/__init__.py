@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.studies import fedcmc, fedner
+from bench.studies import fedcmc, feded, fedner
 from bench.studies.base import Spec
 
 __all__ = ["STUDIES", "Spec"]
 
-STUDIES: Mapping[str, Spec] = {"fedcmc": fedcmc.SPEC, "fedner": fedner.SPEC}
+STUDIES: Mapping[str, Spec] = {
+    "fedcmc": fedcmc.SPEC,
+    "feded": feded.SPEC,
+    "fedner": fedner.SPEC,
+}
