@@ -18,7 +18,7 @@ SPEC = Spec(
     corpora={
         "bc5cdr": (
             "SILOS=4",
-            "PARTITION=iid,sample=800",
+            "PARTITION=iid,sample=600",
             "SET=tags=Chemical/Disease/Chemical/Disease",
         ),
         "crossner": (
@@ -70,8 +70,8 @@ SPEC = Spec(
         "recall": "figures.recall",
     },
     budgets={
-        "minutes": Budget(trials=1, seeds=2, words=("ROUNDS=3",)),
-        "hours": Budget(trials=3, seeds=5, words=("ROUNDS=8",)),
+        "minutes": Budget(trials=2, seeds=5, words=("ROUNDS=6",)),
+        "hours": Budget(trials=8, seeds=5, words=("ROUNDS=15",)),
     },
     departs=(
         "the network is a tagger, a linear layer on the user's encoder, of which the last layer is trained; weights "
