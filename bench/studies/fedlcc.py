@@ -15,8 +15,8 @@ _MU = {"SET=mu=": Span(0.01, 1.0)}
 
 SPEC = Spec(
     title="FedLCC and its baselines on documents",
-    claim="The paper claims that FedLCC is above FedAvg and FedAtt, in data dealt evenly and more so in data cut by the "
-    "structure of documents.",
+    claim="The paper claims that FedLCC is above FedAvg and FedAtt, in data dealt evenly and more so in data cut by "
+    "the structure of documents.",
     corpora={"cdr": ()},
     common=(
         "SILOS=10",
@@ -69,8 +69,8 @@ SPEC = Spec(
     },
     departs=(
         "the last three layers of the user's encoder are trained, with what stands on it (the paper: all of SciBERT)",
-        "ten rounds with one optimizer throughout and a rate that falls to zero (the paper: fifty rounds, a fresh optimizer "
-        "in each, a rate that hardly falls)",
+        "ten rounds with one optimizer throughout and a rate that falls to zero (the paper: fifty rounds, a fresh "
+        "optimizer in each, a rate that hardly falls)",
         "CDR is unfiltered where no MeSH tree is given; the paper's counts are those after the filter",
     ),
     steady=3,
