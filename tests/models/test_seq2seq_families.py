@@ -213,3 +213,12 @@ def test_pieces_without_a_begin_start_at_the_first_word() -> None:
     assert found.first_piece(0)[0] == 0 and found.row(0)[-1] == 3
     with_one = to_pieces([["headache", "and", "fever"]], _tokenizer(), 2, 3, 60)
     assert with_one.row(0)[1:].tolist() == found.row(0).tolist()
+
+
+def test_a_marian_without_its_tokenizers_package_says_which_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _backbone("marian").save_pretrained(tmp_path)  # and no tokenizer that could be read without it
+    monkeypatch.setattr("models.backbone.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"is a Marian, whose tokenizer needs sentencepiece: pip"):
+        load_checkpoint(str(tmp_path), "bart")
