@@ -23,6 +23,8 @@ from bench.studies.search import TUNING_SEED, best_trial, drawn, trial_jobs
 from config.errors import UserError
 from config.load import load
 from methods import check_options, find, tasks_of
+from tests.conftest import ROOT
+from tests.corpora.real import DATA
 
 TOY = Spec(
     title="toy",
@@ -251,3 +253,12 @@ def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
                     s = load(None, asked | {f"options.{k}": v for k, v in knobs.items()})
                     assert find(s.method).module.TASKS
                     check_options(s.method, tasks_of(paper)[0], s.options)
+
+
+@pytest.mark.skipif(not (DATA / "crossner").is_dir(), reason="CrossNER is not here")
+def test_all_five_domains_of_crossner_have_all_types_of_its_study() -> None:
+    from corpora.ner.read import load as read
+
+    corpus = read(str(DATA / "crossner"), str(ROOT / "bench" / "studies" / "crossner.types"))
+    assert corpus.types == ("event", "misc", "organisation", "person", "place")
+    assert len(corpus.domains) == 5 and corpus.covered.all()
