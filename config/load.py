@@ -42,6 +42,7 @@ _OPEN = {
     "epochs": "1 or more",
     "batch": "1 or more",
     "lr": "above 0",
+    "public_epochs": "1 or more",
 }
 
 
@@ -212,6 +213,11 @@ def check(s: Settings) -> None:
     _need(s.rounds >= 0, f"ROUNDS must be 1 or more, not {s.rounds}.")
     _need(s.epochs >= 0, f"EPOCHS must be 1 or more, not {s.epochs}.")
     _need(s.batch >= 0, f"BATCH must be 1 or more, not {s.batch}.")
+    _need(s.public_epochs >= 0, f"PUBLIC_EPOCHS must be 1 or more, not {s.public_epochs}.")
+    _need(
+        bool(s.public) or not s.public_epochs,
+        "PUBLIC_EPOCHS needs PUBLIC: without public text there is nothing to pass over.",
+    )
     _need(0 < s.fraction <= 1, f"FRACTION must be above 0 and at most 1, not {s.fraction}.")
     _need(s.lr >= 0, f"LR must be above 0, not {s.lr}.")
     _need(

@@ -16,6 +16,7 @@ from typing import Any
 
 __all__ = [
     "DEVICES",
+    "FOLDER",
     "FULL_SIZE",
     "FULL_SIZE_DEFAULTS",
     "FULL_SIZE_PART_LR",
@@ -23,6 +24,7 @@ __all__ = [
     "LATER_SETTINGS",
     "MACHINE_SETTINGS",
     "OPTIMIZERS",
+    "OWN",
     "PRECISIONS",
     "RECORD_DEFAULTS",
     "RECORD_HEAD_DEFAULTS",
@@ -31,6 +33,7 @@ __all__ = [
     "Settings",
 ]
 
+OWN, FOLDER = "own", "folder"  #: PUBLIC: the corpus's public set; a folder that the coordinator has
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -70,6 +73,8 @@ LATER_SETTINGS: frozenset[str] = frozenset(
         "optimizer",
         "partition_seed",
         "precision",
+        "public",
+        "public_epochs",
         "schedule",
         "train",
         "warmup",
@@ -194,6 +199,15 @@ class Settings:
     metrics: str = _setting("", "PORT (on the loopback address) or HOST:PORT for Prometheus", "off")
 
     # Files a user may name
+    public: str = _setting(
+        "",
+        "public text that the coordinator trains on before the first round: a folder, a built-in "
+        "corpus, or own (the corpus's public set)",
+        "none",
+    )
+    public_epochs: int = _setting(
+        0, "passes over the public text", "the task's rounds times epochs"
+    )
     vectors: str = _setting("", "word vectors in text or word2vec format", "trained from scratch")
     encoder: str = _setting(
         "", "a BERT-type checkpoint: folder or hub name", "the small built-in one"

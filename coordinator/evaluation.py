@@ -35,6 +35,7 @@ from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import use_threads
 from models.device import use_device
+from wire.stored import give_back
 
 __all__ = ["Apart", "Evaluator", "Inline", "Job", "Result", "scorer"]
 
@@ -222,6 +223,7 @@ def _serve(score: Scorer, jobs: int, answers: int, device: str) -> None:
         threading.Thread(target=_listen, args=(jobs, waiting), daemon=True).start()
         while True:
             line = json.dumps(_said(score, waiting.get())).encode() + b"\n"
+            give_back()
             while line:
                 line = line[os.write(answers, line) :]
     except BrokenPipeError:

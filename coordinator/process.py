@@ -28,6 +28,7 @@ from models.device import slots_of, use_device
 from report import events
 from report.files import silo_names
 from study.agreement import cohort_source, sum_assumption
+from study.public_start import start_publicly
 from study.sizes import upload_bytes
 from wire.backlog import ALLOWANCE
 from wire.counter import ByteCounter
@@ -87,6 +88,7 @@ def serve(
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
     server, router, runlog = None, None, RunLog(run)
+    start_publicly(run, settings, task)
     task.keep_features_in(run / "features")
     # Forked before anything is open here: what it inherits would outlive this process.
     evaluator = Apart(

@@ -21,6 +21,8 @@ from rich.console import Console
 
 from config.errors import BUSY, Busy, UserError
 from config.logs import log_to
+from config.settings import FOLDER
+from config.study import read_study
 from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
 from study.children import Child
@@ -93,6 +95,8 @@ class Runner:
         words += ["--patience", str(self._patience), "--expect", ",".join(posted.said("accept"))]
         own = {**self._machine.settings, "mapping": self._machine.mapping}
         own["metrics"] = figures_beside(self._machine.metrics, self._ports.index(port) + 1)
+        if read_study(folder / "study.toml").settings.public != FOLDER:
+            own.pop("public", None)  # it is for studies that start from it
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
         self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)

@@ -128,6 +128,7 @@ def write_summary(
         "metric": task.metric,
         "value": test.value,
         "before_value": scored.before,
+        "public": settings.public,
         "test_size": dict(task.held_out("test")),
         "network": task.network_words,
         "parameters": sum(p.numel() for p in scored.network.parameters()),

@@ -83,6 +83,8 @@ def evaluate_model(path: Path, corpus: str, split: Split) -> tuple[Task, Evaluat
     weights = read_weights(folder)
     if method.evaluate is not None:
         return task, method.evaluate(weights, split)
+    if settings.public:  # what lies below the trained part is not the checkpoint's
+        task.start_from(weights)
     network = task.new_model(0)
     try:
         load_weights(network, weights)

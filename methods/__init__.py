@@ -257,6 +257,7 @@ def task_knobs(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def build(method: str, task: Task, settings: Settings) -> Method:
     """The method of that name for this task, its options and its privacy checked."""
     from methods.base import Method
+    from methods.common.public_start import with_public_start
     from methods.dp.coverage import check
     from methods.outside import blamed
 
@@ -290,7 +291,8 @@ def build(method: str, task: Task, settings: Settings) -> Method:
     if "inner" in handed and handed["inner"].digest:  # what a reference runs is agreed on too
         both = f"{f.digest}/{handed['inner'].digest}"
         built = replace(built, digest=hashlib.sha256(both.encode()).hexdigest())
-    return check(built, task, settings)
+    built = check(built, task, settings)
+    return with_public_start(built, task, settings.silos) if settings.public else built
 
 
 #: KEEP_OPTIMIZER: how a coordinator that lies could make a sum one silo's own.
@@ -331,4 +333,4 @@ def _inner(f: MethodFile, own: Any, task: Task, settings: Settings) -> Method:
         )
     mine = set(_defaults(f.module.Options))
     given = {k: v for k, v in settings.options.items() if k not in mine}
-    return build(of, task, replace(settings, options=given, dp="off"))
+    return build(of, task, replace(settings, options=given, dp="off", public="", public_epochs=0))

@@ -270,7 +270,8 @@ class Exchange:
     #: what planning counts. Only where a length in `sealed` is the silo's own. Never sent.
     rehearsed: Callable[[SiloView[Any, Any], Heard], Arrays] | None = None
     #: Whether all silos that are here are asked, and not only the round's cohort. Nothing of it may
-    #: be masked, nor be needed by a silo in the round's later exchanges.
+    #: be masked, nor be carried to the round's later exchanges. What a silo keeps of it on its disk
+    #: decides no sum, unless the sum's broadcasts name it by its hash.
     everyone: bool = False
     #: Whether `QUORUM` does not end it: it needs the answers of certain silos, however many are in.
     patient: bool = False

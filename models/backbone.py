@@ -40,6 +40,8 @@ class Checkpoint:
     #: of weights and vocabulary as loaded: a silo with another checkpoint is refused when it enrols
     sha256: str
     note: str  #: what a report must say of it; empty when there is nothing to say
+    #: of the weights that public text gave it in place of those that `sha256` names; empty: none
+    start: str = ""
 
     @property
     def words(self) -> str:

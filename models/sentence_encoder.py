@@ -93,7 +93,7 @@ class SentenceEncoder(nn.Module):
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
         pooled = (3 if style.cls else 2) * width
         self.standard = Standard(pooled) if style.standard else None
-        self.projection: nn.Module | None = None
+        self.projection: nn.Sequential | None = None
         if style.projection:
             self.projection = nn.Sequential(
                 nn.Linear(pooled, pooled), nn.ReLU(), nn.Linear(pooled, style.projection)
@@ -115,10 +115,32 @@ class SentenceEncoder(nn.Module):
         """h of equation 1, (batch, 2d or 3d). `real` is False on padding; `flags` say which pieces
         are entities'. `ids` are pieces, or what a frozen part made of them (`cut`).
         """
-        ready = ids.is_floating_point() and ids.dim() == 2
-        h = ids if ready else pooled(self._hidden(ids, real), flags, self.style)
+        h = self.pool(ids, real, flags)
         h = h if self.standard is None else self.standard(h)
         return h if self.projection is None else self.projection(h)
+
+    def pool(self, ids: torch.Tensor, real: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+        """The same before it is standardised and projected."""
+        ready = ids.is_floating_point() and ids.dim() == 2
+        return ids if ready else pooled(self._hidden(ids, real), flags, self.style)
+
+    def standardise(self, features: torch.Tensor) -> None:
+        """By the statistics of these features. What reads them is changed so that every answer
+        stays what it was; without a bias there, only deviations are taken.
+        """
+        assert self.standard is not None
+        reader = self.classifier if self.projection is None else self.projection[0]
+        assert isinstance(reader, nn.Linear)
+        with torch.no_grad():
+            weight = reader.weight * self.standard.scale
+            if reader.bias is not None:
+                reader.bias.sub_(weight @ self.standard.mean)
+            self.standard.set(features)
+            if reader.bias is None:
+                self.standard.mean.zero_()
+            else:
+                reader.bias.add_(weight @ self.standard.mean)
+            reader.weight.copy_(weight / self.standard.scale)
 
     def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         if ids.is_floating_point():

@@ -71,7 +71,13 @@ def _answer(run: RunFiles) -> str:
             f"**{s['value']:.4f}** (model of round {s['selected_round'] + 1}, chosen on dev)",
         ),
         *(
-            [("the same before the first round", f"{s['before_value']:.4f}")]
+            [
+                (
+                    "the same before the first round"
+                    + ", with public text alone" * bool(s.get("public")),
+                    f"{s['before_value']:.4f}",
+                )
+            ]
             if "before_value" in s
             else []
         ),

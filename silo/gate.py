@@ -174,7 +174,8 @@ class Gate:
 
     def _may_be_told_alone(self, exchange: Exchange) -> bool:
         """What one silo alone is told could silence the others. So either every sum of the method
-        hides behind signed contributors, or nothing of this exchange is left for later ones.
+        hides behind signed contributors, or nothing of this exchange is left for later ones; what a
+        silo keeps of it on its disk (`methods.common.public_start`) is named in the sum's context.
         """
         sums = [e for e in self._method.exchanges if e.masked]
         return all(e.contributors for e in sums) or exchange.contributors or exchange.everyone

@@ -26,6 +26,7 @@ from crypto.identity.statements import Signer
 from crypto.oprf.peers import Peers
 from crypto.sum.params import Policy, policy_for
 from crypto.sum.silo import Limits, SiloSum
+from crypto.sum.silo_notes import RunNotes
 from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
 from models.device import device_words, use_device
@@ -46,6 +47,7 @@ from wire.backlog import ALLOWANCE
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
+from wire.stored import keep_freed
 
 __all__ = ["AGAIN", "open_ledger", "serve"]
 
@@ -86,8 +88,8 @@ def open_ledger(
 def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
     """One run of a study, across restarts too: two runs would give two sums over the same rounds.
 
-    A run in which no sum was begun does not count. An operator who wants another one gives the silo
-    a new journal.
+    A run in which no sum was begun does not count, but for its setups. An operator who wants another
+    one gives the silo a new journal.
     """
     key = f"run/{study.hex()}"
     earlier = journal.get(key)
@@ -99,6 +101,8 @@ def _join_once(journal: FileJournal, study: bytes, run: bytes) -> None:
             "second-sum",
             "this silo took part in another run of this study; journal.jsonl remembers it",
         )
+    if earlier is not None:
+        RunNotes(journal, run).count_on_from(RunNotes(journal, bytes.fromhex(earlier)))
     journal.put(key, run.hex())
 
 
@@ -153,6 +157,7 @@ def serve(
     folder. `turn`: held while it works, where silos share a process.
     """
     use_device(settings.device, home.index)
+    keep_freed()
     keys, identities, coordinator = home.keys, home.identities, home.roster.coordinator
     index, name = home.index, home.name
     work = work or home.path

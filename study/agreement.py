@@ -13,13 +13,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from config.settings import LATER_SETTINGS, MACHINE_SETTINGS, TASK_DEFAULTS, Settings
+from config.settings import (
+    FOLDER,
+    LATER_SETTINGS,
+    MACHINE_SETTINGS,
+    OWN,
+    TASK_DEFAULTS,
+    Settings,
+)
 from config.study import StudyFile
 from crypto.identity.roster import Roster
 from crypto.sum.params import assumption, policy_for
 from methods import describe
 from methods.base import Method, derived_seed
 from methods.common.arrays import model_sha256
+from methods.tasks.load import is_built_in
 from methods.tasks.words import training_line
 from study.prepare import Study
 
@@ -52,6 +60,8 @@ def study_hash(settings: Settings, content: Mapping[str, str], task: str = "") -
     private |= {k for k in LATER_SETTINGS if getattr(settings, k) in (open_[k], usual.get(k))}
     agreed = {k: v for k, v in vars(settings).items() if k not in private}
     agreed["method"] = settings.method_name  # where its file is, is a machine's own business
+    if settings.public and settings.public != OWN and not is_built_in(settings.public):
+        agreed["public"] = FOLDER  # so is where the coordinator's public text is
     agreed["content"] = dict(content)
     return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=dict).encode()).digest()
 
@@ -131,6 +141,21 @@ def _data_lines(study: StudyFile) -> list[str]:
     return lines + [f"             {s} annotates {', '.join(t)}" for s, t in data.tags.items()]
 
 
+def _public_lines(of: Agreed) -> list[str]:
+    if not of.prepared.settings.public:
+        return []
+    numbers = sum(a.size for a in of.prepared.task.not_trained().values())
+    sent = (
+        f"what silos do not train of that model, {numbers:,} numbers, is sent to each silo once, which keeps it"
+        if numbers
+        else "the first round's model is what came of it"
+    )
+    return [
+        "Public text  the coordinator trains on public text before the first round;",
+        f"             {sent}. Nothing leaves a silo by it.",
+    ]
+
+
 def page(of: Agreed) -> str:
     """For whoever has to decide: who takes part, what leaves, who can read it, what it costs."""
     s, about = of.prepared.settings, describe(of.prepared.settings.method)
@@ -156,6 +181,7 @@ def page(of: Agreed) -> str:
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {max(3, s.minimum)} in every sum",
         f"Privacy      {privacy}",
+        *_public_lines(of),
         *_data_lines(of.study),
         "",
         "What a silo may send when it takes part in a round:",

@@ -22,6 +22,7 @@ __all__ = [
     "Mapped",
     "Own",
     "OwnCorpus",
+    "PublicText",
     "coordinator_app",
     "named",
     "own_folder",
@@ -37,6 +38,9 @@ Mapped = Annotated[
     str, typer.Option(help='A file with lines "mine = theirs": names of classes in your folder.')
 ]
 Checkpoint = Annotated[str, typer.Option(help="This machine's copy, where the study uses one.")]
+PublicText = Annotated[
+    str, typer.Option(help="The folder of public text, where the study starts from some.")
+]
 
 
 def silo_app(run: Callable[..., int], serve: Callable[[Path], int]) -> typer.Typer:
@@ -101,6 +105,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
         encoder: Checkpoint = "",
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
+        public: PublicText = "",
         out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
         wait: Annotated[
             float, typer.Option(help="Seconds to wait for all silos to enrol.")
@@ -133,6 +138,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             encoder=encoder,
             seq2seq=seq2seq,
             vectors=vectors,
+            public=public,
             out=out,
             metrics=metrics,
             device=device,
@@ -160,6 +166,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
         encoder: Checkpoint = "",
         seq2seq: Checkpoint = "",
         vectors: Checkpoint = "",
+        public: PublicText = "",
         out: Annotated[str, typer.Option(help="Where run folders are made.")] = "runs",
         patience: Annotated[
             float,
@@ -183,6 +190,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             encoder=encoder,
             seq2seq=seq2seq,
             vectors=vectors,
+            public=public,
             out=out,
             mapping=mapping,
             metrics=metrics,

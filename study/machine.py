@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from config.errors import Busy, UserError
 from config.load import check
-from config.settings import Settings
+from config.settings import FOLDER, OWN, Settings
 from config.study import StudyFile
 from corpora.holding import Holding, read_mapping
 from crypto.identity.card import RosterRefused
@@ -47,6 +47,7 @@ class Machine:
     encoder: str = ""
     seq2seq: str = ""
     vectors: str = ""
+    public: str = ""  #: a coordinator's: public text to train on before the first round
     out: str = ""
     metrics: str = ""
     device: str = ""
@@ -91,6 +92,16 @@ def local_settings(study: StudyFile, roster: Roster, machine: Machine) -> Settin
     if not _built_in(study.settings.corpus):
         raise UserError(
             f"{study.path}: corpus may only be a built-in one, for a trial; folders are a machine's own."
+        )
+    said = study.settings.public
+    if said not in ("", OWN, FOLDER) and not is_built_in(said):
+        raise UserError(
+            f'{study.path}: public may be "{OWN}", "{FOLDER}" or a built-in corpus, for a trial; which folder '
+            "it is, the coordinator says with --public."
+        )
+    if machine.public and said != FOLDER:
+        raise UserError(
+            f'--public: {study.path} does not say public = "{FOLDER}", so nobody agreed.'
         )
     own: dict[str, Any] = machine.settings
     if study.data is not None:

@@ -19,11 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Lazily", "Stored", "give_back", "stored"]
+__all__ = ["Lazily", "Stored", "give_back", "keep_freed", "stored"]
 
 _PIECE = 1 << 20
 _SMALL = 1 << 20  #: bytes that are kept in memory all the same
 _ALIGN = 64
+#: of glibc's mallopt: what is freed at the heap's end, and from which size on a block is mapped alone
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST = -1, -3, 1 << 30
 
 
 class Lazily(Mapping[str, np.ndarray]):
@@ -92,6 +94,18 @@ def stored(arrays: Mapping[str, np.ndarray], folder: Path | None) -> Mapping[str
         plan[name] = (at, a.dtype, a.shape)
         at += -(-a.nbytes // _ALIGN) * _ALIGN
     return Lazily(plan, lambda name: file.array(*plan[name]))
+
+
+def keep_freed() -> None:
+    """What this process frees it uses again, until `give_back`. Else the C library returns every
+    large tensor to the machine, and the next step gets it back page by page: a fifth of the time of
+    an encoder's step. For processes that train: others hold large arrays for moments, and free
+    memory would be theirs alone. Where there is no such call, nothing happens.
+    """
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune is not None:
+        tune(_MMAP_THRESHOLD, _LARGEST)
+        tune(_TRIM_THRESHOLD, _LARGEST)
 
 
 def give_back() -> None:

@@ -31,6 +31,7 @@ from methods.dp.releases import planned_releases, record_privacy
 from privacy.accountant import total
 from privacy.events import DpSgd, NoisySum
 from report.units import duration, human_bytes
+from study.machine import one_thread
 from study.prepare import Study, planned_sum_noise, prepare, warm
 
 __all__ = ["make_plan", "run_plan", "worth_calibrating", "write_plan"]
@@ -207,9 +208,7 @@ def write_plan(run: Path, study: Study, measured: bool) -> list[str]:
 
 
 def run_plan(settings: Settings, bandwidth: float, as_json: bool, console: Console) -> int:
-    import torch
-
-    torch.set_num_threads(1)
+    one_thread()
     if bandwidth < 0 or not math.isfinite(bandwidth):
         raise UserError("BANDWIDTH must be above 0 bytes per second, as in BANDWIDTH=1e6.")
     study = prepare(settings)

@@ -36,7 +36,9 @@ from silo.memory import MemoryFile
 from silo.process import open_ledger
 from study.agreement import cohort_source, rounding_seed, study_hash, sum_assumption
 from study.prepare import Study
+from study.public_start import start_publicly
 from wire.counter import ByteCounter
+from wire.stored import keep_freed
 
 __all__ = ["InProcessCarrier", "run_inprocess"]
 
@@ -212,12 +214,14 @@ def run_inprocess(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> int:
     use_device(study.settings.device)
+    keep_freed()
     runlog = RunLog(run)
     resume = checkpoint.read(run / "checkpoint")
     if resume is not None:
         runlog.truncate_rounds(first_unscored(run, resume))
-    carrier = InProcessCarrier(study, runlog, absent, should_stop)
     settings = study.settings
+    carrier = InProcessCarrier(study, runlog, absent, should_stop)
+    start_publicly(run, settings, study.task)
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
     try:
         run_study(

@@ -28,8 +28,10 @@ from report.pages.words import why_infinite
 from report.progress import Follower
 from report.units import human_bytes
 from report.write import write_report
+from study.machine import one_thread
 from study.papers import write_run_papers
 from study.prepare import Study, prepare, warm, write_partition
+from study.public_start import made_public_start, public_words
 
 __all__ = ["resume", "simulate"]
 
@@ -37,10 +39,7 @@ __all__ = ["resume", "simulate"]
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
     check_launcher(settings)
-    import torch
-
-    # one per silo, and the same in both runners: sums of floats depend on it
-    torch.set_num_threads(1)
+    one_thread()
     reference = describe(settings.method).reference
     if reference:
         console.print(f"[bold]{reference}[/bold]")
@@ -51,6 +50,8 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     console.print(f"preparing {settings.method_name} …", highlight=False)
     study = prepare(settings)
     settings = study.settings
+    # before a folder is made: a public text that cannot be used ends here
+    public = public_words(settings, study.task) if settings.public else ""
     if run is None:
         run = _new_run(study)
     note = f" ({study.partition.note})" if study.partition.note else ""
@@ -61,6 +62,9 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
         soft_wrap=True,
     )
     _say_data(study, console)
+    if public:
+        console.print(public, highlight=False, soft_wrap=True, markup=False)
+        made_public_start(run, settings, study.task)
     follower = Follower(run, console, settings.rounds, study.task.metric)
     warm(study)
     if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with

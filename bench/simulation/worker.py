@@ -84,16 +84,15 @@ def _dialled(address: str) -> str:
 
 def main() -> int:
     body = _read(sys.stdin.buffer)
-    import torch
-
     from bench.simulation.launch import fork_silos
     from config.settings import Settings
     from methods.base import silo_name
     from silo import process as silo_process
     from silo.home import Home
+    from study.machine import one_thread
     from study.prepare import prepare, warm
 
-    torch.set_num_threads(1)
+    one_thread()
     settings = replace(Settings(), **body["settings"])
     address = _dialled(body["address"])
     with tempfile.TemporaryDirectory(prefix="sottovoce-") as folder:

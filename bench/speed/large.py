@@ -42,14 +42,14 @@ def make_encoder(folder: Path) -> int:
 
 def plain(words: list[str]) -> dict[str, float]:
     """Every silo's training of one round, each in a forked process, as many at once as cores."""
-    import torch
-
     from config.load import load
     from methods.base import SiloView
     from methods.common.training import parameters, trained
+    from study.machine import one_thread
     from study.prepare import prepare, warm
+    from wire.stored import keep_freed
 
-    torch.set_num_threads(1)
+    one_thread()
     study = prepare(load(None, dict(w.lower().split("=", 1) for w in words)))
     warm(study)
     start = parameters(study.task.new_model(0))
@@ -59,6 +59,7 @@ def plain(words: list[str]) -> dict[str, float]:
             i = waiting.pop(0)
             running += 1
             if os.fork() == 0:
+                keep_freed()  # as every silo does
                 data = study.task.subset(study.partition.indices[i])
                 trained(SiloView(i, study.task, data, study.settings, b""), start, 0)
                 os._exit(0)

@@ -124,16 +124,11 @@ class SiloSum:
         nonce.
         """
         after = self._may(Call.KEYS)
+        self._setup.check_list(keys)
+        # Before its nonce is shown: whoever has seen all nonces knows what they draw, and may end the
+        # setup there. Before signatures are checked: of a large session it draws whose.
+        self._notes.count_session(self.limits.max_sessions)
         reveal, pairs = self._setup.agree(keys)
-        # Counted before its nonce is shown: whoever has seen all nonces knows what they draw, and
-        # may end the setup there and try for another.
-        sessions = self._notes.sessions + 1
-        if sessions > self.limits.max_sessions:
-            raise Refusal(
-                "graph-steering",
-                f"more than {self.limits.max_sessions} sessions were set up for one run",
-            )
-        self._notes.note_sessions(sessions)
         self._pairs, self.sid = pairs, self._setup.sid
         self.state = after
         return reveal

@@ -5,6 +5,7 @@ The keys of the journal are part of what is on disk at silos: they never change.
 
 from __future__ import annotations
 
+from crypto.errors import Refusal
 from crypto.sum.records import SumHeader
 from crypto.sum.silo_kept import begun
 from crypto.sum.silo_limits import Journal
@@ -16,13 +17,23 @@ class RunNotes:
     def __init__(self, journal: Journal, run_id: bytes) -> None:
         self.journal, self._run = journal, run_id.hex()
 
-    @property
     def sessions(self) -> int:
-        """How many sessions were set up in this run."""
+        """How many setups of this run were tried, finished or not."""
         return int(self.journal.get(self._named("sessions")) or 0)
 
-    def note_sessions(self, count: int) -> None:
-        self.journal.put(self._named("sessions"), str(count))
+    def count_session(self, most: int) -> None:
+        """One setup more, written down before anything comes of it."""
+        sessions = self.sessions() + 1
+        if sessions > most:
+            raise Refusal("graph-steering", f"more than {most} sessions were set up for one run")
+        self.journal.put(self._named("sessions"), str(sessions))
+
+    def count_on_from(self, earlier: RunNotes) -> None:
+        """A run that takes another's place goes on where that one's count was: else a coordinator
+        would name a new run for every thousand setups.
+        """
+        if earlier.sessions() > self.sessions():
+            self.journal.put(self._named("sessions"), str(earlier.sessions()))
 
     def last(self) -> tuple[int, int]:
         """Number and round of the last sum that was begun in this run, in any session."""

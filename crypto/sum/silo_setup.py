@@ -51,6 +51,8 @@ class SiloSetup:
         self._agreed = agreement(limits.policy.digest, roster)
         self._nonce = b""
         self._unchecked: dict[str, KeyOffer] = {}
+        #: What the dice found in this setup. They are not thrown again until they miss it.
+        self._found: Refusal | None = None
 
     def offer(self) -> KeyOffer:
         self.key = X25519PrivateKey.from_private_bytes(self._random(32))
@@ -63,9 +65,11 @@ class SiloSetup:
         return self.offered
 
     def agree(self, keys: KeyList) -> tuple[NonceReveal, dict[str, bytes]]:
-        """This silo's nonce, and the secret it shares with each other member of the session."""
+        """This silo's nonce, and the secret it shares with each other member of the session.
+        `check_list` comes before.
+        """
         offers = {offer.silo: offer for offer in keys.offers}
-        checked = self._check_offers(keys, offers)
+        checked = self._check_drawn(offers, lambda name: self._check_offer(offers[name]))
         sid = session_id(self._run_id, keys.offers)
         pairs = self._pairs(sid, offers)
         self.sid = sid
@@ -93,19 +97,31 @@ class SiloSetup:
                 "key-substitution", f"the key of {name} is not signed by its identity", name
             )
 
-    def _drawn(self, names: Collection[str]) -> set[str]:
-        return drawn(names, self._silo, len(self._roster), self._limits.policy)
+    def _check_drawn(self, names: Collection[str], check: Callable[[str], None]) -> set[str]:
+        """Returns who was checked: all, or of many so many that the others need not be.
 
-    def _check_offers(self, keys: KeyList, offers: Mapping[str, KeyOffer]) -> set[str]:
-        """Returns whose signatures were checked: all, or of many so many that the others need not
-        be.
+        Where dice decide who, the first refusal ends this setup. Shown the same list again, a silo
+        would draw others, and a coordinator could ask until the draw suits it.
         """
+        if self._found is not None:
+            found = self._found
+            raise Refusal(found.attack, f"{found.detail}; this setup is over", found.culprit)
+        chosen = drawn(names, self._silo, len(self._roster), self._limits.policy)
+        try:
+            for name in sorted(chosen):
+                check(name)
+        except Refusal as refusal:
+            if len(chosen) < len(names):
+                self._found = refusal
+            raise
+        return chosen
+
+    def check_list(self, keys: KeyList) -> None:
+        """All that a list must be, but for the signatures."""
+        offers = {offer.silo: offer for offer in keys.offers}
         for name in offers:
             if name not in self._roster:
                 raise Refusal("unknown-silo", f"{name} is not in the roster", name)
-        checked = self._drawn(offers)
-        for name in sorted(checked & offers.keys()):
-            self._check_offer(offers[name])
         if offers.get(self._silo) != self.offered:
             raise Refusal(
                 "key-substitution",
@@ -126,7 +142,6 @@ class SiloSetup:
                 "sybil-majority",
                 f"only {len(offers)} of the {len(self._roster)} silos of the roster",
             )
-        return checked
 
     def _pairs(self, sid: bytes, offers: Mapping[str, KeyOffer]) -> dict[str, bytes]:
         assert self.key is not None
@@ -152,8 +167,10 @@ class SiloSetup:
             raise Refusal(
                 "graph-steering", "not exactly one nonce from every member of the session"
             )
-        checked = self._drawn(shown)
         for name, reveal in shown.items():
-            identity = self._roster[name] if name in checked else None
-            reveal.check(self.sid, self.commitments[name], identity)
+            reveal.check(self.sid, self.commitments[name], None)
+        sid = self.sid
+        self._check_drawn(
+            shown, lambda n: shown[n].check(sid, self.commitments[n], self._roster[n])
+        )
         return {name: reveal.nonce for name, reveal in shown.items()}

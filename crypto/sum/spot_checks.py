@@ -17,6 +17,10 @@ at most n that could be forged. k is the least with
 
 so that all offers of the list are genuine but for twice 2**-security. A nonce is the only one that
 fits the commitment of a genuine offer, whoever shows it.
+
+That every honest silo that was shown the list has found nothing, and not just some of them, follows
+from two rules of `silo_setup`. Dice are thrown once: a silo that has found something refuses every
+later list of that setup. And so its nonce is never shown, without which nobody goes on.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ __all__ = ["Steps", "optimizer_of", "rate_at", "rate_changes", "round_lr"]
 
 _NOTHING: Arrays = {}
 _MOMENTUM = 0.9
+_LARGE = 10_000_000  #: parameters from which on gradients are spent one by one
 #: fused: of small models on one core, the plain form is half the time of a step
 _MAKE: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": lambda p, **how: torch.optim.AdamW(p, fused=True, **how),
@@ -66,7 +67,12 @@ def optimizer_of(
 
 
 class Steps:
-    """An optimizer for one round of `steps` steps."""
+    """An optimizer for one round of `steps` steps.
+
+    `spend`: of a large model no gradient is kept. Each parameter takes its step when its gradient is
+    there, within `backward`, so that the gradients of a model never are in memory together. Nothing
+    else may read or change them; a bound on their common norm does, and with one they are kept.
+    """
 
     def __init__(
         self,
@@ -75,43 +81,75 @@ class Steps:
         round: int,
         steps: int,
         kept: Arrays = _NOTHING,
+        *,
+        spend: bool = False,
     ) -> None:
         """`kept`: what `state` gave after an earlier round; nothing: a fresh optimizer."""
         self._settings, self._round, self._steps, self._done = settings, round, steps, 0
         self._named = {k: p for k, p in model.named_parameters() if p.requires_grad}
         lr = rate_at(settings, round, 0, max(steps, 1))
-        self.optimizer = optimizer_of(settings, self._named.values(), lr)
+        large = sum(p.numel() for p in self._named.values()) >= _LARGE
+        self._spent = spend and large and not settings.clip_norm
+        together = list(self._named.values())
+        groups = [[p] for p in together] if self._spent else [together]
+        self._optimizers = [optimizer_of(settings, group, lr) for group in groups]
+        self._of = {p: o for o, g in zip(self._optimizers, groups, strict=True) for p in g}
         for name, value in kept.items():
             parameter, _, what = name.rpartition("/")
             p = self._named[parameter]
-            tensor = here(np.array(value))
-            self.optimizer.state[p][what] = tensor
+            self._of[p].state[p][what] = here(np.array(value))
+        self._hooks = (
+            [p.register_post_accumulate_grad_hook(self._spend) for p in together]
+            if self._spent
+            else []
+        )
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The one of all parameters; there is none where gradients are spent."""
+        (one,) = self._optimizers
+        return one
 
     def clear(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        """Before `backward`."""
+        if self._spent:
+            self.ready()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
         """Along the gradients that the parameters have."""
-        self.ready()
-        self.optimizer.step()
+        if not self._spent:
+            self.ready()
+            self.optimizer.step()
+
+    def end(self) -> None:
+        """The model's gradients are its own again."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _spend(self, p: torch.Tensor) -> None:
+        self._of[p].step()  # type: ignore[index]
+        p.grad = None
 
     def ready(self) -> None:
         """What a step needs before torch's own: for whoever has the optimizer step itself
         (Opacus's wraps it).
         """
         rate = rate_at(self._settings, self._round, self._done, self._steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
         if self._settings.clip_norm:
             nn.utils.clip_grad_norm_(self._named.values(), self._settings.clip_norm)
         self._done += 1
 
     def state(self) -> dict[str, np.ndarray]:
         """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
-        own: Any = self.optimizer.state
+        own: Any = {p: optimizer.state.get(p, {}) for p, optimizer in self._of.items()}
         return {
             f"{name}/{what}": there(value).copy()
             for name, p in self._named.items()
-            for what, value in own.get(p, {}).items()
+            for what, value in own[p].items()
             if isinstance(value, torch.Tensor)
         }

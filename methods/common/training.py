@@ -138,7 +138,7 @@ def train(
     if batches is not None and rate_changes(s):  # how many it makes of the data, only it knows
         first = list(batches(data, s.batch, rng))
         a_pass = len(first)
-    optimizer = Steps(s, model, round, s.epochs * a_pass, silo.kept_optimizer(round))
+    optimizer = Steps(s, model, round, s.epochs * a_pass, silo.kept_optimizer(round), spend=True)
     model.train()
     steps, last = 0, 0.0
     for batch in _epochs(s.epochs, first, lambda: (batches or task.batches)(data, s.batch, rng)):
@@ -149,6 +149,7 @@ def train(
         value.backward()
         optimizer.step()
         steps, last = steps + 1, float(value.detach())
+    optimizer.end()
     silo.keep_optimizer(round, optimizer.state)
     return {"steps": float(steps), "loss": last, "examples": float(task.size(data))}
 

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, Protocol
 
 import numpy as np
@@ -21,8 +22,10 @@ from typing_extensions import TypeVar
 from config.part import ALL, Part
 from corpora.notes import Note, Reading, sentence_of
 from methods.tasks.bottom import Bottom
+from methods.tasks.start import plain_name, put, with_start
 from models.backbone import Checkpoint
 from models.precision import set_precision
+from models.tuning import frozen
 
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
@@ -47,6 +50,7 @@ class Examples(Protocol):
 
 
 D = TypeVar("D", bound=Examples, default=Any)
+M = TypeVar("M", bound=nn.Module)
 
 
 class Task(ABC, Generic[D]):
@@ -80,6 +84,49 @@ class Task(ABC, Generic[D]):
     part: Part = ALL
     #: What lies below that part and is computed once; None: nothing does.
     bottom: Bottom | None = None
+    #: The parameters, by name, that models begin with since public text was trained on: all of them
+    #: at the coordinator, at a silo those that it does not train. Empty: there is no public text.
+    start: Mapping[str, np.ndarray] = MappingProxyType({})
+
+    def start_from(self, start: Mapping[str, np.ndarray]) -> None:
+        """Every model that is made from now on begins with these parameters, and frozen features
+        are computed from them.
+        """
+        self.start = start
+        if hasattr(self, "checkpoint"):
+            self.use_checkpoint(with_start(self.checkpoint, start))
+
+    def use_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """The same encoder with other weights."""
+        self.checkpoint = checkpoint
+        if self.bottom is not None:
+            folder, self.bottom = self.bottom.folder, self.new_bottom()
+            if folder is not None:
+                self.bottom.keep_in(folder)
+
+    def new_bottom(self) -> Bottom:
+        """Of tasks with a frozen bottom: that of the checkpoint."""
+        raise NotImplementedError(f"{self.name} has no frozen bottom")
+
+    def started(self, model: M) -> M:
+        """A model that was just made, with the parameters that public text gave."""
+        put(model, self.start)
+        return model
+
+    def not_trained(self) -> Mapping[str, np.ndarray]:
+        """The parameters that silos never train, as they are at the start: what a silo has to be
+        told where public text decided them.
+        """
+        return {plain_name(k): v for k, v in frozen(self.new_model(0)).items()}
+
+    def sibling(self, corpus: Any) -> Task:
+        """The same network on another corpus of the task, with every parameter trained: what the
+        coordinator trains on public text.
+        """
+        raise NotImplementedError(f"{self.name} has no network of which all is trained")
+
+    def settle(self, model: nn.Module, data: D) -> None:
+        """Of a `sibling`: what is left to do once all parameters are trained on `data`."""
 
     def keep_features_in(self, folder: Path, lasting: bool = False) -> None:
         """Where the features of the frozen bottom are kept, of the texts that this process reads.

@@ -28,9 +28,10 @@ from models.sentence_encoder import Style, pooled
 __all__ = ["Bottom", "of_documents", "of_sentences", "of_words", "with_features"]
 
 
-def _name(checkpoint_sha256: str, part: Part, *more: object) -> bytes:
+def _name(checkpoint: Checkpoint, part: Part, *more: object) -> bytes:
     """Of all that decides what the frozen part makes of a text."""
-    said = "/".join(map(str, (checkpoint_sha256, part, *more)))
+    started = (checkpoint.start,) if checkpoint.start else ()
+    said = "/".join(map(str, (checkpoint.sha256, part, *more, *started)))
     return hashlib.sha256(said.encode()).digest()
 
 
@@ -59,6 +60,11 @@ class Bottom:
         if self._store is None:
             self._store = FrozenFeatures(None, self.name, self.width)
         return self._store
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it keeps features; None: in memory."""
+        return None if self._store is None else self._store.folder
 
     def keep_in(self, folder: Path, lasting: bool = False) -> None:
         self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
@@ -131,14 +137,14 @@ def of_sentences(checkpoint: Checkpoint, part: Part, style: Style) -> Bottom:
         return pooled(hidden, here(p.flags[span].astype(np.int64))[None], style)
 
     wide = (3 if style.cls else 2) * width if part == HEAD else width
-    return Bottom(_name(checkpoint.sha256, part, style.cls), wide, text, compute)
+    return Bottom(_name(checkpoint, part, style.cls), wide, text, compute)
 
 
 def of_words(checkpoint: Checkpoint, part: Part) -> Bottom:
     """A tagger's: the hidden states of all pieces."""
     below = _below(checkpoint, part)
     return Bottom(
-        _name(checkpoint.sha256, part, "words"),
+        _name(checkpoint, part, "words"),
         _width(checkpoint.backbone),
         lambda p, row: text_hash(p.row(row)),
         lambda p, row: below(p.row(row))[0],
@@ -169,7 +175,7 @@ def of_documents(
         hidden: torch.Tensor = out.last_hidden_state
         return hidden[batch.real]
 
-    name = _name(checkpoint.sha256, part, "documents", window)
+    name = _name(checkpoint, part, "documents", window)
     return Bottom(name, _width(backbone), text, compute)
 
 

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -106,6 +107,13 @@ class DistantTask(Task[Rows]):
             f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
         )
 
+    def sibling(self, corpus: Any) -> DistantTask:
+        """With the vocabulary of this task, whatever words the other corpus has."""
+        made = DistantTask(corpus, self.knobs, self.bag_rule)
+        made._known, made._vocabulary_size = self._known, self._vocabulary_size
+        made._vectors, made.vocabulary_kind = self._vectors, self.vocabulary_kind
+        return made
+
     # The vocabulary
 
     def word_number(self, word: str) -> int:
@@ -138,7 +146,7 @@ class DistantTask(Task[Rows]):
                 vectors=self._vectors,
             )
         model.train_part(self.part, given=self._vectors is not None)
-        return place(model)
+        return self.started(place(model))
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))

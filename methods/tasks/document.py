@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from methods.tasks.batching import (
     chunks_by_length,
     for_each,
 )
-from methods.tasks.bottom import of_documents, with_features
+from methods.tasks.bottom import Bottom, of_documents, with_features
 from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
 from models import document_heads as heads
 from models.backbone import Checkpoint
@@ -91,12 +92,18 @@ class DocumentTask(Task[Data]):
         self._check()
         self.record_rows = rows_are_records(checkpoint.backbone, part)
         if part.has_frozen_bottom:
-            t = checkpoint.tokenizer
-            special = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
-            self.bottom = of_documents(checkpoint, part, self.window, special)
+            self.bottom = self.new_bottom()
         self._splits: dict[str, Ready] = {}
         self._documents: dict[str, list[Document]] = {}
         self._split("train")  # before silos are forked, so that they share it
+
+    def new_bottom(self) -> Bottom:
+        t = self.checkpoint.tokenizer
+        special = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
+        return of_documents(self.checkpoint, self.part, self.window, special)
+
+    def sibling(self, corpus: Any) -> DocumentTask:
+        return DocumentTask(corpus, self.knobs, self.checkpoint)
 
     def _check(self) -> None:
         knobs, config = self.knobs, self.checkpoint.backbone.config
@@ -160,7 +167,7 @@ class DocumentTask(Task[Data]):
         if self.part == BIAS:
             model.fix_projections()
         model.cut(self.part)
-        return place(model)
+        return self.started(place(model))
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))

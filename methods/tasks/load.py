@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from config.errors import UserError, check_choice, nearest
 from config.part import ALL, BIAS, HEAD, PROMPTS, TOP, Part, parse_part
-from config.settings import Settings
+from config.settings import OWN, Settings
 from corpora.holding import Holding
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
 from methods.tasks.base import Task
 
-__all__ = ["BUILT_IN", "is_built_in", "load_task", "task_name"]
+__all__ = ["BUILT_IN", "is_built_in", "load_corpus", "load_task", "task_name"]
 
 #: The first part of a built-in corpus's name -> the task it belongs to.
 BUILT_IN = {
@@ -126,22 +127,11 @@ def load_task(settings: Settings, holding: Holding | None = None) -> Task:
 
 
 def _distant(settings: Settings, holding: Holding | None) -> Task:
-    from corpora.distant import generate as distant_synthetic
     from methods.tasks.distant import DistantTask, Knobs
 
     _refuse_unused(settings, "distant", ("vectors",))
-    corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("distant", settings.options))
-    if holding is not None and holding.holds == "nothing":
-        from corpora.named import distant_named
-
-        loaded = distant_named(holding)
-    elif is_built_in(corpus):
-        loaded = distant_synthetic.load(corpus, settings.seed)
-    else:
-        from corpora.distant import read as readers
-
-        loaded = readers.load(corpus, holding)
+    loaded = load_corpus(settings, "distant", knobs, holding)
     vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
@@ -157,81 +147,126 @@ def _distant(settings: Settings, holding: Holding | None) -> Task:
 
 
 def _sentence(settings: Settings, holding: Holding | None) -> Task:
-    from corpora.sentence import generate as sentence_synthetic
     from methods.tasks.sentence import Knobs, SentenceTask, style_of
     from models.backbone import load_checkpoint
     from models.marking import MARKERS
 
     _refuse_unused(settings, "sentence", ("encoder",))
-    corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("sentence", settings.options))
     if not 0.0 <= knobs.public < 1.0:
         raise UserError(f'Option "public" must be at least 0 and below 1, not {knobs.public}.')
-    if not uses_public(settings.method, settings.options) and "public" not in settings.options:
+    reads = settings.public == OWN or uses_public(settings.method, settings.options)
+    if not reads and "public" not in settings.options:
         knobs = replace(knobs, public=0.0)  # a method that does not read it trains on everything
     part = _part(settings, "sentence")
     style = style_of(knobs, network_of(settings.method, "feded"), part)
-    if holding is not None and holding.holds == "nothing":
-        from corpora.named import sentence_named
-
-        loaded = sentence_named(holding)
-    elif is_built_in(corpus):
-        loaded = sentence_synthetic.load(corpus, settings.seed, knobs.public)
-    else:
-        from corpora.sentence import read as sentences
-
-        loaded = sentences.load(corpus, settings.seed, knobs.public, knobs.columns, holding)
+    loaded = load_corpus(settings, "sentence", knobs, holding)
     checkpoint = load_checkpoint(settings.encoder, "bert", MARKERS)
     return SentenceTask(loaded, knobs, style, checkpoint, part)
 
 
 def _document(settings: Settings, holding: Holding | None) -> Task:
-    from corpora.document import generate as document_synthetic
     from methods.tasks.document import DocumentTask, Knobs
     from models.backbone import load_checkpoint
     from models.document_pieces import STAR
 
     _refuse_unused(settings, "document", ("encoder",))
-    corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("document", settings.options))
-    if holding is not None and holding.holds == "nothing":
-        from corpora.named import document_named
-
-        loaded = document_named(holding)
-    elif is_built_in(corpus):
-        loaded = document_synthetic.load(corpus, settings.seed)
-    else:
-        from corpora.document import read as documents
-
-        loaded = documents.load(corpus, knobs.mesh, holding)
+    loaded = load_corpus(settings, "document", knobs, holding)
     checkpoint = load_checkpoint(settings.encoder, "document", (STAR,))
     return DocumentTask(loaded, knobs, checkpoint, _part(settings, "document"))
 
 
 def _ner(settings: Settings, holding: Holding | None) -> Task:
-    from corpora.ner import generate as ner_synthetic
     from methods.tasks.ner import Knobs, NerTask
     from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
     from models.backbone import load_checkpoint
 
-    corpus = _corpus(settings)
     knobs = Knobs(**task_knobs("ner", settings.options))
     name = knobs.network or network_of(settings.method, "pointer")
     check_choice("network", name, ("pointer", "tagger"))
     _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
     part = _part(settings, f"ner, {name}")
-    if holding is not None and holding.holds == "nothing":
-        from corpora.named import ner_named
-
-        loaded = ner_named(holding)
-    elif is_built_in(corpus):
-        loaded = ner_synthetic.load(corpus, settings.seed)
-    else:
-        from corpora.ner import read as ner
-
-        loaded = ner.load(corpus, knobs.mapping, knobs.types, knobs.columns, knobs.entity, holding)
+    loaded = load_corpus(settings, "ner", knobs, holding)
     if name == "tagger":
         tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs, part)
         return NerTask(loaded, knobs, tagger, settings.seed)
     pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs, part)
     return NerTask(loaded, knobs, pointer, settings.seed)
+
+
+def load_corpus(settings: Settings, task: str, knobs: Any, holding: Holding | None) -> Any:
+    """The corpus of these settings, from the cache, made or read. `knobs`: the task's own."""
+    named = holding is not None and holding.holds == "nothing"
+    return _CORPORA[task](_corpus(settings), settings.seed, knobs, holding, named)
+
+
+def _distant_corpus(
+    corpus: str, seed: int, knobs: Any, holding: Holding | None, named: bool
+) -> Any:
+    if named and holding is not None:
+        from corpora.named import distant_named
+
+        return distant_named(holding)
+    if is_built_in(corpus):
+        from corpora.distant import generate as distant_synthetic
+
+        return distant_synthetic.load(corpus, seed)
+    from corpora.distant import read as readers
+
+    return readers.load(corpus, holding)
+
+
+def _sentence_corpus(
+    corpus: str, seed: int, knobs: Any, holding: Holding | None, named: bool
+) -> Any:
+    if named and holding is not None:
+        from corpora.named import sentence_named
+
+        return sentence_named(holding)
+    if is_built_in(corpus):
+        from corpora.sentence import generate as sentence_synthetic
+
+        return sentence_synthetic.load(corpus, seed, knobs.public)
+    from corpora.sentence import read as sentences
+
+    return sentences.load(corpus, seed, knobs.public, knobs.columns, holding)
+
+
+def _document_corpus(
+    corpus: str, seed: int, knobs: Any, holding: Holding | None, named: bool
+) -> Any:
+    if named and holding is not None:
+        from corpora.named import document_named
+
+        return document_named(holding)
+    if is_built_in(corpus):
+        from corpora.document import generate as document_synthetic
+
+        return document_synthetic.load(corpus, seed)
+    from corpora.document import read as documents
+
+    return documents.load(corpus, knobs.mesh, holding)
+
+
+def _ner_corpus(corpus: str, seed: int, knobs: Any, holding: Holding | None, named: bool) -> Any:
+    if named and holding is not None:
+        from corpora.named import ner_named
+
+        return ner_named(holding)
+    if is_built_in(corpus):
+        from corpora.ner import generate as ner_synthetic
+
+        return ner_synthetic.load(corpus, seed)
+    from corpora.ner import read as ner
+
+    k = knobs
+    return ner.load(corpus, k.mapping, k.types, k.columns, k.entity, holding)
+
+
+_CORPORA = {
+    "distant": _distant_corpus,
+    "sentence": _sentence_corpus,
+    "document": _document_corpus,
+    "ner": _ner_corpus,
+}

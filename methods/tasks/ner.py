@@ -13,22 +13,25 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from config.part import BIAS
+from config.part import ALL, BIAS
 from corpora.ner.scores import score, scored_rows
-from corpora.ner.table import SPLITS, NerCorpus, Rows
+from corpora.ner.table import SPLITS, NerCorpus
 from corpora.ner.tags import tag_sets
 from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
-from methods.tasks.bottom import of_words
+from methods.tasks.bottom import Bottom, of_words
+from methods.tasks.ner_data import Data
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
+from models.backbone import Checkpoint
 from models.device import first_numbers, here, place
 from models.pieces import Pieces, ends_of, to_pieces
 from models.pointer import Inputs, PointerNer, trainable_share
@@ -62,33 +65,6 @@ class Knobs:
     entity: str = ""  #: the type where tags have none; empty: entity
 
 
-@dataclass(frozen=True)
-class Data:
-    """Some sentences of one split and what is known of them: what a silo holds."""
-
-    pieces: Pieces
-    rows: Rows
-    #: (rows of the split, types) bool: which types are annotated, to whoever holds this
-    known: np.ndarray
-    platform: np.ndarray  #: of every row of the split
-    indices: np.ndarray
-    #: Per sentence of `indices`: entities of types outside its tag set that the global model
-    #: predicts.
-    pseudo: Sequence[Sequence[Span]] | None = None
-    weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.pieces.lengths[self.indices]
-
-    def gold(self, position: int) -> list[Span]:
-        row = int(self.indices[position])
-        return [s for s in self.rows.spans(row) if self.known[row, s[2]]]
-
-    def known_types(self, position: int) -> np.ndarray:
-        return self.known[int(self.indices[position])]
-
-
 class NerTask(Task[Data]):
     name = "ner"
     record_unit = "sentence"
@@ -101,7 +77,7 @@ class NerTask(Task[Data]):
         tagger = network.name == "tagger"
         self.part = network.part
         if self.part.has_frozen_bottom:
-            self.bottom = of_words(checkpoint, self.part)
+            self.bottom = self.new_bottom()
         self.record_rows = (
             rows_are_records(checkpoint.backbone, self.part) if tagger else self.part == BIAS
         )
@@ -118,6 +94,16 @@ class NerTask(Task[Data]):
         domain = np.asarray(corpus.splits["train"].domain)
         self.platform, self.known = np.zeros(len(domain), dtype=np.int64), corpus.covered[domain]
         self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
+
+    def new_bottom(self) -> Bottom:
+        return of_words(self.checkpoint, self.part)
+
+    def use_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.network = self.network.on(checkpoint, self.part)
+        super().use_checkpoint(checkpoint)
+
+    def sibling(self, corpus: Any) -> NerTask:
+        return NerTask(corpus, self.knobs, self.network.on(self.checkpoint, ALL), 0)
 
     def own_notes(self) -> tuple[Note, ...]:
         found = []
@@ -203,13 +189,13 @@ class NerTask(Task[Data]):
     def new_model(self, seed: int) -> PointerNer | Tagger:
         with first_numbers(seed):
             model = self.network.new_model()
-        return place(model)
+        return self.started(place(model))
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         """The pointer network's language model is not among a run's files: it has a name and a
-        hash.
+        hash. One that public text changed is.
         """
-        named = ("backbone.",) if self.network.name == "pointer" else ()
+        named = ("backbone.",) if self.network.name == "pointer" and not self.start else ()
         return {k: v for k, v in frozen(self.new_model(0)).items() if not k.startswith(named)}
 
     def train_size(self) -> int:

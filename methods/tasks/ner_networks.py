@@ -86,6 +86,10 @@ class PointerNetwork:
         self._backbone = checkpoint.backbone.eval().requires_grad_(False)
         self._labels = label_pieces(types, checkpoint.tokenizer)
 
+    def on(self, checkpoint: Checkpoint, part: Part) -> PointerNetwork:
+        """The same network on other weights of its language model."""
+        return PointerNetwork(checkpoint, self.types, self.knobs, part)
+
     def new_model(self) -> PointerNer:
         k = self.knobs
         return PointerNer(self._backbone, self._labels, k.prompts, k.hidden, k.dropout, self.part)
@@ -171,6 +175,10 @@ class TaggerNetwork:
     ) -> None:
         self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
+
+    def on(self, checkpoint: Checkpoint, part: Part) -> TaggerNetwork:
+        """The same network on other weights of its encoder."""
+        return TaggerNetwork(checkpoint, self.types, self.knobs, part)
 
     def new_model(self) -> Tagger:
         model = Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)

@@ -31,7 +31,7 @@ from corpora.sentence.scores import score
 from corpora.sentence.table import Example, SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
-from methods.tasks.bottom import of_sentences
+from methods.tasks.bottom import Bottom, of_sentences
 from methods.tasks.sentence_style import style_of
 from models.backbone import Checkpoint
 from models.device import first_numbers, here, place, there
@@ -117,8 +117,25 @@ class SentenceTask(Task[Data]):
         self.metric = knobs.metric
         self._packed: dict[str, Packed] = {}
         if part.has_frozen_bottom:
-            self.bottom = of_sentences(checkpoint, part, style)
+            self.bottom = self.new_bottom()
         self._packed_now("train")  # before silos are forked, so that they share it
+
+    def new_bottom(self) -> Bottom:
+        self.__dict__.pop("_public_features", None)
+        return of_sentences(self.checkpoint, self.part, self.style)
+
+    def sibling(self, corpus: Any) -> SentenceTask:
+        return SentenceTask(corpus, self.knobs, self.style, self.checkpoint)
+
+    def settle(self, model: nn.Module, data: Data) -> None:
+        """A head that reads standardised features: by those of `data`, with the same answers."""
+        assert isinstance(model, SentenceEncoder)
+        if model.standard is not None:
+            model.eval()
+            rows = [np.arange(len(data.indices))[k : k + 64] for k in range(0, self.size(data), 64)]
+            with torch.no_grad():
+                made = [model.pool(*self.batch(data, chosen).inputs) for chosen in rows]
+            model.standardise(torch.cat(made))
 
     def _packed_now(self, split: str) -> Packed:
         if split not in self._packed:
@@ -175,9 +192,9 @@ class SentenceTask(Task[Data]):
             train_part(model.backbone, self.part)
         model.cut(self.part)
         model = place(model)
-        if model.standard is not None:
+        if model.standard is not None and self.bottom is not None and not self.start:
             model.standard.set(self._public_features)
-        return model
+        return self.started(model)
 
     @cached_property
     def _untrained_backbone(self) -> Any:

@@ -81,6 +81,7 @@ def _answer(run: RunFiles) -> Html:
         else ""
     )
     before = f"before the first round {s['before_value']:.4f}; " if "before_value" in s else ""
+    before = f"with public text alone, {before}" if before and s.get("public") else before
     private = s["epsilon"] != "inf"
     tiles = [
         _tile(

@@ -134,8 +134,13 @@ def _good(s: Mapping[str, Any]) -> str:
         f"{_METRICS.get(s['metric'], s['metric'])}; 1 is perfect, 0 is worst."
     )
     if "before_value" in s:
-        text += f" Before the first round the same model scored {s['before_value']:.4f} there."
+        text += f" Before the first round{_publicly(s)} the same model scored {s['before_value']:.4f} there."
     return text
+
+
+def _publicly(s: Mapping[str, Any]) -> str:
+    """What a start from public text means for the figure before the first round."""
+    return ", trained on public text alone," if s.get("public") else ""
 
 
 def _left(run: RunFiles) -> tuple[str, list[str]]:

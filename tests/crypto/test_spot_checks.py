@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from math import comb
 
 import pytest
@@ -32,6 +33,25 @@ def test_so_few_are_enough(members: int) -> None:
     fewer = k - 1  # and with one fewer, our bound does not hold
     signed = others * 2.0 ** (-policy.security / fewer)
     assert (1 - fewer / others) ** (signed - m) * members > 2.0**-policy.security * 0.5
+
+
+@pytest.mark.parametrize("members, roster", [(257, 257), (600, 1000), (1000, 1000)])
+def test_the_best_that_a_coordinator_can_do(members: int, roster: int) -> None:
+    """It forges some offers and shows the list to some of the honest, all of whom must miss them.
+    Then one silo must draw no reveal of somebody who did not sign: the forged, and those who were
+    not shown this list. By counting draws, for every such choice.
+    """
+    k, m, others = spot_checks(members, roster, Policy()), most_corrupt(roster), members - 1
+    ways = comb(others, k)
+    for forged in (1, 2, 5, 20):
+        honest = members - m - forged
+        one_misses = Fraction(comb(others - forged, k), ways)
+        all_miss = one_misses
+        for shown in range(1, honest + 1):
+            unsigned = forged + honest - shown
+            last = Fraction(comb(others - unsigned, k), ways)
+            assert float(all_miss) * float(last) <= 2.0**-86
+            all_miss *= one_misses
 
 
 def test_small_sessions_are_checked_in_full_and_so_are_those_with_too_few_honest() -> None:

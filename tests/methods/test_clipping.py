@@ -200,6 +200,26 @@ def test_parts_that_cancel_entirely_still_count_a_ten_thousandth(layer: nn.Modul
     torch.testing.assert_close(bias, torch.tensor([0.5, 3 / 2e4]), rtol=1e-3, atol=0.0)
 
 
+@pytest.mark.parametrize("records, size", [(64, 1e3), (512, 1e5)])
+def test_one_record_moves_the_others_sum_by_next_to_nothing(records: int, size: float) -> None:
+    """The other records' parts are large and cancel, so that their sum is rounded in other places
+    where one record is left out of it: together that is a clip, and hardly more.
+    """
+    torch.manual_seed(records)
+    half = torch.randn(records, 20, 16) * size
+    half[records // 2] = 0.0
+    x = torch.cat([half + torch.randn(records, 20, 16), -half], 1)
+    layer, ways = nn.Linear(16, 8, bias=False).train(), torch.randn(8)
+
+    def summed(weights: torch.Tensor) -> torch.Tensor:
+        total = clipped_sum(layer, lambda: (layer(x) @ ways).sum(1) * weights, 1.0, records)
+        return total[0].double()
+
+    all_of_them, without = torch.ones(records), torch.ones(records)
+    without[records // 2] = 0.0
+    assert (summed(all_of_them) - summed(without)).norm().item() == pytest.approx(1.0, abs=1e-4)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
 def test_a_record_without_a_finite_gradient_counts_nothing(value: float) -> None:
     """To refuse because of it, or to send what it made of the sum, would tell that it is there."""

@@ -134,6 +134,69 @@ def test_a_kept_optimizer_goes_on_as_if_nothing_had_been_between(name: str) -> N
     assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), fresh.parameters()))
 
 
+class _Tied(nn.Module):
+    """One table at both ends, as in many encoders, and a parameter that is not always used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Parameter(torch.randn(5, 4))
+        self.middle = nn.Linear(4, 4)
+        self.rare = nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.middle(x @ self.table)) @ self.table.T
+        return self.rare(x) if x[0, 0] > 0 else x
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "momentum"])
+def test_spent_gradients_give_the_same_model_and_are_never_there_together(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = _settings(optimizer=name, lr=0.05, weight_decay=0.3, schedule="linear")
+    kept, spent = _Tied(), _Tied()
+    there: list[int] = []
+    states = []
+    for model, large in ((kept, 10**9), (spent, 0)):
+        monkeypatch.setattr("methods.common.steps._LARGE", large)
+        go_on: dict[str, np.ndarray] = {}
+        for round in (0, 1):  # the second with what the first has kept
+            steps = Steps(s, model, round, 4, go_on, spend=True)
+            watches = [
+                p.register_post_accumulate_grad_hook(
+                    lambda _: there.append(sum(p.grad is not None for p in spent.parameters()))
+                )
+                for p in model.parameters()
+            ]
+            for k in range(4):
+                steps.clear()
+                _loss(model, k).backward()
+                steps.step()
+            steps.end()
+            for watch in watches:
+                watch.remove()
+            go_on = steps.state()
+        states.append(go_on)
+    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), spent.parameters()))
+    assert states[0].keys() == states[1].keys()
+    assert all(np.array_equal(states[0][k], states[1][k]) for k in states[0])
+    assert there and not any(there)
+    _loss(spent, 0).backward()
+    assert all(p.grad is not None for p in spent.middle.parameters())  # its own again
+
+
+def test_a_bound_on_the_norm_keeps_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the norm of all of them."""
+    monkeypatch.setattr("methods.common.steps._LARGE", 0)
+    model = _network()
+    steps = Steps(_settings(clip_norm=0.1), model, 0, 1, spend=True)
+    steps.clear()
+    _loss(model, 0).backward()
+    steps.step()
+    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))  # type: ignore
+    assert float(norm) == pytest.approx(0.1, rel=1e-4)
+
+
 # At a silo
 
 

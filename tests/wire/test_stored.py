@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +18,7 @@ from methods.common.arrays import model_sha256
 from methods.common.training import apply_update
 from wire.bundle import Inbox, pack, packed_like, pieces
 from wire.messages import FRAME_BYTES, BadMessage
-from wire.stored import Lazily, Stored, stored
+from wire.stored import Lazily, Stored, give_back, keep_freed, stored
 
 LARGE: dict[str, np.ndarray] = {
     "words": np.arange(700_001, dtype=np.float32),
@@ -118,3 +121,36 @@ def test_a_mean_in_pieces_is_the_mean(tmp_path: Path) -> None:
         exact = (value.astype(np.float64) + total[f"update/{name}"] / 3.0).astype(np.float32)
         assert np.array_equal(got[name], exact)
     assert np.shares_memory(np.asarray(pack(got).buffer), got["a"])
+
+
+def test_what_is_freed_is_used_again_until_it_is_given_back() -> None:
+    """In a child: it is the process's. Counted are pages that the machine had to give."""
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        pytest.skip("this C library returns memory by its own rules")
+    size, times = 64 << 20, 8
+    pages = size // resource.getpagesize()
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(times):
+            torch.empty(size, dtype=torch.uint8)[:: resource.getpagesize()] = 1
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        plain = faults()
+        keep_freed()
+        kept = faults()
+        held = psutil.Process().memory_info().rss
+        give_back()
+        told = [plain, kept, held - psutil.Process().memory_info().rss]
+        os.write(writer, " ".join(map(str, told)).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as f:
+        plain, kept, returned = map(int, f.read().split())
+    os.waitpid(child, 0)
+    if plain < 100 * times:
+        pytest.skip("this machine gives memory in huge pages")
+    assert kept < plain / 4 and kept < 2 * pages
+    assert returned > size / 2
