@@ -184,6 +184,6 @@ class _Here:
             if not hasattr(self._mine, "warm"):
                 self._mine.warm = Warm()
                 self._all.append(self._mine.warm)
-            return self._mine.warm(command)  # type: ignore[no-any-return]
+            return self._mine.warm(command)
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         return done.returncode, done.stderr or done.stdout

@@ -193,9 +193,9 @@ def _metrics(o: Outcome) -> list[str]:
                 shown = [shown[0], *[""] * (len(columns) - 1)]
             rows.append([f"{row} (reference)" if of.reference else row, *shown])
         always = o.majority.get(key.rpartition(".")[2])
-        shown = _NO if always is None and o.majority else f"{always or 0.0:.4f}"
+        score = _NO if always is None and o.majority else f"{always or 0.0:.4f}"
         what = "always the most frequent answer (reference)"
-        rows.append([what, shown, *[""] * (len(columns) - 1)])
+        rows.append([what, score, *[""] * (len(columns) - 1)])
         text += [f"## {label}, test", "", *table_lines(["", *columns], rows), ""]
     return text
 

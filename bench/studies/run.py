@@ -3,7 +3,7 @@
 Every finished run is a line in a file; started again, the command makes only what is missing.
 LAUNCHER=ray gives the runs to a cluster (HOSTS: its address); JOBS says how many run here at once.
 The seed of the partition and that of initialisation are drawn apart: report seed k cuts the data by
-PARTITION_SEED=k and starts from SEED=100+k. PAGE=docs/results/x.md writes the page there too, with
+PARTITION_SEED=k and starts from SEED=100+k. PAGE=x.md writes the page there too, with
 its table (x.csv) and picture (x.svg) beside it.
 
 What a frozen encoder makes of the texts is computed once for all runs, in the study's folder, and
@@ -18,6 +18,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -81,8 +82,8 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
     }
     every = [job for jobs in searched.values() for job in jobs]
     say.print(f"{spec.title}: {len(every)} trials on dev, then seeds", soft_wrap=True)
-    how = {"workers": workers, "spread": spread, "machine": machine}
-    tried = run_missing(every, asked.folder / "trials", say, **how)
+    run_all = partial(run_missing, say=say, workers=workers, spread=spread, machine=machine)
+    tried = run_all(every, asked.folder / "trials")
     chosen, planned = {}, {}
     for cell, jobs in searched.items():
         at, best = best_trial(jobs, tried)
@@ -90,7 +91,7 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
         planned[cell] = [_seed_job(cell, jobs[at].words, k) for k in range(budget.seeds)]
     seeds = [job for jobs in planned.values() for job in jobs]
     say.print(f"{len(seeds)} runs with what was chosen on dev", soft_wrap=True)
-    done = run_missing(seeds, asked.folder / "seeds", say, **how)
+    done = run_all(seeds, asked.folder / "seeds")
     shutil.rmtree(kept, ignore_errors=True)
     outcome = Outcome(
         spec,
@@ -204,7 +205,7 @@ def main(words: list[str]) -> None:
         if not table["JOBS"].isdigit():
             raise UserError(f'JOBS must be a number of runs at once, not "{table["JOBS"]}".')
         if table["PAGE"] and not table["PAGE"].endswith(".md"):
-            raise UserError(f'PAGE must name a page, as in docs/x.md, not "{table["PAGE"]}".')
+            raise UserError(f'PAGE must name a page, as in x.md, not "{table["PAGE"]}".')
         asked = Asked(
             paper,
             table["CORPUS"],

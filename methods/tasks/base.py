@@ -100,9 +100,9 @@ class Task(ABC, Generic[D]):
         """The same encoder with other weights."""
         self.checkpoint = checkpoint
         if self.bottom is not None:
-            folder, self.bottom = self.bottom.folder, self.new_bottom()
-            if folder is not None:
-                self.bottom.keep_in(folder)
+            before, self.bottom = self.bottom, self.new_bottom()
+            if before.folder is not None:
+                self.bottom.keep_in(before.folder, before.lasting)
 
     def new_bottom(self) -> Bottom:
         """Of tasks with a frozen bottom: that of the checkpoint."""

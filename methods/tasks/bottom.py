@@ -50,8 +50,8 @@ class Bottom:
     width: int
     text: Callable[[Any, int], bytes]  #: (source, row) -> hash of the row's text
     compute: Callable[[Any, int], torch.Tensor]  #: (source, row) -> its features (rows, width)
+    lasting: bool = False  #: whether features outlive the run
     _store: FrozenFeatures | None = None
-    _lasting: bool = False  #: whether features outlive the run
     _held: dict[int, _Held] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -68,7 +68,7 @@ class Bottom:
 
     def keep_in(self, folder: Path, lasting: bool = False) -> None:
         self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
-        self._lasting = lasting
+        self.lasting = lasting
 
     def prepare(self, source: Any, every: np.ndarray) -> None:
         """Computes what is missing, on all threads that scoring has: before they read it."""
@@ -90,7 +90,7 @@ class Bottom:
             return held
 
     def forget(self) -> None:
-        if not self._lasting:
+        if not self.lasting:
             self.store.forget()
         self._held = {}
 

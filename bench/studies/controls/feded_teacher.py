@@ -7,6 +7,7 @@ models stand in one place, which FedED is there to avoid; so this runs in a simu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -79,7 +80,7 @@ def build(task: SentenceTask, settings: Settings, options: feded.Options) -> Met
         own = {k.removeprefix(_STUDENT): v for k, v in state.model.items() if _STUDENT in k}
         return State(own)
 
-    def with_teacher(own: State, models: list[Arrays]) -> State:
+    def with_teacher(own: State, models: Sequence[Arrays]) -> State:
         """As many as a round has silos; a round that lost some has one of them twice."""
         named = {f"{_STUDENT}{n}": v for n, v in own.model.items()}
         for k in range(settings.cohort_size):
