@@ -2,7 +2,7 @@
 
 The encoder is the user's (ENCODER=…), its last three layers trained; the paper has all of SciBERT.
 Training is as `centralised` needs it to learn the task at all: warm-up, a rate that falls to zero,
-clipped gradients and one optimizer throughout (docs/results/fedlcc.md).
+clipped gradients and one optimizer throughout.
 """
 
 from __future__ import annotations
