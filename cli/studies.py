@@ -83,7 +83,7 @@ def propose(
     vectors: Checkpoint = "",
 ) -> None:
     """Propose a study to every silo. It runs when enough of them have accepted."""
-    from coordinator.proposing import look_at
+    from coordinator.proposing import advice, look_at
     from coordinator.proposing import propose as post
     from study.agreement import page
     from study.machine import Machine, pinned_roster
@@ -94,7 +94,8 @@ def propose(
     of = look_at(path, machine, pinned_roster(open_keys(Path(home))))
     posted = post(board, of, path.read_text("utf-8"), enough)
     _say(page(of))
-    _say(f"\nproposed as {posted.id}; it runs when {posted.enough} silos have accepted")
+    _say(f"\n{advice(of)}")
+    _say(f"proposed as {posted.id}; it runs when {posted.enough} silos have accepted")
 
 
 def _wanted(home: str, id_: str, word: str) -> None:
@@ -178,8 +179,12 @@ def decline(
     why: Annotated[str, typer.Option(help="One line, for the coordinator's operator.")] = "",
 ) -> None:
     """Decline to take part. A silo that takes part already leaves the study."""
-    _studies(home).decide(study, "decline", "asked", why)
+    studies = _studies(home)
+    running = studies[study].state.startswith("running")
+    studies.decide(study, "decline", "asked", why)
     _say(f"{study} is declined; the serving silo tells the coordinator")
+    if running:
+        _say("This silo leaves the study. What is in a sum already cannot be taken out again.")
 
 
 # Both
@@ -214,6 +219,8 @@ def list_(home: Own) -> None:
     for k in studies.all():
         word = "cannot take part" if k.refused else {"": "to decide"}.get(k.word, f"{k.word}ed")
         _say(f"{k.id}  {word.replace('declineed', 'declined')}  {k.state or 'proposed'}  {k.title}")
+        if k.refused:
+            _say(f"    {k.refused}")
 
 
 @study_app.command("show")

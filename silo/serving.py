@@ -247,9 +247,6 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
-    for hours in (site.accept.hours, site.limits.hours):
-        if hours:
-            Hours.parse(hours)  # said now, and not when the first study comes
     phrase = passphrase_for(site.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -95,9 +95,11 @@ class Studies:
         """What it would cost now, for its operator; None: nothing is planned."""
         from silo.cost import Planned, cost_of  # accountants: nothing for a program that serves
 
-        if not (planned := self[id_].planned):
+        known = self[id_]
+        if not known.planned:
             return None
-        return cost_of(Planned.from_record(planned), self._folder.parent / "ledger.jsonl")
+        ledger = self._folder.parent / "ledger.jsonl"
+        return cost_of(Planned.from_record(known.planned), ledger, known.hash)
 
     def accept(self, id_: str, how: str) -> None:
         """By the operator: if its ledger can still pay for it."""
