@@ -35,7 +35,7 @@ from silo.studies import Studies
 from study.machine import Machine
 from study.papers import papers_are_whole, write_documents
 from study.presence import alone
-from tests.consortium import Consortium
+from tests.consortium import NAMES, Consortium
 
 # The board, against those who would speak for others
 
@@ -111,20 +111,26 @@ class Acted:
 
 
 class Stage:
-    def __init__(self, path: Path, slots: int = 1, patience: float = 0.0) -> None:
-        self.parties = Consortium(path)
+    def __init__(
+        self, path: Path, slots: int = 1, patience: float = 0.0, names: tuple[str, ...] = NAMES
+    ) -> None:
+        self.parties = Consortium(path, names)
         self.board = Board(path / "hub", self.parties.roster)
         machine = Machine(path / "hub", out=str(path))
         self.runner = Runner(self.board, machine, "0.0.0.0", 6000, slots, patience)
 
     def post(self, title: str, accepted: bool = True) -> str:
-        hash_ = title.encode().hex().ljust(64, "0")
-        id_ = self.board.post(title=title, text=f'title = "{title}"', hash=hash_, enough=3).id
+        hash_, enough = title.encode().hex().ljust(64, "0"), len(self.parties.names)
+        text = f'title = "{title}"'
+        id_ = self.board.post(title=title, text=text, hash=hash_, enough=enough).id
         for name in self.parties.names if accepted else ():
-            identity = self.parties.rings[name].identity
-            signed = identity.sign(Label.CONSENT, id_.encode(), hash_.encode()).hex()
-            self.board.answer(name, id_, {"word": "accept", "hash": hash_, "signature": signed})
+            self.accept(name, id_)
         return id_
+
+    def accept(self, name: str, id_: str) -> None:
+        identity, hash_ = self.parties.rings[name].identity, self.board[id_].hash
+        signed = identity.sign(Label.CONSENT, id_.encode(), hash_.encode()).hex()
+        self.board.answer(name, id_, {"word": "accept", "hash": hash_, "signature": signed})
 
 
 @pytest.fixture
@@ -187,6 +193,46 @@ def test_a_stated_deadline_ends_a_study(tmp_path: Path, acted: list[Acted]) -> N
     acted[0].status = FAILED
     stage.runner.step()
     assert stage.board[study].outcome == "too few silos came back within 60 s"
+
+
+def test_nobody_waits_for_a_silo_that_left(
+    tmp_path: Path, acted: list[Acted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage(tmp_path, names=("north", "east", "south", "west"))
+    study = stage.post("a")
+    stage.runner.step()
+    # three are left, and a round needs three: it goes on, also after a restart
+    stage.board.answer("west", study, {"word": "decline", "why": ""})
+    stage.runner.step()
+    assert study in stage.runner.running and acted[0].happened[-1] == "start"
+    assert stage.board.standing(stage.board[study], True) == "running; west left it"
+    again = Runner(stage.board, Machine(tmp_path / "hub", out=str(tmp_path)), "0.0.0.0", 6000)
+    again.step()
+    assert study in again.running and acted[1].said("--expect") == "east,north,south"
+    # one more, and no round can be made: it is paused, and says who left and why
+    stage.board.answer("east", study, {"word": "decline", "why": "officer withdrew"})
+    again.step()
+    assert study not in again.running and acted[1].happened[-1] == "end"
+    told = _typed(capsys, "status", study, "--home", str(tmp_path / "hub"))
+    assert "paused: east (officer withdrew), west left it, and a round needs 3 silos" in told
+    stage.board.want(study, Wanted.RUN)
+    again.step()
+    assert not again.running
+    assert "cannot run: east, west declined" in stage.board.standing(stage.board[study], False)
+    stage.accept("east", study)
+    again.step()
+    assert study in again.running
+
+
+def test_a_new_study_waits_for_as_many_as_its_proposer_said(
+    tmp_path: Path, acted: list[Acted]
+) -> None:
+    stage = Stage(tmp_path, names=("north", "east", "south", "west"))
+    study = stage.post("a", accepted=False)
+    for name in ("north", "east", "south"):
+        stage.accept(name, study)
+    stage.runner.step()
+    assert not stage.runner.running  # four were asked for, though three could make a round
 
 
 def test_a_new_roster_ends_what_was_agreed_under_the_old_one(tmp_path: Path) -> None:
