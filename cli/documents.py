@@ -101,6 +101,8 @@ def verify_document(
         )
     if as_signed:
         say(f"{path.with_suffix('.html')}: the page that was signed")
+    else:
+        say(f"no page stands beside {path}: none was checked")
     if logs:
         _compare(document, Path(logs))
 

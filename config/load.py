@@ -254,6 +254,10 @@ def check(s: Settings) -> None:
         s.runner in runners,
         f'RUNNER must be processes or inprocess, not "{s.runner}".{nearest(s.runner, runners)}',
     )
+    _need(
+        not s.features or s.runner == "inprocess",
+        "FEATURES puts what was made of all silos' texts into one folder: it needs RUNNER=inprocess.",
+    )
     launchers = ("local", "ssh", "ray")
     what = f'LAUNCHER must be local, ssh or ray, not "{s.launcher}".'
     _need(s.launcher in launchers, what + nearest(s.launcher, launchers))

@@ -46,6 +46,7 @@ MACHINE_SETTINGS: frozenset[str] = frozenset(
     {
         "device",
         "encoder",
+        "features",
         "hosts",
         "launcher",
         "ledger",
@@ -183,6 +184,11 @@ class Settings:
         1.0, "share of the cohort whose answers close an exchange without the rest"
     )
     out: str = _setting("runs", "where run folders are made")
+    features: str = _setting(
+        "",
+        "a folder that keeps what a frozen encoder made of texts, for many runs (RUNNER=inprocess)",
+        "the run's own, removed when it ends",
+    )
     target: float = _setting(
         0.0, "a dev metric; the report names the first round that reaches it", "none"
     )

@@ -43,6 +43,7 @@ from methods.outside import blamed
 from methods.tasks.base import Task
 from report import events
 from wire.messages import OVER
+from wire.stored import give_back
 
 __all__ = ["run_study"]
 
@@ -92,6 +93,8 @@ class _Loop:
 
     def round(self, round: int) -> None:
         began = time.monotonic()
+        # silos will train for a while: what making or folding a model took is not held meanwhile
+        give_back(sum(a.nbytes for a in self.state.model.values()))
         self.carrier.counter.round = round
         before, ranges = self.state, dict(self.progress.ranges)
         now = self._go_on(round)

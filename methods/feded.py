@@ -23,12 +23,12 @@ Where the paper is silent or contradicts itself (docs/methods.md, "FedED"):
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from config.errors import UserError, check_choice
 from config.settings import Settings
@@ -45,13 +45,12 @@ from methods.base import (
     RecordPrivacy,
     SiloView,
     State,
-    derived_seed,
 )
-from methods.common.steps import Steps
-from methods.common.training import load, parameters, trained
+from methods.common.public import public_passes
+from methods.common.training import trained
 from methods.common.weighted import first_model, send_model
 from methods.dp.coverage import TRAINED
-from methods.tasks.sentence import Data, SentenceTask
+from methods.tasks.sentence import Batch, Data, SentenceTask
 from models.device import here
 
 __all__ = [
@@ -215,18 +214,20 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         if not folded.survivors:
             return state
         q = here(teacher(ensemble(folded, o), o.tau).astype(np.float32))
-        model = load(task.new_model(0), state.model)
-        steps = math.ceil(task.size(task.public) / settings.batch)
-        optimizer = Steps(settings, model, folded.round, steps)
-        rng = np.random.default_rng(derived_seed(settings.seed, "distil", folded.round))
-        torch.manual_seed(derived_seed(settings.seed, "distil dropout", folded.round))
-        model.train()
-        for rows in task.batch_rows(task.public, settings.batch, rng):
-            batch = task.batch(task.public, rows)
-            optimizer.clear()
-            distil_loss(model(*batch.inputs), batch.relation, q[rows], o).backward()
-            optimizer.step()
-        return State(parameters(model), state.memory)
+
+        def loss(model: nn.Module, batch: Batch, rows: np.ndarray) -> torch.Tensor:
+            return distil_loss(model(*batch.inputs), batch.relation, q[rows], o)
+
+        student = public_passes(
+            task,
+            settings,
+            state.model,
+            round=folded.round,
+            loss=loss,
+            passes=1,
+            purpose="distil",
+        )
+        return State(student, state.memory)
 
     channel: Channel = "masked" if o.logits == "masked" else "sealed"
     low, high = _bounds(o.form)

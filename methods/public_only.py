@@ -3,16 +3,12 @@ anything.
 
 The first column of FedED's Table 6: what a third party could do with its own small labelled set,
 without the silos. A round is E epochs over D_v from the last round's model, on the same schedule as
-the methods it is compared with.
+the methods it is compared with. FedED makes one pass a round: EPOCHS=1 gives as many.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-import numpy as np
-import torch
 
 from config.errors import UserError
 from config.settings import Settings
@@ -25,10 +21,8 @@ from methods.base import (
     Method,
     SiloView,
     State,
-    derived_seed,
 )
-from methods.common.steps import Steps
-from methods.common.training import load, parameters
+from methods.common.public import plain_loss, public_passes
 from methods.common.weighted import first_model
 from methods.dp.coverage import refuse_reference
 from methods.feded import FULL_SIZE
@@ -63,18 +57,16 @@ def build(task: SentenceTask, settings: Settings, options: Options) -> Method:
         return Answer()
 
     def fold(state: State, folded: Folded) -> State:
-        model = load(task.new_model(0), state.model)
-        steps = settings.epochs * math.ceil(task.size(task.public) / settings.batch)
-        optimizer = Steps(settings, model, folded.round, steps)
-        rng = np.random.default_rng(derived_seed(settings.seed, "public", folded.round))
-        torch.manual_seed(derived_seed(settings.seed, "public dropout", folded.round))
-        model.train()
-        for _ in range(settings.epochs):
-            for batch in task.batches(task.public, settings.batch, rng):
-                optimizer.clear()
-                task.loss(model, batch).backward()
-                optimizer.step()
-        return State(parameters(model), state.memory)
+        model = public_passes(
+            task,
+            settings,
+            state.model,
+            round=folded.round,
+            loss=plain_loss(task),
+            passes=settings.epochs,
+            purpose="public",
+        )
+        return State(model, state.memory)
 
     exchange = Exchange("public", (), broadcast, answer, fold)
     return Method("public_only", CITATION, (exchange,), first_model(task))

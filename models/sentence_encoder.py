@@ -79,11 +79,13 @@ class Standard(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """`backbone` is copied: one loaded checkpoint serves any number of models."""
+    """`backbone` is copied: one loaded checkpoint serves any number of models. `shared`: it is not,
+    because no model trains or runs it.
+    """
 
-    def __init__(self, backbone: Any, relations: int, style: Style) -> None:
+    def __init__(self, backbone: Any, relations: int, style: Style, shared: bool = False) -> None:
         super().__init__()
-        self.backbone = copy.deepcopy(backbone)
+        self.backbone = backbone if shared else copy.deepcopy(backbone)
         self.style = style
         self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config

@@ -226,12 +226,11 @@ def answers(budget: Line, bytes_up: int, left: Collection[str] | None = None) ->
     remains = budget["ledger"]["remains"] if "ledger" in budget else None
     if remains is None and budget["budget"] and not infinite:
         remains = max(0.0, budget["budget"] - most)
+    gone = [d for d in budget["disclosed"] if left is None or d["name"] in left]
+    masked = budget["masked"] and any(d["channel"] == "masked" for d in gone)
     return {
-        "left": [
-            {k: d[k] for k in ("name", "channel", "readable_by")}
-            for d in budget["disclosed"]
-            if left is None or d["name"] in left
-        ],
+        "left": [{k: d[k] for k in ("name", "channel", "shape", "readable_by")} for d in gone],
+        "masks_hold_if": budget["masks_hold_if"] if masked else "",
         "bytes_up": bytes_up,
         "dp": budget["dp"],
         "unit": budget["unit"],

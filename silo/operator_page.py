@@ -44,7 +44,13 @@ class SiloPage:
             "tiles": [
                 ("to decide", str(len(open_)), ", ".join(k.title for k in open_)),
                 ("epsilon spent", spent, "over all studies, as the ledger has it"),
-                ("epsilon left", left, "of the smallest limit that holds"),
+                (
+                    "epsilon left",
+                    left,
+                    "nothing limits it"
+                    if left == "no limit"
+                    else "of the smallest limit that holds",
+                ),
                 (
                     "coordinator",
                     "never heard" if heard is None else f"{duration(max(0.0, now - heard))} ago",
@@ -66,10 +72,10 @@ class SiloPage:
         if not lines:
             return "0", "–"
         spent = lines[-1]["epsilon_after"]
-        if spent == "inf":
-            return "infinite", "none"
         about = read_table(self._home / "records" / lines[-1].get("study", "")[:12] / "about.json")
         limits = [x for x in ((about or {}).get(k) for k in ("epsilon_budget", "own_limit")) if x]
+        if spent == "inf":
+            return "infinite", "none" if limits else "no limit"
         left = down(max(0.0, min(limits) - spent)) if limits else "no limit"
         return exact(spent, "epsilon"), left
 

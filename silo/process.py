@@ -47,7 +47,7 @@ from wire.backlog import ALLOWANCE
 from wire.dealer import Cut, Dealer
 from wire.messages import VERSION, Hello
 from wire.prometheus import MetricsServer, address_of
-from wire.stored import keep_freed
+from wire.stored import give_back, keep_freed
 
 __all__ = ["AGAIN", "open_ledger", "serve"]
 
@@ -200,6 +200,7 @@ def serve(
     _keep_features(task, home.path / "features", study.hex())
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
+    give_back(limit)  # the model whose size was asked for
     session = Session(
         gate=Gate(view, method, MemoryFile(work / "memory.safetensors", study.hex()), ledger),
         new_party=new_party if settings.secagg else None,

@@ -78,6 +78,13 @@ def prepare(settings: Settings, holder: int | None = None, holding: Holding | No
     )
     settings = replace(settings, precision=_precision(settings, task, alone=holder is None))
     task.compute_in(settings.precision)
+    if settings.features:
+        if task.bottom is None:
+            raise UserError(
+                f"FEATURES means nothing with TRAIN={settings.train}: no part of the network is frozen "
+                "below what is trained; use TRAIN=top:K or TRAIN=head, or leave it out."
+            )
+        task.keep_features_in(Path(settings.features) / settings.precision, lasting=True)
     own = settings.partition_seed
     seed = derived_seed(settings.seed if own < 0 else own, "partition")
     if holder is None:

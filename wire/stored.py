@@ -24,6 +24,7 @@ __all__ = ["Lazily", "Stored", "give_back", "keep_freed", "stored"]
 _PIECE = 1 << 20
 _SMALL = 1 << 20  #: bytes that are kept in memory all the same
 _ALIGN = 64
+_ENOUGH = 1 << 24
 #: of glibc's mallopt: what is freed at the heap's end, and from which size on a block is mapped alone
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST = -1, -3, 1 << 30
 
@@ -108,10 +109,12 @@ def keep_freed() -> None:
         tune(_TRIM_THRESHOLD, _LARGEST)
 
 
-def give_back() -> None:
-    """Memory that is free in this process, to the machine. Where the C library keeps none, or has no
-    such call, nothing happens.
+def give_back(size: int = _ENOUGH) -> None:
+    """Memory that is free in this process, to the machine; `size`: about how much it may be, for less
+    is not worth the time. Where the C library keeps none, or has no such call, nothing happens.
     """
+    if size < _ENOUGH:
+        return
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bench.papers.warm import Warm
 from config.errors import UserError
 from coordinator.runlog import RunLog
 from methods import find
@@ -99,9 +101,11 @@ def run_missing(
     *,
     workers: int,
     spread: Callable[[list[str]], tuple[int, str]] | None = None,
+    machine: tuple[str, ...] = (),
 ) -> dict[str, Done]:
     """Every job's result, by its key. `spread` runs a command elsewhere (on a cluster), and returns
-    its status and what it printed; without it, runs are children of this process.
+    its status and what it printed; without it, runs are children of this process. `machine`:
+    settings that decide nothing about a result.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(folder)
@@ -110,8 +114,8 @@ def run_missing(
         for line in read_lines(folder / "runs.jsonl")
     }
     missing = list({job.key: job for job in jobs if job.key not in done}.values())
-    with ThreadPoolExecutor(workers) as pool:
-        futures = _submitted(pool, missing, folder, spread or _here)
+    with _Here() as here, ThreadPoolExecutor(workers) as pool:
+        futures = _submitted(pool, missing, folder, spread or here, machine)
         try:
             for k, future in enumerate(as_completed(futures), 1):
                 job, result = futures[future], future.result()
@@ -136,17 +140,20 @@ def _submitted(
     jobs: Iterable[Job],
     folder: Path,
     run: Callable[[list[str]], tuple[int, str]],
+    machine: tuple[str, ...],
 ) -> dict[Future[Done], Job]:
-    return {pool.submit(_run, job, folder, run): job for job in jobs}
+    return {pool.submit(_run, job, folder, run, machine): job for job in jobs}
 
 
-def _run(job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]]) -> Done:
+def _run(
+    job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]], machine: tuple[str, ...]
+) -> Done:
     out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
     shutil.rmtree(out, ignore_errors=True)  # of one that was cut off
-    command = [sys.executable, "-m", "cli.main", "simulate", *job.settings, f"OUT={out.resolve()}"]
-    status, said = run(command)
+    words = (*job.settings, *machine, f"OUT={out.resolve()}")
+    status, said = run([sys.executable, "-m", "cli.main", "simulate", *words])
     if status:
-        raise UserError(f"A run failed: {' '.join(command[3:])}: {said.strip()[-500:]}")
+        raise UserError(f"A run failed: simulate {' '.join(words)}: {said.strip()[-500:]}")
     latest = out / "latest"
     summary: dict[str, Any] = json.loads((latest / "summary.json").read_text("utf-8"))
     lines = read_lines(latest / "rounds.jsonl")
@@ -157,6 +164,26 @@ def _run(job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]]) ->
     return Done(summary, dev)
 
 
-def _here(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    return done.returncode, done.stderr or done.stdout
+class _Here:
+    """On this machine. Runs in one process are forked from warmed ones, one for each thread that
+    asks; a run of real processes warms its own.
+    """
+
+    def __init__(self) -> None:
+        self._mine, self._all = threading.local(), list[Warm]()
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for warm in self._all:
+            warm.close()
+
+    def __call__(self, command: list[str]) -> tuple[int, str]:
+        if "RUNNER=inprocess" in command:
+            if not hasattr(self._mine, "warm"):
+                self._mine.warm = Warm()
+                self._all.append(self._mine.warm)
+            return self._mine.warm(command)
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stderr or done.stdout

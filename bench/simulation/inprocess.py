@@ -67,7 +67,8 @@ class InProcessCarrier:
         self.charged: list[dict[str, Any]] = []
         self._gates: list[Gate] = []
         self._ledgers: list[Ledger] = []
-        study.task.keep_features_in(runlog.path / "features")
+        if not study.settings.features:
+            study.task.keep_features_in(runlog.path / "features")
         which = study_hash(study.settings, study.agreement, study.task.name).hex()
         for i, indices in enumerate(study.partition.indices):
             home = runlog.path / "silos" / silo_name(i)

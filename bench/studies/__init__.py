@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.studies import fedcmc
+from bench.studies import fedcmc, feded
 from bench.studies.base import Spec
 
 __all__ = ["STUDIES", "Spec"]
 
-STUDIES: Mapping[str, Spec] = {"fedcmc": fedcmc.SPEC}
+STUDIES: Mapping[str, Spec] = {"fedcmc": fedcmc.SPEC, "feded": feded.SPEC}

@@ -42,6 +42,10 @@ class Claim:
     better: str
     than: str
     by: float = 0.0
+    ours: bool = False  #: from trials of ours: judged like the others, and no part of the verdict
+    #: (row, share): what `better` sends is at most this share of what that row sends
+    bytes_at_most: tuple[str, float] | None = None
+    otherwise: str = ""  #: why it does not hold, if it does not, where that is known
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class Budget:
 class Spec:
     title: str
     claim: str  #: what the paper claims, in one or two sentences
-    corpora: Mapping[str, Words]  #: name -> settings beside CORPUS=<the user's folder>
+    #: name -> settings beside CORPUS=<the user's folder>, in which {folder} is that folder
+    corpora: Mapping[str, Words]
     common: Words
     rows: Mapping[str, Row]
     columns: Mapping[str, Words]
@@ -67,3 +72,4 @@ class Spec:
     departs: tuple[str, ...] = ()  #: in what our runs are not the paper's
     steady: int = 3  #: the last rounds whose mean is shown beside the chosen round
     target: float = 0.0  #: of the dev metric: rounds and bytes until it is reached
+    notes: tuple[str, ...] = ()  #: what a reader must know beside it, as sentences

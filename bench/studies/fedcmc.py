@@ -1,6 +1,8 @@
 """FedCMC under label skew (Du et al. 2023), with the paper's optimizer and with AdamW, on ChemProt.
 
-The encoder is the user's (ENCODER=…); the paper has DistilBERT, all of it trained.
+The encoder is the user's (ENCODER=…). The paper trains all of DistilBERT. Here a two-layer head of
+128 outputs is trained on frozen features (BUDGET=minutes), which is what the contrast then shapes,
+or the encoder's last layer too (BUDGET=hours).
 """
 
 from __future__ import annotations
@@ -10,24 +12,33 @@ from bench.studies.base import Budget, Claim, Row, Span, Spec
 __all__ = ["SPEC"]
 
 _MU = {"SET=mu=": Span(0.1, 10.0)}
+_OURS = "fedcmc, major vectors predict (ours)"
 
 SPEC = Spec(
     title="FedCMC and its baselines under label skew",
     claim="The paper claims that FedCMC is above FedAvg and its other baselines wherever silos have other classes, and "
     "most where the skew is strongest.",
-    corpora={"chemprot": (), "pgr": (), "i2b2": ()},
-    common=("SILOS=10", "BATCH=16", "TRAIN=top:1", "SET=metric=macro_f1 model=fedcmc public=0"),
+    corpora={"chemprot": (), "pgr": (), "i2b2": ("CORPUS=i2b2,positive:{folder}",)},
+    common=(
+        "SILOS=10",
+        "BATCH=16",
+        "EPOCHS=1",
+        "PRECISION=float32",
+        "WARMUP=0",
+        "SCHEDULE=constant",
+        "CLIP_NORM=1",
+        "WEIGHT_DECAY=0.01",
+        "SET=metric=macro_f1 model=fedcmc public=0",
+    ),
     rows={
         "fedcmc": Row(words=("METHOD=fedcmc",), own=_MU),
-        "fedcmc, major vectors predict (ours)": Row(
-            words=("METHOD=fedcmc", "SET=predict=major"), own=_MU
-        ),
+        _OURS: Row(words=("METHOD=fedcmc", "SET=predict=major"), own=_MU),
         "fedavg": Row(words=("METHOD=fedavg",)),
         "moon": Row(words=("METHOD=moon",), own={"SET=mu=": Span(0.1, 10.0)}),
         "fedrs": Row(words=("METHOD=fedrs",), own={"SET=alpha=": Span(0.1, 1.0)}),
         "fedlc": Row(words=("METHOD=fedlc",), own={"SET=tau=": Span(0.1, 2.0)}),
-        "centralised": Row(words=("METHOD=centralised",), reference=True),
         "local": Row(words=("METHOD=local",)),
+        "centralised": Row(words=("METHOD=centralised",), reference=True),
     },
     columns={"alpha=0.05": ("PARTITION=dirichlet:0.05",)},
     space=(
@@ -35,23 +46,40 @@ SPEC = Spec(
         {"OPTIMIZER": Span(word="adamw"), "LR": Span(3e-5, 3e-3)},
     ),
     claims=(
-        Claim("FedCMC is above FedAvg (the paper)", "fedcmc", "fedavg"),
-        Claim("FedCMC is above FedLC (the paper)", "fedcmc", "fedlc"),
         Claim(
-            "with major vectors predicting it is above FedAvg by 0.04 (our trials)",
-            "fedcmc, major vectors predict (ours)",
+            "FedCMC is above FedAvg",
+            "fedcmc",
             "fedavg",
-            0.04,
+            otherwise="equation 17 lets the averaged classifier predict, and that is what label skew "
+            "spoils. The row in which the major vectors predict differs from FedCMC in nothing else",
         ),
+        Claim("FedCMC is above MOON", "fedcmc", "moon"),
+        Claim("FedCMC is above FedRS", "fedcmc", "fedrs"),
+        Claim("FedCMC is above FedLC", "fedcmc", "fedlc"),
+        Claim("with major vectors predicting it is above FedAvg", _OURS, "fedavg", 0.04, ours=True),
+        Claim("with major vectors predicting it is above FedCMC", _OURS, "fedcmc", ours=True),
     ),
     metrics={"macro-F1": "figures.macro_f1", "micro-F1": "figures.micro_f1"},
     budgets={
-        "minutes": Budget(trials=2, seeds=2, words=("ROUNDS=3",)),
-        "hours": Budget(trials=8, seeds=5, words=("ROUNDS=20",)),
+        "minutes": Budget(
+            trials=4,
+            seeds=5,
+            words=(
+                "ROUNDS=12",
+                "BATCH=32",
+                "TRAIN=head",
+                "SET=projection=128 pooling=entities blinding=yes",
+            ),
+        ),
+        "hours": Budget(trials=8, seeds=5, words=("ROUNDS=20", "TRAIN=top:1")),
     },
     departs=(
-        "the last layer of the encoder is trained, with what stands on it, and not all of it",
+        "the encoder is frozen, and a head of two layers and 128 outputs is trained on it (BUDGET=hours: the "
+        "encoder's last layer)",
+        "entities are replaced by their types, because a frozen encoder tells more of sentences so (tried on "
+        "900 training and 500 dev sentences, centralised, before the study)",
         "the corpus is ChemProt as it is published, and the paper's CPR is another split of it",
+        "rounds, batch and learning rate are ours; the paper does not give mu",
     ),
     steady=5,
     target=0.5,

@@ -1,26 +1,34 @@
-"""What a study leaves: study.md for people, study.csv with every run, rounds.svg for a paper."""
+"""What a study leaves: study.md for people, study.csv with every run, study.svg for a paper."""
 
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.papers.jobs import Done
 from bench.papers.page import spread, table_lines
 from bench.papers.plots import draw_rounds
-from bench.studies.base import Budget, Row, Spec, Words
+from bench.studies.base import Budget, Claim, Row, Spec, Words
 from bench.studies.paired import Verdict, judged, verdict
 from report.files import rounds_to
 from report.units import human_bytes
 
-__all__ = ["Chosen", "Outcome", "write_pages"]
+__all__ = ["Chosen", "Outcome", "placeless", "write_pages"]
 
 Cell = tuple[str, str]  #: row, column (empty for a reference)
 _NO = "–"
+_WHOLE = "fedavg"  #: the row whose bytes others are compared with
+
+
+def placeless(word: str) -> str:
+    """A setting without the place of its folder, which is another one elsewhere."""
+    name, _, value = word.partition("=")
+    return f"{name}=…/{Path(value).name}" if value.startswith(("/", "~", "..")) else word
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,10 @@ class Outcome:
     trials: Mapping[Cell, Sequence[float]]
     seeds: Mapping[Cell, Sequence[Done]]
     command: str
+    #: what the most frequent answer scores; empty: nothing, because that answer is "nothing"
+    majority: Mapping[str, float] = field(default_factory=dict)
+    search_seconds: float = 0.0  #: of a core, for the trials
+    common: Words = ()  #: what all runs have
 
     def values(self, cell: Cell, key: str) -> list[float]:
         group, _, name = key.rpartition(".")
@@ -58,6 +70,7 @@ class Outcome:
                     claim,
                     self.values(self.cell(claim.better, column), key),
                     self.values(self.cell(claim.than, column), key),
+                    self._share(claim, column),
                 )
                 for claim in self.spec.claims
                 if {claim.better, claim.than} <= set(self.rows)
@@ -65,10 +78,20 @@ class Outcome:
             for column in self.spec.columns
         }
 
+    def up(self, row: str, column: str) -> float:
+        """Bytes that a silo sends in a round."""
+        runs = self.seeds[self.cell(row, column)]
+        return statistics.fmean(float(d.summary["arrays_up_per_silo_round"]) for d in runs)
 
-def write_pages(folder: Path, outcome: Outcome) -> Path:
+    def _share(self, claim: Claim, column: str) -> float | None:
+        if claim.bytes_at_most is None or claim.bytes_at_most[0] not in self.rows:
+            return None
+        return self.up(claim.better, column) / self.up(claim.bytes_at_most[0], column)
+
+
+def write_pages(folder: Path, outcome: Outcome, name: str = "study") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    _write_csv(folder / "study.csv", outcome)
+    _write_csv(folder / f"{name}.csv", outcome)
     dev = {
         column: {
             row: _mean_by_round(outcome.seeds[row, column])
@@ -78,9 +101,9 @@ def write_pages(folder: Path, outcome: Outcome) -> Path:
         for column in outcome.spec.columns
     }
     metric = str(_any(outcome)["metric"])
-    draw_rounds(folder / "rounds.svg", dev, f"dev {metric}")
-    path = folder / "study.md"
-    path.write_text("\n".join(_page(outcome)) + "\n", "utf-8")
+    draw_rounds(folder / f"{name}.svg", dev, f"dev {metric}")
+    path = folder / f"{name}.md"
+    path.write_text("\n".join(_page(outcome, name)) + "\n", "utf-8")
     return path
 
 
@@ -108,20 +131,23 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
                 out.writerow([*start, *end, *(s["figures"].get(f, "") for f in figures)])
 
 
-def _page(o: Outcome) -> list[str]:
+def _page(o: Outcome, name: str) -> list[str]:
     spec, some, found = o.spec, _any(o), o.verdicts()
+    word = verdict([v for vs in found.values() for v in vs])
     return [
         f"# {spec.title}: {o.corpus}",
         "",
-        f"**{verdict([v for vs in found.values() for v in vs])}.** {spec.claim}",
+        f"**{word[0].upper()}{word[1:]}.** {spec.claim}",
         "",
-        f"Made by `{o.command}`. Corpus: {some['corpus']} ({some['corpus_note']}). Network: {some['network']}.",
+        f"Made by `{o.command}`. Corpus: {some['corpus']} ({some['corpus_note']}). Network: {some['network']}, "
+        f"{some['parameters_trained']:,} numbers. Every run's figures: [{name}.csv]({name}.csv).",
         "",
         *_claims(found),
+        *(line for note in spec.notes for line in (note, "")),
         *_metrics(o),
         *_late(o),
         *_bytes(o),
-        "![dev metric by round, mean over seeds](rounds.svg)",
+        f"![dev metric by round, mean over seeds]({name}.svg)",
         "",
         *_how(o),
     ]
@@ -129,19 +155,31 @@ def _page(o: Outcome) -> list[str]:
 
 def _claims(found: Mapping[str, Sequence[Verdict]]) -> list[str]:
     rows = [
-        [column, v.claim.says, f"{v.claim.by:+.2f}", str(v.difference), v.word]
+        [column, _said(v), f"{v.claim.by:+.2f}", str(v.difference), f"**{v.word}**"]
         for column, verdicts in found.items()
         for v in verdicts
     ]
+    missed = {v.claim.otherwise: None for vs in found.values() for v in vs if v.word != "holds"}
     return [
         "## What was claimed, and what came out",
         "",
         *table_lines(["", "claim", "by more than", "difference [95 % interval]", ""], rows),
         "",
         "Differences are paired by seed, on test; intervals are bootstrapped over seeds, and with so few seeds "
-        "rather too narrow than too wide. *open*: the mean is above what is claimed, and the interval is not.",
+        "rather too narrow than too wide. A claim *holds* if all of the interval is above what is claimed. It *fails* "
+        "if the mean is not, or if too many bytes are sent. Else it is *open*. The verdict counts the paper's claims "
+        'alone: "holds" if all hold, "holds in part" if some do, "does not hold here" if none does.',
         "",
+        *(line for reason in missed if reason for line in (f"- Why not: {reason}", "")),
     ]
+
+
+def _said(v: Verdict) -> str:
+    """The claim, whose it is, and what share of the other row's bytes was sent."""
+    text = v.claim.says + (" (ours, from trials)" if v.claim.ours else "")
+    if v.bytes_share and v.claim.bytes_at_most:
+        text += f"; its bytes are 1/{1 / v.bytes_share:,.0f} of those of {v.claim.bytes_at_most[0]}"
+    return text
 
 
 def _metrics(o: Outcome) -> list[str]:
@@ -154,6 +192,10 @@ def _metrics(o: Outcome) -> list[str]:
             if of.reference:
                 shown = [shown[0], *[""] * (len(columns) - 1)]
             rows.append([f"{row} (reference)" if of.reference else row, *shown])
+        always = o.majority.get(key.rpartition(".")[2])
+        score = _NO if always is None and o.majority else f"{always or 0.0:.4f}"
+        what = "always the most frequent answer (reference)"
+        rows.append([what, score, *[""] * (len(columns) - 1)])
         text += [f"## {label}, test", "", *table_lines(["", *columns], rows), ""]
     return text
 
@@ -178,14 +220,31 @@ def _bytes(o: Outcome) -> list[str]:
         if of.reference:
             continue
         runs = o.seeds[row, column]
-        up = float(runs[0].summary["arrays_up_per_silo_round"])
+        up = o.up(row, column)
         reached = [rounds_to(o.spec.target, d.dev) for d in runs] if o.spec.target else []
         took = ", ".join(str(r) if r else _NO for r in reached) or _NO
         met = [r for r in reached if r]
         total = human_bytes(up * statistics.median(met)) if len(met) == len(reached) > 0 else _NO
-        rows.append([row, human_bytes(up), took, total])
-    head = ["", "up per silo and round", f"rounds to dev {o.spec.target:g}", "bytes to it, median"]
+        whole = o.up(_WHOLE, column) if _WHOLE in o.rows else 0.0
+        share = f"1/{whole / up:,.0f}" if up and whole > 2 * up else _NO
+        rows.append([row, human_bytes(up), share, took, total])
+    head = ["", "up per silo and round", f"of {_WHOLE}'s", f"rounds to dev {o.spec.target:g}"]
+    head.append("bytes to it, median")
     return [f"## Bytes ({column})", "", *table_lines(head, rows), ""]
+
+
+def _searched(o: Outcome, row: str, chosen: Chosen) -> str:
+    """Of a trial's settings those that were searched; what all have is above."""
+    names = {name.removeprefix("SET=").rstrip("=") for name in o.rows[row].own}
+    names |= {name for one in o.spec.space for name in one}
+    table = dict(w.partition("=")[::2] for w in chosen.words)
+    given = [f"{k}={v}" for k, v in table.items() if k != "SET"] + table.get("SET", "").split()
+    return " ".join(w for w in given if w.partition("=")[0] in names)
+
+
+def _minutes(o: Outcome) -> int:
+    spent = sum(float(d.summary["cpu_seconds"]) for runs in o.seeds.values() for d in runs)
+    return math.ceil((spent + o.search_seconds) / 60)
 
 
 def _how(o: Outcome) -> list[str]:
@@ -197,11 +256,13 @@ def _how(o: Outcome) -> list[str]:
         f"- {row}: `{name}` {span}" for row, of in o.rows.items() for name, span in of.own.items()
     ]
     rows = [
-        [*cell, f"{c.trial} of {budget.trials}", f"`{' '.join(c.words)}`", f"{c.dev:.4f}"]
+        [*cell, f"{c.trial} of {budget.trials}", f"`{_searched(o, cell[0], c)}`", f"{c.dev:.4f}"]
         for cell, c in o.chosen.items()
     ]
     return [
         "## How",
+        "",
+        f"All runs: `{' '.join(map(placeless, o.common))}`.",
         "",
         f"Every row had {budget.trials} trials in every column, judged on dev alone, with seeds that are not reported. "
         f"Searched by all, the same points: {searched}. Of their own:",
@@ -209,7 +270,8 @@ def _how(o: Outcome) -> list[str]:
         *(own or ["- nothing"]),
         "",
         f"Then {budget.seeds} seeds with what was chosen. Seed k cuts the data by PARTITION_SEED=k and starts the "
-        "network from SEED=100+k. The round is chosen on dev. Nothing was chosen by looking at test.",
+        "network from SEED=100+k. The round is chosen on dev. Nothing was chosen by looking at test. "
+        f"All runs together took {_minutes(o)} CPU minutes.",
         "",
         *(f"- Not as in the paper: {d}" for d in spec.departs),
         "",

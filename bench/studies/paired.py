@@ -34,8 +34,10 @@ class Difference:
 class Verdict:
     claim: Claim
     difference: Difference
-    #: "holds": the whole interval is above what is claimed; "fails": its mean is not; else "open"
+    #: "holds": the whole interval is above what is claimed; "fails": its mean is not, or too many
+    #: bytes are sent; else "open"
     word: str
+    bytes_share: float | None = None  #: where the claim is about bytes too
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
@@ -51,20 +53,31 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     return Difference(float(d.mean()), float(low), float(high), int((d > 0).sum()), len(d))
 
 
-def judged(claim: Claim, ours: Sequence[float], theirs: Sequence[float]) -> Verdict:
+def judged(
+    claim: Claim,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    bytes_share: float | None = None,
+) -> Verdict:
     found = difference(ours, theirs)
-    if found.low > claim.by:
-        word = "holds"
-    elif found.mean <= claim.by or len(ours) < 2:
+    too_many = claim.bytes_at_most and bytes_share and bytes_share > claim.bytes_at_most[1]
+    if found.mean <= claim.by or too_many:
         word = "fails"
+    elif found.low > claim.by and found.seeds > 1:  # of one seed there is no interval
+        word = "holds"
     else:
         word = "open"
-    return Verdict(claim, found, word)
+    return Verdict(claim, found, word, bytes_share)
 
 
 def verdict(found: Sequence[Verdict]) -> str:
-    """In one word, over all claims of a study."""
-    held = sum(v.word == "holds" for v in found)
-    if held == len(found):
+    """In one word, over what the paper claims; claims of ours only where there is nothing else. A
+    claim that is open was not shown, and counts as not held.
+    """
+    papers = [v for v in found if not v.claim.ours] or list(found)
+    held = sum(v.word == "holds" for v in papers)
+    if not papers:
+        return "nothing was claimed"
+    if held == len(papers):
         return "holds"
-    return "holds in part" if held or any(v.word == "open" for v in found) else "does not hold here"
+    return "holds in part" if held else "does not hold here"

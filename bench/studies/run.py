@@ -1,16 +1,24 @@
 """`make study PAPER=… CORPUS=… BUDGET=…`: search on dev, then seeds that nobody tuned on, then a page.
 
 Every finished run is a line in a file; started again, the command makes only what is missing.
-LAUNCHER=ray gives the runs to a cluster (HOSTS: its address). The seed of the partition and that of
-initialisation are drawn apart: report seed k cuts the data by PARTITION_SEED=k and starts from
-SEED=100+k.
+LAUNCHER=ray gives the runs to a cluster (HOSTS: its address); JOBS says how many run here at once.
+The seed of the partition and that of initialisation are drawn apart: report seed k cuts the data by
+PARTITION_SEED=k and starts from SEED=100+k. PAGE=x.md writes the page there too, with
+its table (x.csv) and picture (x.svg) beside it.
+
+What a frozen encoder makes of the texts is computed once for all runs, in the study's folder, and
+removed when the study is finished: it is as private as the texts.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -18,9 +26,10 @@ from rich.console import Console
 from bench.papers.jobs import Done, Job, at_once, merged, run_missing
 from bench.studies import STUDIES
 from bench.studies.base import Row, Spec, Words
-from bench.studies.page import Chosen, Outcome, write_pages
+from bench.studies.page import Chosen, Outcome, placeless, write_pages
 from bench.studies.search import best_trial, trial_jobs
 from config.errors import UserError, nearest
+from config.load import load
 from config.program import as_program
 
 __all__ = ["Asked", "main", "run_study"]
@@ -36,6 +45,14 @@ class Asked:
     folder: Path
     extra: Words = ()  #: settings of the user's own, over all others
     rows: tuple[str, ...] = ()  #: only these; empty: all
+    jobs: int = 0  #: runs at once; 0: one for each core
+    page: Path | None = None  #: where else the page is wanted
+
+    @property
+    def command(self) -> str:
+        """As it was typed, but for places, which are other ones elsewhere."""
+        words = (f"CORPUS={self.corpus}", *self.extra, f"BUDGET={self.budget}")
+        return f"make study PAPER={self.paper} {' '.join(map(placeless, words))}"
 
 
 def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
@@ -44,12 +61,15 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
         raise UserError(f'Unknown BUDGET "{asked.budget}".{nearest(asked.budget, spec.budgets)}')
     budget = spec.budgets[asked.budget]
     rows = _rows(spec, asked.rows)
-    own = (f"CORPUS={asked.corpus}", *spec.corpora[name])
+    own = (f"CORPUS={asked.corpus}", *_of_corpus(spec.corpora[name], asked.corpus))
     common = merged(("RUNNER=inprocess",), spec.common, own, budget.words, asked.extra)
     cluster = [w for w in common if w.startswith(("LAUNCHER=", "HOSTS="))]
     common = tuple(w for w in common if w not in cluster)
     spread = _on_ray(cluster) if "LAUNCHER=ray" in cluster else None
-    workers = 64 if spread else at_once(common)
+    workers = 64 if spread else asked.jobs or at_once(common)
+    kept = asked.folder / "features"
+    frozen = any(w.startswith(("TRAIN=top", "TRAIN=head")) for w in common)
+    machine = (f"FEATURES={kept.resolve()}",) if frozen and not spread else ()
 
     cells = {
         (row, column): (of, merged(common, words))
@@ -62,7 +82,8 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
     }
     every = [job for jobs in searched.values() for job in jobs]
     say.print(f"{spec.title}: {len(every)} trials on dev, then seeds", soft_wrap=True)
-    tried = run_missing(every, asked.folder / "trials", say, workers=workers, spread=spread)
+    run_all = partial(run_missing, say=say, workers=workers, spread=spread, machine=machine)
+    tried = run_all(every, asked.folder / "trials")
     chosen, planned = {}, {}
     for cell, jobs in searched.items():
         at, best = best_trial(jobs, tried)
@@ -70,7 +91,8 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
         planned[cell] = [_seed_job(cell, jobs[at].words, k) for k in range(budget.seeds)]
     seeds = [job for jobs in planned.values() for job in jobs]
     say.print(f"{len(seeds)} runs with what was chosen on dev", soft_wrap=True)
-    done = run_missing(seeds, asked.folder / "seeds", say, workers=workers, spread=spread)
+    done = run_all(seeds, asked.folder / "seeds")
+    shutil.rmtree(kept, ignore_errors=True)
     outcome = Outcome(
         spec,
         corpus=name,
@@ -79,9 +101,31 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
         chosen=chosen,
         trials=_dev_values(searched, tried),
         seeds={cell: [done[job.key] for job in jobs] for cell, jobs in planned.items()},
-        command=f"make study PAPER={asked.paper} CORPUS={asked.corpus} BUDGET={asked.budget}",
+        command=asked.command,
+        common=common,
+        search_seconds=sum(float(tried[job.key].summary["cpu_seconds"]) for job in every),
+        majority=_majority(merged(common, next(iter(rows.values())).words), asked.folder),
     )
+    if asked.page is not None:
+        write_pages(asked.page.parent, outcome, asked.page.stem)
     return write_pages(asked.folder, outcome)
+
+
+def _majority(words: Words, folder: Path) -> Mapping[str, float]:
+    """What the most frequent answer would score on test; kept, like every other result."""
+    path = folder / "majority.json"
+    if not path.is_file():
+        from methods.tasks.load import load_task
+
+        table = dict(w.partition("=")[::2] for w in words)
+        knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
+        asked = {k.lower(): v for k, v in table.items()}
+        task = load_task(load(None, asked | {f"options.{k}": v for k, v in knobs.items()}))
+        found = task.majority("test")
+        figures = {} if found is None else {"value": found.value, **found.figures}
+        path.write_text(json.dumps(figures) + "\n", "utf-8")
+    figures = json.loads(path.read_text("utf-8"))
+    return {str(k): float(v) for k, v in figures.items()}
 
 
 def _dev_values(
@@ -108,6 +152,12 @@ def _corpus_name(spec: Spec, corpus: str) -> str:
             f'CORPUS must name a folder of this study\'s corpora ({known}), not "{corpus}".'
         )
     return found[0]
+
+
+def _of_corpus(words: Words, corpus: str) -> Words:
+    """What a study sets for one of its corpora. A user who names the format as well means it so."""
+    plain = ":" not in corpus
+    return tuple(w.format(folder=corpus) for w in words if plain or not w.startswith("CORPUS="))
 
 
 def _rows(spec: Spec, wanted: tuple[str, ...]) -> dict[str, Row]:
@@ -144,6 +194,7 @@ def _on_ray(cluster: list[str]) -> Callable[[list[str]], tuple[int, str]]:
 def main(words: list[str]) -> None:
     say = Console()
     table = {"PAPER": "", "CORPUS": "", "BUDGET": "hours", "STUDIES": "studies", "ROWS": ""}
+    table |= {"JOBS": "0", "PAGE": ""}
     extra = tuple(w for w in words if w.partition("=")[0] not in table)
     table |= {n: v for n, _, v in (w.partition("=") for w in words) if n in table}
     with as_program():
@@ -151,13 +202,20 @@ def main(words: list[str]) -> None:
         if paper not in STUDIES:
             raise UserError(f'Unknown paper "{paper}".{nearest(paper, STUDIES)}')
         folder = Path(table["STUDIES"]) / f"{paper}-{Path(table['CORPUS']).name or 'corpus'}"
+        if not table["JOBS"].isdigit():
+            raise UserError(f'JOBS must be a number of runs at once, not "{table["JOBS"]}".')
+        if table["PAGE"] and not table["PAGE"].endswith(".md"):
+            raise UserError(f'PAGE must name a page, as in x.md, not "{table["PAGE"]}".')
         asked = Asked(
             paper,
             table["CORPUS"],
             table["BUDGET"],
             folder / table["BUDGET"],
             extra,
-            tuple(filter(None, table["ROWS"].split(","))),
+            # "fedcmc, major" is one name
+            tuple(filter(None, re.split(",(?! )", table["ROWS"]))),
+            int(table["JOBS"]),
+            Path(table["PAGE"]) if table["PAGE"] else None,
         )
         path = run_study(STUDIES[paper], asked, say)
     say.print(f"study: {path}", highlight=False, soft_wrap=True)

@@ -100,9 +100,9 @@ class Task(ABC, Generic[D]):
         """The same encoder with other weights."""
         self.checkpoint = checkpoint
         if self.bottom is not None:
-            folder, self.bottom = self.bottom.folder, self.new_bottom()
-            if folder is not None:
-                self.bottom.keep_in(folder)
+            before, self.bottom = self.bottom, self.new_bottom()
+            if before.folder is not None:
+                self.bottom.keep_in(before.folder, before.lasting)
 
     def new_bottom(self) -> Bottom:
         """Of tasks with a frozen bottom: that of the checkpoint."""
@@ -128,17 +128,24 @@ class Task(ABC, Generic[D]):
     def settle(self, model: nn.Module, data: D) -> None:
         """Of a `sibling`: what is left to do once all parameters are trained on `data`."""
 
-    def keep_features_in(self, folder: Path) -> None:
+    def keep_features_in(self, folder: Path, lasting: bool = False) -> None:
         """Where the features of the frozen bottom are kept, of the texts that this process reads.
-        They are as private as the texts.
+        They are as private as the texts. `lasting`: they are not forgotten, because other runs of
+        a simulation read them too.
         """
         if self.bottom is not None:
-            self.bottom.keep_in(folder)
+            self.bottom.keep_in(folder, lasting)
 
     def forget_features(self) -> None:
         """The run is over: nothing of them stays."""
         if self.bottom is not None:
             self.bottom.forget()
+
+    def majority(self, split: Split) -> Evaluation | None:
+        """What the most frequent answer of the training data would score, always given: a reference.
+        None: where that answer is "nothing", which scores 0.
+        """
+        return None
 
     def compute_in(self, precision: str) -> None:
         """In which numbers the encoders of all models that are made from now on compute."""

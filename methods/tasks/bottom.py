@@ -50,6 +50,7 @@ class Bottom:
     width: int
     text: Callable[[Any, int], bytes]  #: (source, row) -> hash of the row's text
     compute: Callable[[Any, int], torch.Tensor]  #: (source, row) -> its features (rows, width)
+    lasting: bool = False  #: whether features outlive the run
     _store: FrozenFeatures | None = None
     _held: dict[int, _Held] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
@@ -65,8 +66,9 @@ class Bottom:
         """Where it keeps features; None: in memory."""
         return None if self._store is None else self._store.folder
 
-    def keep_in(self, folder: Path) -> None:
+    def keep_in(self, folder: Path, lasting: bool = False) -> None:
         self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
+        self.lasting = lasting
 
     def prepare(self, source: Any, every: np.ndarray) -> None:
         """Computes what is missing, on all threads that scoring has: before they read it."""
@@ -88,7 +90,8 @@ class Bottom:
             return held
 
     def forget(self) -> None:
-        self.store.forget()
+        if not self.lasting:
+            self.store.forget()
         self._held = {}
 
     def texts(self, source: Any, every: np.ndarray, rows: np.ndarray) -> list[bytes]:

@@ -10,6 +10,7 @@ tokenizer comes with the checkpoint, so the vocabulary discloses nothing about a
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,11 +27,11 @@ from config.errors import check_choice
 from config.part import ALL, HEAD, Part
 from corpora.notes import Note
 from corpora.sentence.generate import public_examples
-from corpora.sentence.scores import score
 from corpora.sentence.table import Example, SentenceCorpus
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import Bottom, of_sentences
+from methods.tasks.sentence_scores import scored
 from methods.tasks.sentence_style import style_of
 from models.backbone import Checkpoint
 from models.device import first_numbers, here, place, there
@@ -185,13 +186,26 @@ class SentenceTask(Task[Data]):
 
     def new_model(self, seed: int) -> SentenceEncoder:
         with first_numbers(seed):
-            model = SentenceEncoder(self.checkpoint.backbone, len(self.labels), self.style)
+            own = self.part != HEAD
+            backbone = self.checkpoint.backbone if own else self._untrained_backbone
+            model = SentenceEncoder(backbone, len(self.labels), self.style, shared=not own)
             train_part(model.backbone, self.part)
         model.cut(self.part)
         model = place(model)
         if model.standard is not None and self.bottom is not None and not self.start:
             model.standard.set(self._public_features)
         return self.started(model)
+
+    @cached_property
+    def _untrained_backbone(self) -> Any:
+        """Of all models of which only the head is trained. Another than the one that makes their
+        features: a model that is trained puts it into training mode.
+        """
+        return copy.deepcopy(self.checkpoint.backbone)
+
+    def use_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.__dict__.pop("_untrained_backbone", None)
+        super().use_checkpoint(checkpoint)
 
     @cached_property
     def _public_features(self) -> torch.Tensor:
@@ -244,28 +258,17 @@ class SentenceTask(Task[Data]):
         return chunks_by_length(data.packed.lengths[data.indices], chosen, most)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
-        data = self.data(split)
-        s = score(
-            data.labels,
-            self.log_probabilities(model, data).argmax(axis=1),
-            len(self.labels),
-            self.none,
-        )
-        figures = {
-            "precision": s.precision,
-            "recall": s.recall,
-            "micro_f1": s.micro_f1,
-            "macro_f1": s.macro_f1,
-            "accuracy": s.accuracy,
-        }
-        # the same classes for every model that is scored on this split
-        there = self.class_counts(data) > 0
-        per_class = {
-            n: float(f)
-            for n, f, is_there in zip(self.labels, s.per_class, there)
-            if is_there and f == f
-        }
-        return Evaluation(figures[self.metric], figures, per_class)
+        predicted = self.log_probabilities(model, self.data(split)).argmax(axis=1)
+        return scored(self.data(split).labels, predicted, self.labels, self.none, self.metric)
+
+    def majority(self, split: Split) -> Evaluation:
+        """Always the relation that is most frequent in training; None is no relation."""
+        counts = self.class_counts(self.data("train"))
+        if self.none >= 0:
+            counts[self.none] = 0
+        gold = self.data(split).labels
+        always = np.full(len(gold), counts.argmax())
+        return scored(gold, always, self.labels, self.none, self.metric)
 
     def agreement(self) -> Mapping[str, str]:
         rows = self.corpus.splits["public"]

@@ -17,11 +17,11 @@ from bench.papers.jobs import Done, Job
 from bench.studies import STUDIES
 from bench.studies.base import Budget, Claim, Row, Span, Spec
 from bench.studies.paired import difference, judged, verdict
-from bench.studies.run import Asked, run_study
+from bench.studies.run import Asked, _of_corpus, run_study
 from bench.studies.search import TUNING_SEED, best_trial, drawn, trial_jobs
 from config.errors import UserError
 from config.load import load
-from methods import METHODS, check_options, tasks_of
+from methods import check_options, find, tasks_of
 
 TOY = Spec(
     title="toy",
@@ -35,7 +35,10 @@ TOY = Spec(
     },
     columns={"x": ("PARTITION=iid",)},
     space=({"LR": Span(1e-4, 1e-2)},),
-    claims=(Claim("a is above b", "a", "b"), Claim("a is above b by 0.2", "a", "b", 0.2)),
+    claims=(
+        Claim("a is above b", "a", "b"),
+        Claim("a is above b by 0.2", "a", "b", 0.2, otherwise="b is strong"),
+    ),
     metrics={"micro-F1": "figures.micro_f1"},
     budgets={"minutes": Budget(3, 2, ("ROUNDS=2",))},
     departs=("everything is small",),
@@ -57,6 +60,8 @@ def summary(dev: float, test: float) -> dict[str, Any]:
         "corpus_note": "synthetic",
         "network": "a network",
         "wall_seconds": 1.0,
+        "cpu_seconds": 6.0,
+        "parameters_trained": 1234,
     }
 
 
@@ -107,7 +112,7 @@ def test_differences_are_paired_and_their_interval_is_that_of_their_mean() -> No
     [
         ([0.9, 0.8, 0.9], ["holds", "holds"], "holds"),
         ([0.6, 0.6, 0.65], ["holds", "fails"], "holds in part"),
-        ([0.4, 0.5, 0.9], ["open", "fails"], "holds in part"),
+        ([0.4, 0.5, 0.9], ["open", "fails"], "does not hold here"),
         ([0.4, 0.5, 0.5], ["fails", "fails"], "does not hold here"),
     ],
 )
@@ -115,6 +120,25 @@ def test_verdicts(ours: list[float], words: list[str], all_in_all: str) -> None:
     found = [judged(claim, ours, [0.5, 0.5, 0.5]) for claim in TOY.claims]
     assert [v.word for v in found] == words
     assert verdict(found) == all_in_all
+
+
+def test_claims_of_ours_and_claims_on_bytes() -> None:
+    held = judged(TOY.claims[0], [0.9, 0.8], [0.5, 0.5])
+    of_ours = judged(Claim("x", "a", "b", ours=True), [0.1, 0.2], [0.5, 0.5])
+    assert (held.word, of_ours.word) == ("holds", "fails")
+    assert verdict([held, of_ours]) == "holds"  # the verdict is on what the paper claims
+    assert verdict([of_ours]) == "does not hold here"
+    small = Claim("a is above b at a tenth of c's bytes", "a", "b", bytes_at_most=("c", 0.1))
+    scores = [0.9, 0.8], [0.5, 0.5]
+    assert judged(small, *scores, 0.1).word == "holds"
+    assert judged(small, *scores, 0.11).word == "fails"
+    assert judged(small, [0.9], [0.5], 0.1).word == "open"  # one seed has no interval
+
+
+def test_a_corpus_may_be_read_in_a_way_of_the_studys() -> None:
+    words = STUDIES["fedcmc"].corpora["i2b2"]
+    assert _of_corpus(words, "data/i2b2") == ("CORPUS=i2b2,positive:data/i2b2",)
+    assert _of_corpus(words, "i2b2:data/i2b2") == ()  # the user said how
 
 
 def _prepared(folder: Path, asked: Asked) -> None:
@@ -149,12 +173,18 @@ def _prepared(folder: Path, asked: Asked) -> None:
 def test_a_finished_study_is_a_page_a_table_and_a_picture(tmp_path: Path) -> None:
     asked = Asked("toy", "sentence", "minutes", tmp_path)
     _prepared(tmp_path, asked)
+    (tmp_path / "majority.json").write_text('{"value": 0.5, "micro_f1": 0.25}')
     page = run_study(TOY, asked, Console(quiet=True)).read_text("utf-8")
-    assert "**holds in part.** It is said that a is above b." in page
-    assert "+0.1000 [+0.1000, +0.1000], above in 2 of 2 | holds |" in page
-    assert "| a is above b by 0.2 | +0.20 |" in page and "| fails |" in page
+    assert "**Holds in part.** It is said that a is above b." in page
+    assert "+0.1000 [+0.1000, +0.1000], above in 2 of 2 | **holds** |" in page
+    assert "| a is above b by 0.2 | +0.20 |" in page and "| **fails** |" in page
+    assert "- Why not: b is strong" in page and "- Why not: \n" not in page
+    # as for a, and the rest is on the line that all have
+    assert "| a | x | 1 of 3 | `LR=0.001 mu=1` | 0.4000 |" in page
+    assert "All runs: `RUNNER=inprocess BATCH=8 CORPUS=sentence SILOS=3 ROUNDS=2`." in page
+    assert "2 CPU minutes" in page  # three rows, three trials and two seeds, six seconds each: 1.5
     assert "| a | 0.6050 ± 0.0071 |" in page and "| all (reference) | 0.7050 ± 0.0071 |" in page
-    assert "| a | 1.0 kB | 2, 2 | 2.0 kB |" in page
+    assert "| a | 1.0 kB | – | 2, 2 | 2.0 kB |" in page
     assert "1 of 3" in page and "Not as in the paper: everything is small" in page
     assert "0.1234" not in page and "0.12" not in page  # what trials scored on test
     rows = list(csv.DictReader((tmp_path / "study.csv").open()))
@@ -162,7 +192,12 @@ def test_a_finished_study_is_a_page_a_table_and_a_picture(tmp_path: Path) -> Non
         ("b", "0", 0.5),
         ("b", "1", 0.51),
     ]
-    assert (tmp_path / "rounds.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "study.svg").read_text().startswith("<?xml")
+    assert "always the most frequent answer (reference) | 0.2500 |" in page
+    elsewhere = tmp_path / "docs" / "toy.md"
+    run_study(TOY, replace(asked, page=elsewhere), Console(quiet=True))
+    assert elsewhere.read_text("utf-8") == page.replace("study.", "toy.")
+    assert (tmp_path / "docs" / "toy.csv").read_text() == (tmp_path / "study.csv").read_text()
 
 
 def test_mistakes_are_sentences(tmp_path: Path) -> None:
@@ -183,12 +218,14 @@ def test_a_real_study_from_search_to_page(tmp_path: Path) -> None:
     spec = replace(
         TOY,
         rows={"b": TOY.rows["b"]},
+        common=("BATCH=8", "TRAIN=head"),
         claims=(),
         budgets={"minutes": Budget(1, 1, ("ROUNDS=1",))},
     )
     asked = Asked("toy", small, "minutes", tmp_path)
     page = run_study(spec, asked, Console(quiet=True)).read_text("utf-8")
-    assert "PARTITION_SEED=1000" in page and "LR=0.001" in page
+    assert "`LR=0.001`" in page and "**Nothing was claimed.**" in page
+    assert not (tmp_path / "features").exists()  # they are as private as the texts
     (row,) = csv.DictReader((tmp_path / "study.csv").open())
     assert row["row"] == "b" and 0.0 <= float(row["value"]) <= 1.0
     runs = (tmp_path / "seeds" / "runs.jsonl").read_text()
@@ -210,7 +247,7 @@ def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
                     knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
                     asked = {k.lower(): v for k, v in table.items()}
                     s = load(None, asked | {f"options.{k}": v for k, v in knobs.items()})
-                    assert s.method in METHODS
+                    assert find(s.method).module.TASKS
                     for task in tasks_of(s.method):
                         if task == "sentence":
                             check_options(s.method, task, s.options)

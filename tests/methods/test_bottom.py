@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from config.errors import UserError
 from config.load import load
 from config.part import Part
 from methods.tasks.load import load_task
 from models.halves import lower_half, upper_half
+from study.prepare import prepare
 
 SMALL = {
     "sentence": {"method": "feded", "corpus": "sentence:sentences=60,dev=20,test=20"},
@@ -125,3 +127,40 @@ def test_two_halves_are_the_encoder(kind: str, layers: int) -> None:
         whole = model(input_ids=ids, attention_mask=real).last_hidden_state
     assert torch.equal(both[real.bool()], whole[real.bool()])
     assert [n for n, _ in model.named_parameters()] == names  # the encoder itself is as it was
+
+
+def test_features_that_last_are_read_by_the_next_run(tmp_path: Path) -> None:
+    asked = SMALL["sentence"] | {"train": "head"}
+    first: Any = load_task(load(None, asked))
+    first.keep_features_in(tmp_path / "kept", lasting=True)
+    rows = np.arange(6)
+    made = first.batch(first.subset(rows), rows).ids
+    first.forget_features()
+    second: Any = load_task(load(None, asked))
+    second.keep_features_in(tmp_path / "kept", lasting=True)
+
+    def nothing(*_: object) -> torch.Tensor:
+        raise AssertionError("computed again")
+
+    second.bottom.compute = nothing
+    assert torch.equal(second.batch(second.subset(rows), rows).ids, made)
+
+
+def test_heads_share_an_encoder_that_is_not_the_one_of_the_features() -> None:
+    """A model in training drops numbers out; features never do."""
+    task: Any = load_task(load(None, SMALL["sentence"] | {"train": "head"}))
+    one, two = task.new_model(1), task.new_model(2)
+    assert one.backbone is two.backbone and one.backbone is not task.checkpoint.backbone
+    assert not torch.equal(one.classifier.weight, two.classifier.weight)
+    one.train()
+    assert not task.checkpoint.backbone.training
+    alone: Any = load_task(load(None, SMALL["sentence"] | {"train": "all"}))
+    assert alone.new_model(1).backbone is not alone.new_model(1).backbone
+
+
+def test_features_for_many_runs_are_for_a_simulation_in_one_process(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="FEATURES .* needs RUNNER=inprocess"):
+        load(None, {"features": "kept"})
+    asked = SMALL["sentence"] | {"features": str(tmp_path), "runner": "inprocess"}
+    with pytest.raises(UserError, match="FEATURES means nothing with TRAIN=all"):
+        prepare(load(None, asked))

@@ -123,6 +123,13 @@ def test_a_signature_and_every_figure_can_be_checked(finished: Consortium, tmp_p
         status, said = verify(folder / f"{kind}.json", "north", "--logs", str(own))
         assert status == 0 and "signed by east" in said and "every figure is that of" in said, said
         assert "the page that was signed" in said
+    status, said = verify(folder / "report.html", "north")  # what an officer has in hand
+    assert status == 0 and "report.json: signed by east" in said
+    status, said = verify(tmp_path / "report.json", "north")
+    assert status == 2 and "There is no file" in said
+    shutil.copy(folder / "report.json", tmp_path / "alone.json")
+    status, said = verify(tmp_path / "alone.json", "north")
+    assert status == 0 and "no page stands beside" in said
     status, said = verify(finished.run / "report.json", "south", "--logs", str(finished.run))
     assert status == 0 and "signed by hub" in said, said
     # a figure, and the page

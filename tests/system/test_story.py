@@ -31,7 +31,7 @@ from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 
 SILOS = ("north", "east", "south", "west")
-ROUNDS = 12  #: of the first study: enough for a silo to be killed before the last
+ROUNDS = 8  #: of the first study: enough for a silo to be killed before the last
 DATA = {
     "north": ["causes", "eases"] * 6,
     "east": ["eases", "worsens"] * 5,

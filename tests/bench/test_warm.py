@@ -1,0 +1,29 @@
+"""Commands in children of one warmed process: what they print and how they end is as elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from bench.papers.warm import Warm
+
+COMMAND = [sys.executable, "-m", "cli.main"]
+
+
+@pytest.mark.slow
+def test_a_command_ends_as_in_a_process_of_its_own() -> None:
+    warm = Warm()
+    try:
+        own = subprocess.run([*COMMAND, "methods"], capture_output=True, text=True)
+        assert warm([*COMMAND, "methods"]) == (0, own.stdout)
+        status, said = warm([*COMMAND, "simulate", "METHOD=fedcm"])
+        assert status == 2 and 'Did you mean "fedcmc"?' in said
+        assert warm([sys.executable, "-m", "bench.no_such"])[0] == 1
+        assert warm([*COMMAND, "methods"])[0] == 0  # the one before harmed nobody
+        assert warm._process is not None
+        warm._process.kill()
+        assert warm([*COMMAND, "methods"])[0] != 0
+    finally:
+        warm.close()
