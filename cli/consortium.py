@@ -83,7 +83,9 @@ def consortium_invite(
             gathering = next_version(ring.pinned())
         consortium = gathering.roster.consortium
         for name in set(silos) & set(gathering.invited):
-            say(f"{name} is invited anew: its earlier invitation, and any answer to it, count no more")
+            say(
+                f"{name} is invited anew: its earlier invitation, and any answer to it, count no more"
+            )
         gathering, tokens = invite(gathering, consortium, ring.card, tuple(silos))
         _hand_out(path, ring, consortium, address, gathering, tokens)
 

@@ -84,7 +84,9 @@ def verify_document(
     from study.papers import check_document, page_is_as_signed
 
     path = Path(file)
-    if path.suffix == ".html":  # what an officer has in hand; the signature is in the file beside it
+    if (
+        path.suffix == ".html"
+    ):  # what an officer has in hand; the signature is in the file beside it
         if not path.is_file():
             raise UserError(f"There is no file {path}.")
         path = path.with_suffix(".json")

@@ -18,7 +18,7 @@ from wire.keyring import read_card
 
 if TYPE_CHECKING:
     from coordinator.board import Board
-    from silo.studies import Studies
+    from silo.studies import Known, Studies
 
 __all__ = ["study_app"]
 
@@ -138,6 +138,22 @@ def _budget(studies: Studies, study: str) -> None:
             _say(f"  {line}")
 
 
+def _looks_again(studies: Studies, known: Known, home: Path) -> str:
+    """What stood against it may be put right by now: the data are read again before anybody gives
+    up.
+    """
+    from study.presence import read_presence
+
+    why = f"This silo could not take part in {known.id}: {known.refused}"
+    if not read_presence(home).alive(time.time()):
+        return f"{why} Put it right, and start the serving program: it looks again."
+    studies.look_again(known.id)
+    return (
+        f"{why} The serving program looks at it again now: ask again in a few seconds. (It reads the "
+        "silo's own file when it starts.)"
+    )
+
+
 def _studies(home: str) -> Studies:
     from silo.studies import Studies
 
@@ -157,8 +173,9 @@ def accept(
     """Agree to take part. The page is shown, and you are asked."""
     studies = _studies(home)
     known = studies[study]
+    known.check_open()
     if known.refused:
-        raise UserError(f"This silo cannot take part in {study}: {known.refused}")
+        raise UserError(_looks_again(studies, known, Path(home)))
     _say(known.page)
     _budget(studies, study)
     if hash and hash != known.hash:

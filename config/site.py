@@ -120,9 +120,7 @@ def read_site(path: Path) -> Site:
     policy = Policy(**_typed(path, "accept.", Policy, accept, ()))
     for key, hours in (("limits", own.hours), ("accept", policy.hours)):
         if hours and HOURS.fullmatch(hours.replace(" ", "")) is None:
-            raise UserError(
-                f'{path}: {key}.hours must be as in "18:00-06:00", not "{hours}".'
-            )
+            raise UserError(f'{path}: {key}.hours must be as in "18:00-06:00", not "{hours}".')
     return Site(path=path, limits=own, accept=policy, **given)
 
 

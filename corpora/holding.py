@@ -26,7 +26,17 @@ from corpora.relations import is_none
 if TYPE_CHECKING:
     from corpora.splits import Assigned
 
-__all__ = ["Holding", "Unnamed", "held", "may_lack", "now", "only_held", "read_mapping", "reading", "tells"]
+__all__ = [
+    "Holding",
+    "Unnamed",
+    "held",
+    "may_lack",
+    "now",
+    "only_held",
+    "read_mapping",
+    "reading",
+    "tells",
+]
 
 T = TypeVar("T")
 _SHOWN = 12  #: classes that an error names

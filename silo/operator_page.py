@@ -173,9 +173,7 @@ def _leaving(k: Known) -> str:
     """Before it is declined."""
     if not k.state.startswith("running"):
         return ""
-    return (
-        "This silo leaves the study, which runs. What is in a sum already cannot be taken out again."
-    )
+    return "This silo leaves the study, which runs. What is in a sum already cannot be taken out again."
 
 
 def _decision(k: Known) -> str:

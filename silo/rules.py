@@ -19,7 +19,6 @@ from config.site import HOURS
 __all__ = ["NO_RULES", "Declined", "Hours", "Rules"]
 
 
-
 class Declined(Exception):
     """Not now, or not any more: a rule of this silo's own. Nobody need have attacked anybody."""
 

@@ -181,7 +181,10 @@ class Keyring:
         """
         path, pins = self.path / "roster.json", self._pins()
         if not path.exists() or not pins["version"]:
-            todo = {"silo": "sottovoce join", "coordinator": f"sottovoce consortium seal {self.path}"}
+            todo = {
+                "silo": "sottovoce join",
+                "coordinator": f"sottovoce consortium seal {self.path}",
+            }
             raise RosterRefused(
                 "unsigned-roster",
                 f"{self.path} has no pinned roster, so it belongs to no consortium yet; go on with "

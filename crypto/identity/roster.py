@@ -177,7 +177,9 @@ class Roster:
         if len(kept) == len(self.silos):
             return self
         if self.signatures:
-            raise RosterRefused("tampered-roster", "a silo that was signed for is taken out by revoke")
+            raise RosterRefused(
+                "tampered-roster", "a silo that was signed for is taken out by revoke"
+            )
         return replace(self, silos=kept)
 
     def revoke(self, name: str, why: str) -> Roster:

@@ -160,9 +160,7 @@ def test_what_cannot_be_paid_for_is_refused_before_anybody_agrees(
     assert "cannot be kept" in studies["bbbbbbbbbbbb"].refused
 
 
-def test_a_study_is_not_counted_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_is_not_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = _consortium(tmp_path, dp="record", noise=2.0, epsilon=8.0, batch=1000)
     of, index = _agreed(made)
     planned, ledger = planned_for(of, index, math.inf), tmp_path / "north" / "ledger.jsonl"
