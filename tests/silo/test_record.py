@@ -47,12 +47,18 @@ def test_a_greeting_that_nobody_heard_never_left(tmp_path: Path) -> None:
     for _ in range(3):  # the coordinator does not listen yet
         record.dialled()
         record.sending(HELLO, None)
-        record.cut()
+        record.cut(stood=False)
     assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["bytes_up"] == 0
     assert _what(tmp_path) == []
     record.dialled()
     record.sending(HELLO, None)
     record.heard(m.Welcome(b"r", 0), None)
-    record.cut()
+    record.cut(stood=True)
     assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 1
     assert _what(tmp_path) == ["connected", "connection lost"]
+    # it was there, and died before it said a word: what was sent may have arrived
+    record.dialled()
+    record.sending(HELLO, None)
+    record.cut(stood=True)
+    assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 2
+    assert _what(tmp_path) == ["connected", "connection lost"] * 2
