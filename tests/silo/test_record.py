@@ -22,8 +22,16 @@ def _what(folder: Path) -> list[str]:
 
 
 def _broadcast() -> m.Broadcast:
-    lists: dict[str, list] = {"cohort": [], "common": [], "private": []}
-    return m.Broadcast(number=1, round=0, exchange=0, header={}, encoding={}, **lists)
+    return m.Broadcast(
+        number=1,
+        round=0,
+        exchange=0,
+        cohort=[],
+        common=[],
+        private=[],
+        header={},
+        encoding={},
+    )
 
 
 def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
