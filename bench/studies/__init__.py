@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.studies import fedcmc, feded, fedlcc, fedner
+from bench.studies import fedcmc, feded, fedlcc, fedner, lazymil
 from bench.studies.base import Spec
 
 __all__ = ["STUDIES", "Spec"]
@@ -14,4 +14,5 @@ STUDIES: Mapping[str, Spec] = {
     "feded": feded.SPEC,
     "fedlcc": fedlcc.SPEC,
     "fedner": fedner.SPEC,
+    "lazymil": lazymil.SPEC,
 }

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.papers.jobs import Done, Job, merged
+from bench.papers.fedcmc import COMPARISON
+from bench.papers.jobs import Done, Job, merged, of_corpus
+from bench.papers.table import _on_folder
 from bench.studies import STUDIES
 from bench.studies.base import Budget, Claim, Row, Span, Spec
 from bench.studies.paired import difference, judged, verdict
-from bench.studies.run import Asked, _of_corpus, run_study
+from bench.studies.run import Asked, run_study
 from bench.studies.search import TUNING_SEED, best_trial, drawn, trial_jobs
 from config.errors import UserError
 from config.load import load
@@ -140,8 +142,10 @@ def test_claims_of_ours_and_claims_on_bytes() -> None:
 
 def test_a_corpus_may_be_read_in_a_way_of_the_studys() -> None:
     words = STUDIES["fedcmc"].corpora["i2b2"]
-    assert _of_corpus(words, "data/i2b2") == ("CORPUS=i2b2,positive:data/i2b2",)
-    assert _of_corpus(words, "i2b2:data/i2b2") == ()  # the user said how
+    assert of_corpus(words, "data/i2b2") == ("CORPUS=i2b2,positive:data/i2b2",)
+    assert of_corpus(words, "i2b2:data/i2b2") == ()  # the user said how
+    assert _on_folder(COMPARISON, "data/i2b2")[-1] == "CORPUS=i2b2,positive:data/i2b2"
+    assert _on_folder(COMPARISON, "data/chemprot")[-1] == "CORPUS=data/chemprot"
 
 
 def _prepared(folder: Path, asked: Asked) -> None:
