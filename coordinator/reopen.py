@@ -93,13 +93,13 @@ def read(folder: Path) -> KeptSum | None:
         _, index, name = key.split(":", 2)
         sealed.setdefault(int(index), {})[name] = value
     return KeptSum(
-        about["round"],
-        about["index"],
-        tuple(about["cohort"]),
-        about["record"],
-        words,
-        sealed,
-        about.get("charged", ()),
+        round=about["round"],
+        index=about["index"],
+        cohort=tuple(about["cohort"]),
+        record=about["record"],
+        words=words,
+        sealed=sealed,
+        charged=about.get("charged", ()),
     )
 
 
@@ -172,4 +172,12 @@ def reopen(
         log.warning("round %d: the sum that was being opened stays closed: %s", kept.round, e)
         return None
     sealed = {i: table for i, table in kept.sealed.items() if silo_name(i) in survivors}
-    return Reopened(kept.round, kept.index, kept.cohort, survivors, sums, sealed, kept.charged)
+    return Reopened(
+        round=kept.round,
+        index=kept.index,
+        cohort=kept.cohort,
+        survivors=survivors,
+        sums=sums,
+        sealed=sealed,
+        charged=kept.charged,
+    )

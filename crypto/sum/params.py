@@ -41,6 +41,7 @@ __all__ = [
     "cohort_floor",
     "least_contributors",
     "least_honest",
+    "least_survivors",
     "most_corrupt",
     "parameters",
     "policy_for",
@@ -228,6 +229,15 @@ def least_honest(n: int, policy: Policy, roster: int) -> int:
     """
     counted = n if policy.corrupt_among == "cohort" else max(roster, n)
     return parameters(n, policy, roster).n_min - _below(counted, policy.corrupt)
+
+
+def least_survivors(cohort: int, policy: Policy, roster: int) -> int:
+    """The fewest survivors of any sum that silos open, in rounds of `cohort` silos, whoever the
+    coordinator names.
+    """
+    if policy.corrupt_among == "cohort":
+        return parameters(cohort_floor(cohort, policy), policy).n_min
+    return max(3, _below(roster, policy.corrupt) + 2)
 
 
 def least_contributors(n: int, policy: Policy, roster: int) -> int:

@@ -21,6 +21,19 @@ def _what(folder: Path) -> list[str]:
     return [x["what"] for x in read_lines(folder / "left.jsonl")]
 
 
+def _broadcast() -> m.Broadcast:
+    return m.Broadcast(
+        number=1,
+        round=0,
+        exchange=0,
+        cohort=[],
+        common=[],
+        private=[],
+        header={},
+        encoding={},
+    )
+
+
 def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     record = _record(tmp_path)
     record.dialled()
@@ -28,7 +41,7 @@ def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     record.heard(m.Welcome(b"r", 0), None)
     sent = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
     assert sent["by_kind"]["up, hello, control"][0] == 1 and sent["messages_down"] == 2
-    record.heard(m.Broadcast(1, 0, 0, [], [], [], {}, {}), None)
+    record.heard(_broadcast(), None)
     record.sending(m.SumStart(1, {}), None)
     record.sending(m.Chunk(1, "masked", 0), memoryview(bytes(1000)))
     # killed now: nothing is flushed or closed, and all of it is there
