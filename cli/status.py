@@ -60,7 +60,7 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     for silo in posted.said("decline"):
         why = posted.answers[silo].get("why") or "it gives no reason"
         said.append(f"  {silo} declined: {why}")
-    if state == "running" and len(posted.said("accept")) < posted.enough:
+    if state.startswith("running") and len(posted.said("accept")) < posted.least:
         said.append("  too few have accepted for it to go on: stop it, unless one accepts again")
     if run is None:
         return said
