@@ -48,7 +48,9 @@ def create(settings: Settings, command: str, name: str = "") -> Path:
         }
         about |= {name: importlib.metadata.version(name) for name in _NAMED}
         kept = replace(settings, method=_kept_method(run, settings))
-        (run / "config.toml").write_text(dump(kept, about), "utf-8")
+        beside = run / "config.toml.new"  # whole, or not at all: somebody may follow the run
+        beside.write_text(dump(kept, about), "utf-8")
+        beside.replace(run / "config.toml")
         link = out / f".latest-{os.getpid()}"
         link.symlink_to(run.name)
         link.replace(out / "latest")

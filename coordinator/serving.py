@@ -161,7 +161,10 @@ class Runner:
         if id_ not in self._live:
             if (run := self._board.run(id_)) is None:
                 return []
-            self._live[id_] = LiveRun(run)
+            try:
+                self._live[id_] = LiveRun(run)
+            except UserError as e:  # not a reason to end what every study depends on
+                return [str(e)]
         return self._live[id_].catch_up()
 
     def _end(self, posted: Posted, outcome: str) -> None:

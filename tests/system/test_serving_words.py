@@ -13,11 +13,14 @@ import pytest
 
 from cli.main import main
 from config.errors import Busy, UserError
+from config.settings import Settings
 from config.site import read_site
+from coordinator import rundir
 from coordinator.board import Wanted
 from coordinator.runlog import RunLog
 from report import events
 from report.documents import KINDS
+from report.live import LiveRun
 from silo.home import Home
 from silo.operator_page import SiloPage
 from silo.record import record_folder
@@ -151,6 +154,22 @@ def test_the_serving_programs_own_log_says_who_is_waited_for(
     told = [r.getMessage() for r in caplog.records if r.name == "coordinator"]
     assert f"study {study}: waiting for east: 2 silos are here, 3 are needed" in told
     assert not any("enrolled" in text for text in told)
+
+
+def test_a_damaged_run_folder_does_not_end_the_program_that_serves(
+    tmp_path: Path, acted: list[Acted]
+) -> None:
+    """As a study's process that was killed while it made the folder may leave it."""
+    stage = Stage(tmp_path)
+    study = stage.post("a")
+    run = tmp_path / f"study-{stage.board[study].hash[:12]}"
+    run.mkdir()
+    (run / "config.toml").write_text("")
+    for _ in range(2):
+        stage.runner.step()
+    assert list(stage.runner.running) == [study]
+    made = rundir.create(Settings(out=str(tmp_path), silos=3, rounds=2), "sottovoce", run.name)
+    assert made == run and LiveRun(made).rounds > 0
 
 
 def test_a_silos_page_claims_no_epsilon_where_there_is_none(tmp_path: Path) -> None:
