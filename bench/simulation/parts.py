@@ -41,6 +41,10 @@ def coordinate(run: Path, study: Study, keys: Keyring, tell: int, *, warmed: boo
     """
     settings = study.settings
     local = settings.launcher == "local"
+
+    def bound(port: int) -> None:
+        os.write(tell, f"{port}\n".encode())
+
     return coordinator_process.serve(
         run,
         keys,
@@ -49,7 +53,7 @@ def coordinate(run: Path, study: Study, keys: Keyring, tell: int, *, warmed: boo
         method=study.method,
         study=study_hash(settings, study.agreement, study.task.name),
         host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
-        bound=lambda port: os.write(tell, f"{port}\n".encode()),
+        bound=bound,
         enrol_seconds=(_HELLO if local and warmed else _ELSEWHERE) + _HELLO_EACH * settings.silos,
         simulated=True,
     )
