@@ -36,6 +36,8 @@ class Comparison:
     metrics: Mapping[str, str]  #: label -> key in summary.json, "figures.x" for one of the figures
     sizes: Mapping[str, Settings]  #: how much work -> settings on the built-in corpus
     on_folder: Settings = ()  #: settings on a corpus that the user names
+    #: and those for one of them, by a name that its folder carries; {folder} is that folder
+    of_folder: Mapping[str, Settings] = field(default_factory=dict)
     published: tuple[Published, ...] = ()
     #: a column that the others are compared with, seed by seed; empty: the first row is compared
     against: str = ""

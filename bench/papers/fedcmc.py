@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from bench.papers.base import Comparison, Published
 
-__all__ = ["COMPARISON"]
+__all__ = ["COMPARISON", "WITHOUT_NONE"]
 
 #: As in the paper: no example without a relation, no public set (nobody would use it), macro-F1.
 _KNOBS = "SET=metric=macro_f1 model=fedcmc public=0"
+WITHOUT_NONE = "CORPUS=i2b2,positive:{folder}"  #: i2b2's concepts without a relation are left out
 
 
 def _skew(alpha: str, silos: int) -> tuple[str, ...]:
@@ -51,6 +52,7 @@ COMPARISON = Comparison(
         "hours": ("CORPUS=sentence:none=0,sentences=3000", "ROUNDS=50", _KNOBS),
     },
     on_folder=(_KNOBS,),
+    of_folder={"i2b2": (WITHOUT_NONE,)},
     steady=10,
     messages=True,
     target=0.45,

@@ -26,7 +26,16 @@ from coordinator.runlog import RunLog
 from methods import find
 from report.files import read_lines
 
-__all__ = ["Done", "Job", "at_once", "merged", "run_key", "run_missing", "seed_list"]
+__all__ = [
+    "Done",
+    "Job",
+    "at_once",
+    "merged",
+    "of_corpus",
+    "run_key",
+    "run_missing",
+    "seed_list",
+]
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,14 @@ def merged(*parts: tuple[str, ...]) -> tuple[str, ...]:
     for name, _, value in (w.partition("=") for part in parts for w in part):
         table[name] = f"{table[name]} {value}" if name == "SET" and name in table else value
     return tuple(f"{name}={value}" for name, value in table.items())
+
+
+def of_corpus(words: tuple[str, ...], corpus: str) -> tuple[str, ...]:
+    """What a comparison sets for one of its corpora; {folder} stands for the user's. A user who names
+    the format as well means it so.
+    """
+    plain = ":" not in corpus
+    return tuple(w.format(folder=corpus) for w in words if plain or not w.startswith("CORPUS="))
 
 
 def seed_list(text: str) -> tuple[int, ...]:

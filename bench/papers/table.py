@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
-from bench.papers.jobs import Job, at_once, merged, run_missing, seed_list
+from bench.papers.jobs import Job, at_once, merged, of_corpus, run_missing, seed_list
 from bench.papers.page import CONVERGENCE, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
 from config.errors import UserError, nearest
@@ -55,7 +55,7 @@ def run_table(
             columns={**comparison.columns, **comparison.more_columns},
             variants={**comparison.variants, **comparison.more_variants},
         )
-    common = (*comparison.on_folder, f"CORPUS={corpus}") if corpus else comparison.sizes[size]
+    common = _on_folder(comparison, corpus) if corpus else comparison.sizes[size]
     common = merged(("RUNNER=inprocess",), common, extra)
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
     folder = Path(words["TABLES"]) / name
@@ -70,6 +70,12 @@ def run_table(
         )
     path.write_text(page(comparison, common, results, corpus), "utf-8")
     return path
+
+
+def _on_folder(comparison: Comparison, corpus: str) -> tuple[str, ...]:
+    own = [w for name, w in comparison.of_folder.items() if name in Path(corpus).name.lower()]
+    words = of_corpus(own[0], corpus) if own else ()
+    return (*comparison.on_folder, f"CORPUS={corpus}", *words)
 
 
 def _with_target(comparison: Comparison, text: str) -> Comparison:

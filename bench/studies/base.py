@@ -72,4 +72,6 @@ class Spec:
     departs: tuple[str, ...] = ()  #: in what our runs are not the paper's
     steady: int = 3  #: the last rounds whose mean is shown beside the chosen round
     target: float = 0.0  #: of the dev metric: rounds and bytes until it is reached
+    #: whether TRAIN=top:K or head leaves an encoder frozen, whose features are kept for all runs
+    frozen_features: bool = True
     notes: tuple[str, ...] = ()  #: what a reader must know beside it, as sentences

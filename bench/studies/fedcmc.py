@@ -7,6 +7,7 @@ or the encoder's last layer too (BUDGET=hours).
 
 from __future__ import annotations
 
+from bench.papers.fedcmc import WITHOUT_NONE
 from bench.studies.base import Budget, Claim, Row, Span, Spec
 
 __all__ = ["SPEC"]
@@ -18,7 +19,7 @@ SPEC = Spec(
     title="FedCMC and its baselines under label skew",
     claim="The paper claims that FedCMC is above FedAvg and its other baselines wherever silos have other classes, and "
     "most where the skew is strongest.",
-    corpora={"chemprot": (), "pgr": (), "i2b2": ("CORPUS=i2b2,positive:{folder}",)},
+    corpora={"chemprot": (), "pgr": (), "i2b2": (WITHOUT_NONE,)},
     common=(
         "SILOS=10",
         "BATCH=16",

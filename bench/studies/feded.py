@@ -79,13 +79,20 @@ SPEC = Spec(
     },
     budgets={
         "minutes": Budget(
-            trials=4, seeds=5, words=("ROUNDS=15", "TRAIN=head", "SET=projection=128")
+            trials=4,
+            seeds=5,
+            words=(
+                "ROUNDS=12",
+                "BATCH=16",
+                "TRAIN=head",
+                "SET=projection=128 pooling=entities",
+            ),
         ),
         "hours": Budget(trials=8, seeds=9, words=("ROUNDS=50", "TRAIN=top:1", "BATCH=4")),
     },
     departs=(
-        "the encoder is frozen, and a head of two layers and 128 outputs is trained on it (BUDGET=hours: the "
-        "encoder's last layer): FedAvg's bytes are those of what is trained, and all of an encoder would be more",
+        "the encoder is frozen, and a head of two layers and 128 outputs is trained on its two entities (BUDGET=hours: "
+        "the encoder's last layer): FedAvg's bytes are those of what is trained, and all of an encoder would be more",
         "mean of five seeds, and not the median of nine",
         "rounds, batch, optimizer and learning rate are ours; the paper does not give tau",
     ),

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.papers.jobs import Done, Job, at_once, merged, run_missing
+from bench.papers.jobs import Done, Job, at_once, merged, of_corpus, run_missing
 from bench.studies import STUDIES
 from bench.studies.base import Row, Spec, Words
 from bench.studies.page import Chosen, Outcome, placeless, write_pages
@@ -61,14 +61,14 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
         raise UserError(f'Unknown BUDGET "{asked.budget}".{nearest(asked.budget, spec.budgets)}')
     budget = spec.budgets[asked.budget]
     rows = _rows(spec, asked.rows)
-    own = (f"CORPUS={asked.corpus}", *_of_corpus(spec.corpora[name], asked.corpus))
+    own = (f"CORPUS={asked.corpus}", *of_corpus(spec.corpora[name], asked.corpus))
     common = merged(("RUNNER=inprocess",), spec.common, own, budget.words, asked.extra)
     cluster = [w for w in common if w.startswith(("LAUNCHER=", "HOSTS="))]
     common = tuple(w for w in common if w not in cluster)
     spread = _on_ray(cluster) if "LAUNCHER=ray" in cluster else None
     workers = 64 if spread else asked.jobs or at_once(common)
     kept = asked.folder / "features"
-    frozen = any(w.startswith(("TRAIN=top", "TRAIN=head")) for w in common)
+    frozen = spec.frozen_features and any(w.startswith(("TRAIN=top", "TRAIN=head")) for w in common)
     machine = (f"FEATURES={kept.resolve()}",) if frozen and not spread else ()
 
     cells = {
@@ -152,12 +152,6 @@ def _corpus_name(spec: Spec, corpus: str) -> str:
             f'CORPUS must name a folder of this study\'s corpora ({known}), not "{corpus}".'
         )
     return found[0]
-
-
-def _of_corpus(words: Words, corpus: str) -> Words:
-    """What a study sets for one of its corpora. A user who names the format as well means it so."""
-    plain = ":" not in corpus
-    return tuple(w.format(folder=corpus) for w in words if plain or not w.startswith("CORPUS="))
 
 
 def _rows(spec: Spec, wanted: tuple[str, ...]) -> dict[str, Row]:

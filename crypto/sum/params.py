@@ -214,7 +214,9 @@ def assumption(n: int, policy: Policy, roster: int) -> str:
     share = f"at most {policy.ring_corrupt:.0%}" if sparse else f"fewer than {policy.corrupt:.0%}"
     share = "fewer than a third" if third and not sparse else share
     if policy.corrupt_among == "roster":
-        return f"the coordinator colludes with {share} of all silos of the study"
+        most = _below(roster, policy.corrupt)
+        here = f" (of {roster}: {f'at most {most}' if most else 'none'})" if not sparse else ""
+        return f"the coordinator colludes with {share} of all silos of the study{here}"
     return (
         f"the coordinator colludes with {share} of the participants of any one round, who are drawn from nonces of "
         "all silos"
