@@ -27,7 +27,7 @@ from crypto.identity.enrolment import (
     next_version,
 )
 from crypto.identity.keyfile import write_secret
-from wire.enrolment import EnrolmentServer
+from wire.enrolment import EnrolmentServer, listening_place, write_place
 from wire.keyring import Keyring, read_card, write_public
 from wire.passphrase import new_passphrase, open_keys, passphrase_for
 
@@ -128,20 +128,25 @@ def _hand_out(
         write_secret(file, "invitation", text.encode(), "")
         say(f"for {silo}: {file}")
     _keep(home, gathering)
+    write_place(home, address)
     say(f"Send each file to its silo alone, then: sottovoce consortium seal {home}")
 
 
 @consortium_app.command("seal")
 def consortium_seal(
     home: HomeFolder,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "0.0.0.0:5555",
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT to listen on; nothing: the port of the invitations.")
+    ] = "",
     told: Told = "",
     wait: Seconds = 86_400.0,
 ) -> None:
     """Gather the silos' answers, show the words to compare, gather signatures, pin. Ctrl-C loses
     nothing: start it again.
     """
-    path, host, port = Path(home), *checked_address(listen)
+    path = Path(home)
+    listen = listen or listening_place(path)
+    host, port = checked_address(listen)
     phrase = passphrase_for(path)
     ring = open_keys(path, phrase)
     with sentences(home):

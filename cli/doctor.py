@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
+from cli.doctor_serving import board_of, data_of
 from config.errors import UserError
 from config.site import Site, is_site, read_site
 from config.study import read_study
@@ -30,6 +31,7 @@ from silo.home import Home
 from silo.program import rules_of, silo_study
 from study.agreement import Agreed
 from study.machine import Machine
+from study.presence import read_presence
 from wire.dealer import Cut, Dealer
 from wire.keyring import Keyring
 from wire.messages import VERSION, Probe, Probed
@@ -72,7 +74,9 @@ def _silo(site: Site) -> Iterator[Line]:
     yield from lines
     roster, line = _roster(keys)
     yield line
-    if keys is not None and roster is not None:
+    if site.study is None:
+        yield from (Line(*found) for found in data_of(site))
+    elif keys is not None and roster is not None:
         home = Home(site.home)
         home.__dict__["keys"] = keys  # unlocked already: nobody is asked for a passphrase twice
         of, line = _study(lambda: silo_study(site, home, rules_of(site.limits)))
@@ -81,7 +85,11 @@ def _silo(site: Site) -> Iterator[Line]:
             yield from _content(of, home.index)
             yield _consent(home, of)
     yield _disk(site.home)
-    yield from _reach(site, keys, roster)
+    if site.study is None and keys is not None and roster is not None:
+        yield Line(*board_of(site, keys, roster))
+        yield _clock_alone()
+    else:
+        yield from _reach(site, keys, roster)
 
 
 def _coordinator(study: Path, machine: Machine, listen: str) -> Iterator[Line]:
@@ -97,7 +105,7 @@ def _coordinator(study: Path, machine: Machine, listen: str) -> Iterator[Line]:
         if of is not None:
             yield from _content(of, None)
     yield _disk(Path(machine.out))
-    yield _port(listen)
+    yield _port(listen, machine.home)
     yield _clock_alone()
 
 
@@ -238,13 +246,15 @@ def _disk(place: Path) -> Line:
     )
 
 
-def _port(listen: str) -> Line:
+def _port(listen: str, own: Path) -> Line:
     host, _, port = listen.rpartition(":")
     try:
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind((host, int(port)))
     except (OSError, ValueError) as e:
+        if read_presence(own).alive(time.time()):
+            return Line("ok", "port", f"{listen} is taken: this coordinator serves already")
         return Line(
             "fail",
             "port",

@@ -81,8 +81,12 @@ def verify_document(
     from study.papers import check_document, page_is_as_signed
 
     path = Path(file)
+    if path.suffix == ".html":  # what is signed is the figures, and by its hash the page
+        path = path.with_suffix(".json")
+    if not path.is_file():
+        raise UserError(f"There is no file {path}; a silo's documents are in its folder records.")
     document = check_document(path, open_keys(own_folder(home)).pinned())
-    say(f"{file}: signed by {document['signed_by']}, as it stands")
+    say(f"{path}: signed by {document['signed_by']}, as it stands")
     as_signed = page_is_as_signed(path, document)
     if as_signed is False:
         raise UserError(
@@ -90,6 +94,8 @@ def verify_document(
         )
     if as_signed:
         say(f"{path.with_suffix('.html')}: the page that was signed")
+    else:
+        say(f"no page stands beside {path}: none was checked")
     if logs:
         _compare(document, Path(logs))
 

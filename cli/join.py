@@ -71,6 +71,19 @@ def join(
         with sentences(invitation):
             invited = _read_invitation(Path(invitation))
         ring, phrase = _own_keys(path, invited.silo, passphrase)
+        if (earlier := ring.earlier()) is not None:
+            if earlier.coordinator.identity != invited.coordinator.identity:
+                raise UserError(
+                    f"{home} belongs to {earlier.consortium}; for {invited.consortium} name another folder: "
+                    f"sottovoce join {invitation} --home FOLDER"
+                )
+            say(
+                f"{ring.card.name} belongs to {earlier.consortium} already: version {earlier.version} of "
+                f"its roster is in force in {home}. For the next version: sottovoce join --address "
+                f"{invited.address} --home {home}"
+            )
+            _begin_file(path, invited.address)
+            return
         place, coordinator = address or invited.address, invited.coordinator
     elif not address:
         raise UserError(
@@ -107,11 +120,16 @@ def join(
             raise UserError("The sealed roster is not the one that was signed here.")
         ring.pin(sealed, phrase)
     say(f"{home}: version {sealed.version} of {sealed.consortium} is in force here")
-    if invitation and not (path / "silo.toml").exists():
-        (path / "silo.toml").write_text(_OWN_FILE.format(place=place), "utf-8")
-        say(
-            f"Name your data in {path / 'silo.toml'}, then: sottovoce silo serve --config {path / 'silo.toml'}"
-        )
+    if invitation:
+        _begin_file(path, place)
+
+
+def _begin_file(home: Path, place: str) -> None:
+    """The silo's own file, if it has none yet, and what to do with it."""
+    file = home / "silo.toml"
+    if not file.exists():
+        file.write_text(_OWN_FILE.format(place=place), "utf-8")
+        say(f"Name your data in {file}, then: sottovoce silo serve --config {file}")
 
 
 def _new(roster: Roster, ring: Keyring) -> bool:
@@ -121,10 +139,12 @@ def _new(roster: Roster, ring: Keyring) -> bool:
 
 def _retried(ask: Callable[[], Answer], seconds: float) -> Answer:
     """The coordinator may not listen yet."""
-    for _ in range(max(1, int(seconds / 5))):
+    for attempt in range(max(1, int(seconds / 5))):
         try:
             return ask()
-        except Unreached:
+        except Unreached as e:
+            if attempt == 0:
+                say(f"{e}; asking again until it does. Does the coordinator run `consortium seal`?")
             continue
     return ask()
 

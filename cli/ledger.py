@@ -5,6 +5,7 @@ would cost it.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,15 +23,11 @@ ledger_app = typer.Typer(
 Delta = Annotated[float, typer.Option(help="At which delta to state epsilon.")]
 
 
-def _shown(epsilon: float) -> str:
-    return "infinite" if epsilon == float("inf") else f"{epsilon:.4g}"
-
-
 @ledger_app.command("show")
 def show(home: Own, delta: Delta = 1e-5) -> None:
     """Everything that was ever charged, and epsilon over all of it."""
     from privacy.accountant import total
-    from silo.forecast import read_ledger
+    from silo.cost import epsilon_words, read_ledger
 
     events = read_ledger(own_folder(home) / "ledger.jsonl")
     for words, times in Counter(e.words for e in events).items():
@@ -38,14 +35,14 @@ def show(home: Own, delta: Delta = 1e-5) -> None:
     for unit in ("record", "silo"):
         spent = total(events, delta, unit)
         say(
-            f"epsilon {_shown(spent.epsilon)} at delta {delta:g}, for a {unit} ({len(events)} events)"
+            f"epsilon {epsilon_words(spent.epsilon)} at delta {delta:g}, for a {unit} ({len(events)} events)"
         )
 
 
 @ledger_app.command("check")
 def check(home: Own) -> None:
     """Whether every line can be read. Status 0 if so."""
-    from silo.forecast import read_ledger
+    from silo.cost import read_ledger
 
     path = own_folder(home) / "ledger.jsonl"
     say(f"{path}: {len(read_ledger(path))} events, every line is whole")
@@ -53,34 +50,32 @@ def check(home: Own) -> None:
 
 @ledger_app.command("forecast")
 def forecast_(
-    config: Annotated[str, typer.Option(help="The silo's own file, which names the study.")],
+    config: Annotated[str, typer.Option(help="The silo's own file.")],
+    study: Annotated[
+        str,
+        typer.Option(help="The study, as `study list` names it; nothing: the one the file names."),
+    ] = "",
 ) -> None:
     """What the study would cost this silo, and what would be left. Nothing is charged."""
     from config.site import read_site
-    from silo.forecast import forecast
+    from silo.cost import cost_of
+    from silo.forecast import planned_for
     from silo.home import Home
     from silo.program import rules_of, silo_study
+    from silo.studies import Studies
     from study.machine import one_thread
     from wire.passphrase import passphrase_for
 
     one_thread()
     site = read_site(named(config, "ledger forecast"))
+    if study:
+        file = Studies(site.home).proposal(study)
+        site = replace(site, study=file)
     home = Home(site.home, passphrase_for(site.home))
     of = silo_study(site, home, rules_of(site.limits))
-    cost = forecast(of, home.index, Path(site.home) / "ledger.jsonl")
-    s, most = of.prepared.settings, site.limits.maximum_epsilon
-    most = min(most, s.epsilon or most)
+    planned = planned_for(of, home.index, site.limits.maximum_epsilon)
+    cost = cost_of(planned, Path(site.home) / "ledger.jsonl")
+    s = of.prepared.settings
     say(f"{of.study.title}: DP={s.dp}, {s.rounds} rounds, at delta {s.delta:g}")
-    say(f"  spent so far          epsilon {_shown(cost.now.epsilon)}")
-    say(f"  this study alone      epsilon {_shown(cost.alone.epsilon)}")
-    say(f"  with this study       epsilon {_shown(cost.after.epsilon)}")
-    if most < float("inf"):
-        left = most - cost.after.epsilon
-        words = (
-            f"epsilon {left:.4g} would be left"
-            if left >= 0
-            else "this silo would stop before its end"
-        )
-        say(f"  of {most:g} allowed       {words}")
-    else:
-        say("  no limit is set       (limits.maximum_epsilon in the silo's file)")
+    for line in cost.lines:
+        say(f"  {line}")

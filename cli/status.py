@@ -4,12 +4,14 @@ coordinator's run folder.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from report.files import read_lines
 from report.live import LiveRun
 from report.units import clock, human_bytes
+from study.presence import read_presence
 
 if TYPE_CHECKING:
     from coordinator.board import Board
@@ -22,27 +24,37 @@ def of_silo(home: Path, known: Known) -> list[str]:
     """From what this silo itself wrote down (silo.record)."""
     said = [f"{known.title}: {known.state or 'proposed'}"]
     folder = home / "records" / known.hash[:12]
-    left = [line for line in read_lines(folder / "left.jsonl") if line["what"] == "left"]
-    if not known.hash or not left:
+    lines = read_lines(folder / "left.jsonl") if known.hash else []
+    left = [line for line in lines if line["what"] == "left"]
+    if refused := [line for line in lines if line["what"] == "declined"]:
+        last = refused[-1]
+        said.append(
+            f"  this silo refused {len(refused)} times, the last time at {clock(last['time'])}: "
+            f"{last['name']}: {last['detail']}"
+        )
+    if not left:
         return [*said, "  nothing has left this silo"]
     traffic = read_lines(folder / "traffic.jsonl")
     up, down = (
         sum(t["wire_bytes"] for t in traffic if t["direction"] == way) for way in ("up", "down")
     )
-    rounds, last = len({line["round"] for line in left}), clock(left[-1]["time"])
-    said.append(f"  something left in {rounds} rounds, the last time at {last}")
+    rounds, at = len({line["round"] for line in left}), clock(left[-1]["time"])
+    said.append(f"  something left in {rounds} rounds, the last time at {at}")
     said.append(
         f"  {human_bytes(up)} went out, {human_bytes(down)} came in, up to the last whole round"
     )
     charged = read_lines(home / "ledger.jsonl")
     if charged:
-        said.append(f"  epsilon {charged[-1]['epsilon_after']} over all that was ever charged")
+        epsilon = charged[-1]["epsilon_after"]
+        words = "infinite" if epsilon == "inf" else f"{epsilon:.4g}"
+        said.append(f"  epsilon {words} over all that was ever charged")
     return said
 
 
 def of_coordinator(board: Board, study: str) -> list[str]:
     posted, run = board[study], board.run(study)
-    state = posted.outcome or (f"paused: {posted.why}" if posted.why else posted.wanted.value)
+    seen = read_presence(board.home)
+    state = board.standing(posted, study in seen.running and seen.alive(time.time()))
     by = ", ".join(posted.said("accept")) or "nobody"
     said = [f"{posted.title}: {state}; accepted by {by}, {posted.enough} needed"]
     if run is None:
@@ -56,4 +68,6 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     if (waits := now["waiting"]) is not None:
         until = f"until {waits['until']}" if waits["until"] else "until you stop it"
         said.append(f"  waits for {', '.join(waits['for'])} since {clock(waits['since'])}, {until}")
+    if state != "running":
+        return said
     return [*said, "  " + ", ".join(f"{s['name']}: {s['state']}" for s in now["silos"])]

@@ -129,6 +129,14 @@ def stop(study: Id, home: Own) -> None:
 # At a silo
 
 
+def _budget(studies: Studies, study: str) -> None:
+    """What it would cost, and what would be left."""
+    if (cost := studies.cost(study)) is not None:
+        _say("\nThis silo's privacy budget:")
+        for line in cost.lines:
+            _say(f"  {line}")
+
+
 def _studies(home: str) -> Studies:
     from silo.studies import Studies
 
@@ -151,6 +159,7 @@ def accept(
     if known.refused:
         raise UserError(f"This silo cannot take part in {study}: {known.refused}")
     _say(known.page)
+    _budget(studies, study)
     if hash and hash != known.hash:
         raise UserError(f"--hash names another study; this one has {known.hash}.")
     if not hash:
@@ -158,7 +167,7 @@ def accept(
             raise UserError(f"To agree without being asked: --hash {known.hash}")
         if console.input('Take part? Type "yes" to agree: ').strip().lower() != "yes":
             raise UserError("Not agreed; nothing was sent.")
-    studies.decide(study, "accept", "--hash" if hash else "asked")
+    studies.accept(study, "--hash" if hash else "asked")
     _say(f"{study} is accepted; the serving silo tells the coordinator")
 
 
@@ -185,15 +194,24 @@ def list_(home: Own) -> None:
     """Every study that this party knows, and how it stands."""
     if _role(home) == "coordinator":
         from report.units import clock  # a silo loads nothing of reports
+        from study.presence import read_presence
 
-        for s in _board(home).all():
+        board, seen = _board(home), read_presence(Path(home))
+        for s in board.all():
             said = f"accepted by {', '.join(s.said('accept')) or 'nobody'}"
             if gone := s.said("decline"):
                 said += f", declined by {', '.join(gone)}"
-            state = s.outcome or (f"paused: {s.why}" if s.why else s.wanted.value)
+            state = board.standing(s, s.id in seen.running and seen.alive(time.time()))
             _say(f"{s.id}  {clock(s.proposed)}  {state:<9}  {s.title}; {said}, {s.enough} needed")
+        if not board.all():
+            _say("No study is proposed yet.")
         return
-    for k in _studies(home).all():
+    studies = _studies(home)
+    for id_ in studies.waiting():
+        _say(f"{id_}  proposed just now; the serving silo reads its data to see what it would send")
+    if not studies.waiting() and not studies.all():
+        _say("No study is proposed yet; the serving silo asks its coordinator every few seconds.")
+    for k in studies.all():
         word = "cannot take part" if k.refused else {"": "to decide"}.get(k.word, f"{k.word}ed")
         _say(f"{k.id}  {word.replace('declineed', 'declined')}  {k.state or 'proposed'}  {k.title}")
 
@@ -203,16 +221,21 @@ def show(study: Id, home: Own) -> None:
     """What a study would disclose, who answered what, and how it stands."""
     if _role(home) == "coordinator":
         from report.units import clock
+        from study.presence import read_presence
 
-        posted = _board(home)[study]
+        board, seen = _board(home), read_presence(Path(home))
+        posted = board[study]
         _say(posted.text)
         for silo, reply in posted.answers.items():
             why = f": {reply['why']}" if reply.get("why") else ""
             _say(f"{silo}: {reply['word']}{why} ({clock(reply['time'])})")
-        _say(f"state: {posted.outcome or posted.wanted.value}; hash {posted.hash}")
+        state = board.standing(posted, study in seen.running and seen.alive(time.time()))
+        _say(f"state: {state}; hash {posted.hash}")
         return
     known = _studies(home)[study]
     _say(known.page or known.refused)
+    if not known.word:
+        _budget(_studies(home), study)
     _say(f"\nstate: {known.state or 'proposed'}; decided: {known.word or 'nothing yet'}")
 
 

@@ -38,6 +38,10 @@ def as_program() -> Iterator[None]:
     except UserError as e:
         Console(stderr=True).print(str(e), highlight=False, soft_wrap=True, markup=False)
         raise SystemExit(BUSY if isinstance(e, Busy) else 2) from None
+    except PermissionError as e:
+        text = f"{e.filename} cannot be read or written by this user ({e.strerror})."
+        Console(stderr=True).print(text, highlight=False, soft_wrap=True, markup=False)
+        raise SystemExit(2) from None
 
 
 def end_with(parent: int) -> None:

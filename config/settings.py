@@ -99,7 +99,10 @@ class Settings:
         "", "a built-in corpus, a folder or a hub name", "the built-in one of the method's task"
     )
     partition: str = _setting(
-        "", "iid, pair, dirichlet:ALPHA, entropy[:released] or domain", "the task's, mostly iid"
+        "",
+        "iid, pair, dirichlet:ALPHA, entropy[:released] or domain; ,sample=N behind it cuts N drawn "
+        "examples",
+        "the task's, mostly iid",
     )
     silos: int = _setting(0, "how many silos", "10, or one for each domain of the corpus")
     seed: int = _setting(0, "decides data, partition, cohorts, batches, dropout: the whole run")
@@ -210,7 +213,7 @@ class Settings:
         "", "a BERT-type checkpoint: folder or hub name", "the small built-in one"
     )
     seq2seq: str = _setting(
-        "", "a BART-type checkpoint: folder or hub name", "the small built-in one"
+        "", "a BART, Marian or T5 checkpoint: folder or hub name", "the small built-in one"
     )
 
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own knobs

@@ -40,6 +40,8 @@ class Policy:
 
     def refuses(self, facts: Mapping[str, Any]) -> str:
         """Why it does not accept by itself; empty: it does. `facts`: what the study is."""
+        if not self.methods:
+            return "this silo accepts no study without being told"
         if facts["method"] not in self.methods:
             return f"its method is {facts['method']}"
         if self.maximum_rounds and facts["rounds"] > self.maximum_rounds:

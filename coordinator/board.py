@@ -79,7 +79,7 @@ class Posted:
 
 class Board:
     def __init__(self, home: Path, roster: Roster) -> None:
-        self._folder, self.roster = home / "studies", roster
+        self.home, self._folder, self.roster = home, home / "studies", roster
 
     def post(self, *, title: str, text: str, hash: str, enough: int, least: int = 3) -> Posted:
         """Propose a study. The same words again are the same study. `least`: silos without which no
@@ -131,6 +131,22 @@ class Board:
             )
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise UserError(f'There is no whole study "{id_}" in {self._folder} ({e}).') from None
+
+    def standing(self, s: Posted, running: bool) -> str:
+        """How it stands, for people. `running`: the serving program says so."""
+        silos = {card.name for card in self.roster.silos}
+        declined, open_ = s.said("decline"), sorted(silos - set(s.answers))
+        if s.outcome or running:
+            return s.outcome or "running"
+        if s.wanted is Wanted.PAUSE:
+            return f"paused: {s.why}" if s.why else "paused"
+        if s.wanted is Wanted.STOP:
+            return "stopping"
+        if s.ready:
+            return "waits for its turn"
+        if len(silos) - len(declined) < s.enough:
+            return f"cannot run: {', '.join(declined)} declined, and {s.enough} silos are needed"
+        return f"proposed, waits for {', '.join(open_)}"
 
     def folder(self, id_: str) -> Path:
         return self._folder / Path(id_).name

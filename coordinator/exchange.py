@@ -27,6 +27,7 @@ __all__ = [
     "Carrier",
     "CohortLost",
     "Interrupted",
+    "NothingToSpend",
     "Phases",
     "RoundFailed",
     "RoundSpent",
@@ -49,6 +50,10 @@ class TooFew(RoundFailed):
     """Silos that were asked are gone, and the round needs them. A carrier that waits for silos asks
     again once they are back.
     """
+
+
+class NothingToSpend(RoundFailed):
+    """The silos are here, and their privacy budgets do not allow a round: waiting mends nothing."""
 
 
 class CohortLost(RoundFailed):

@@ -26,6 +26,7 @@ from coordinator.exchange import (
     Carrier,
     CohortLost,
     Interrupted,
+    NothingToSpend,
     RoundFailed,
     RoundSpent,
     TooFew,
@@ -327,7 +328,7 @@ def run_study(
             loop.round(round)
         except BudgetsSpent:
             if not loop.finished:
-                raise RoundFailed(
+                raise NothingToSpend(
                     "No round could be made: the silos' privacy budgets are spent."
                 ) from None
             break

@@ -79,10 +79,11 @@ class CoordinatorPage:
 
     def _study(self, s: Posted, seen: Seen, now: float) -> dict[str, Any]:
         running = s.id in seen.running and seen.alive(now)
-        state = s.outcome or ("running" if running else _standing(s))
+        state = self._board.standing(s, running)
         silos = {card.name for card in self._roster.silos}
         open_ = sorted(silos - set(s.answers))
         facts = [
+            ("called", s.id),
             ("proposed", clock(s.proposed)),
             ("accepted by", f"{_list(s.said('accept'))}; {s.enough} are needed"),
         ]
@@ -163,14 +164,6 @@ class CoordinatorPage:
             raise UserError("The study is not the one that was looked at; look at it again.")
         posted = propose(self._board, of, text, enough)
         return {"said": f"proposed as {posted.id}; it runs when {posted.enough} have accepted"}
-
-
-def _standing(s: Posted) -> str:
-    if s.wanted is Wanted.PAUSE:
-        return "paused"
-    if s.wanted is Wanted.STOP:
-        return "stopping"
-    return "waits for its turn" if s.ready else "waits for silos to accept"
 
 
 def _actions(s: Posted) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from config.logs import log_to
 from config.names import with_names
 from config.study import StudyFile, read_study
 from coordinator import process, rundir
+from coordinator.exchange import NothingToSpend
 from coordinator.waiting import FOR_EVER
 from crypto.identity.roster import Roster
 from report.files import read_run
@@ -33,8 +34,9 @@ from study.machine import (
     own_holding,
     pinned_roster,
 )
-from study.papers import write_run_papers
+from study.papers import papers_are_whole, write_run_papers
 from study.prepare import prepare
+from wire.keyring import Keyring
 from wire.messages import VERSION
 from wire.passphrase import open_keys
 
@@ -104,6 +106,8 @@ def run_coordinator(
     settings, name = replace(of.prepared.settings, port=int(port)), f"study-{of.hash.hex()[:12]}"
     run = Path(settings.out) / name
     if (run / "summary.json").is_file():
+        if not papers_are_whole(run):  # killed after the last round
+            _write_papers(run, keys, console)
         console.print(
             f"this study is finished; its report: {run / 'report.html'}",
             soft_wrap=True,
@@ -131,15 +135,23 @@ def run_coordinator(
             patience=patience or FOR_EVER,
             expected=tuple(numbers[n] for n in expect.split(",") if n),
         )
+    except NothingToSpend as e:  # for its operator: started again, it would end the same way
+        raise UserError(
+            f"{e} Stop this study; their logs say which budget has how much left."
+        ) from None
     except process.RoundFailed as e:
         text = f"{with_names(str(e), members)} Finished rounds are kept; start the program again to go on."
         console.print(text, soft_wrap=True, highlight=False, markup=False)
         return process.FAILED
     if status == 0:
-        write_report(run)
-        for path in write_run_papers(run, read_run(run), keys.identity, keys.card.name):
-            console.print(f"report: {path}", soft_wrap=True, highlight=False)
+        _write_papers(run, keys, console)
     return status
+
+
+def _write_papers(run: Path, keys: Keyring, console: Console) -> None:
+    write_report(run)
+    for path in write_run_papers(run, read_run(run), keys.identity, keys.card.name):
+        console.print(f"report: {path}", soft_wrap=True, highlight=False)
 
 
 def _which(of: Agreed) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -71,10 +72,17 @@ def _figure(value: Any) -> bool:
     )
 
 
+def _close(files: dict[str, int]) -> None:
+    while files:
+        os.close(files.popitem()[1])
+
+
 class RunLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[str, int] = {}
+        # A process may make many runs one after another.
+        self.close = weakref.finalize(self, _close, self._files)
         #: Told of every line that was written, and by its file: whoever keeps figures for somebody
         #: else.
         self.observer: Callable[[str, Mapping[str, Any]], None] | None = None

@@ -25,10 +25,12 @@ from config.settings import FOLDER
 from config.study import read_study
 from coordinator.board import Board, Posted, Wanted
 from coordinator.process import FAILED, INTERRUPTED
+from methods.tasks.load import is_built_in
+from report.live import LiveRun
 from study.children import Child
 from study.machine import Machine, pinned_roster, roster_stamp
 from study.monitoring import Monitor, figures_beside
-from study.presence import Presence
+from study.presence import Presence, alone
 from wire.keyring import Keyring
 from wire.passphrase import open_keys, passphrase_for
 from wire.questions import QuestionServer
@@ -65,6 +67,7 @@ class Runner:
         self._board, self._machine, self._host, self._patience = board, machine, host, patience
         self._ports = tuple(range(port, port + slots))
         self._runs: dict[str, _Run] = {}
+        self._live: dict[str, LiveRun] = {}
 
     @property
     def running(self) -> dict[str, int]:
@@ -100,6 +103,7 @@ class Runner:
         for name, value in own.items():
             words += [f"--{name}", value] if value else []
         self._board.runs_in(posted.id, Path(self._machine.out or "runs"), port)
+        self._news(posted.id)  # of an earlier start: said then
         child = Child(words, folder / "log")
         self._runs[posted.id] = _Run(child, port)
         child.start()
@@ -114,6 +118,8 @@ class Runner:
             del self._runs[posted.id]
             return
         status = child.ended()
+        for text in self._news(posted.id):
+            log.info("study %s: %s", posted.id, text)
         if status is None:
             child.start()
         elif status == 0:
@@ -137,9 +143,20 @@ class Runner:
             log.warning("study %s ended (%s); it is started again", posted.id, why)
             child.pause()
 
+    def _news(self, id_: str) -> list[str]:
+        """Rounds, losses, returns and who is waited for, since the last time, for whoever reads this
+        program's log.
+        """
+        if id_ not in self._live:
+            if (run := self._board.run(id_)) is None:
+                return []
+            self._live[id_] = LiveRun(run)
+        return self._live[id_].catch_up()
+
     def _end(self, posted: Posted, outcome: str) -> None:
         self._board.end(posted.id, outcome)
         del self._runs[posted.id]
+        self._live.pop(posted.id, None)
         log.info("study %s: %s", posted.id, outcome)
 
     def close(self) -> None:
@@ -160,10 +177,28 @@ def serve_board(
         raise UserError(f'--listen must be HOST:PORT, not "{listen}".')
     if not 1 <= slots <= _MOST_SLOTS or patience < 0:
         raise UserError(f"--slots must be from 1 to {_MOST_SLOTS}, and --patience not negative.")
+    if machine.corpus and not is_built_in(machine.corpus) and not Path(machine.corpus).is_dir():
+        raise UserError(f"--corpus: there is no folder {machine.corpus}.")
     port, phrase = int(text), passphrase_for(machine.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
+    with alone(machine.home):
+        _serve(machine, (host, port), phrase, stop, patience=patience, slots=slots, console=console)
+    return 0
+
+
+def _serve(
+    machine: Machine,
+    place: tuple[str, int],
+    phrase: str,
+    stop: list[int],
+    *,
+    patience: float,
+    slots: int,
+    console: Console,
+) -> None:
+    host, port = place
     while not stop:
         stamp = roster_stamp(machine.home)
         keys = open_keys(machine.home, phrase)
@@ -182,7 +217,7 @@ def serve_board(
             last = port + slots
             console.print(
                 f"{board.roster.consortium}, roster version {board.roster.version}: the board is on "
-                f"{listen}, studies run on port {port + 1}{f' to {last}' if slots > 1 else ''}",
+                f"{host}:{port}, studies run on port {port + 1}{f' to {last}' if slots > 1 else ''}",
                 highlight=False,
             )
             while not stop and roster_stamp(machine.home) == stamp:
@@ -194,7 +229,6 @@ def serve_board(
             server.close()
             if monitor is not None:
                 monitor.close()
-    return 0
 
 
 def watched(address: str, board: Board, presence: Presence, places: int = 1) -> Monitor:
@@ -221,10 +255,17 @@ def _listening(
 ) -> QuestionServer:
     def answering(silo: str, said: Any) -> Any:
         presence.heard(silo)
-        return board.heard(silo, said, runner.running)
+        told = board.heard(silo, said, runner.running)
+        match said:
+            case ["accept", str(id_), *_]:
+                log.info("study %s: %s accepts", id_, silo)
+            case ["decline", str(id_), str(why)]:
+                log.info("study %s: %s declines: %s", id_, silo, why[:300] or "it gives no reason")
+        return told
 
     allowed = {card.curve.encode(): card.name for card in board.roster.silos}
-    server = QuestionServer(keys.curve, answering, allowed)
+    revoked = {r.curve.encode(): r.name for r in board.roster.revoked}
+    server = QuestionServer(keys.curve, answering, allowed, revoked)
     try:
         server.bind(host, port)
     except zmq.ZMQError as e:

@@ -13,6 +13,10 @@ cumulative floors |
 | `domain`         | silos are dealt to domains (genres, styles, corpora), more to the larger ones, and each
 domain's shuffled units are cut in equal parts among its silos |
 
+`,sample=N` behind any of them draws N units first and cuts those; the others are nobody's. Which
+they are depends on the seed and on nothing else, so that one silo with all (`centralised`) and ten
+that share them have the same. `iid,sample=1000` is for studies that must end.
+
 A Dirichlet cut that leaves a silo empty is drawn again, up to a hundred times; after that single
 units move from the largest silo to the empty ones, and the note says so (with many silos and a
 small A no draw would ever do).
@@ -20,14 +24,14 @@ small A no draw would ever do).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from config.errors import UserError, nearest
 
-__all__ = ["REDRAWS", "Partition", "cut", "parse"]
+__all__ = ["REDRAWS", "Partition", "cut", "parse", "sample_of"]
 
 REDRAWS = 100
 _KINDS = ("iid", "pair", "dirichlet", "domain")
@@ -45,6 +49,19 @@ class Partition:
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(len(i) for i in self.indices)
+
+
+def sample_of(spec: str) -> tuple[str, str]:
+    """("iid", ",sample=1000"), or ("iid", "") where all units are cut."""
+    kind, comma, rest = spec.partition(",")
+    if not comma:
+        return kind, ""
+    name, _, count = rest.partition("=")
+    if name != "sample" or not count.isdigit() or not int(count):
+        raise UserError(
+            f'What follows the comma in PARTITION must be a sample, as in "{kind},sample=1000", not "{rest}".'
+        )
+    return kind, f",sample={int(count)}"
 
 
 def parse(spec: str) -> tuple[str, float]:
@@ -75,6 +92,41 @@ def parse(spec: str) -> tuple[str, float]:
 
 def cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarray]) -> Partition:
     """Divide `size` units among `silos`; `keys` are the task's `partition_keys()`."""
+    whole, sample = sample_of(spec)
+    if not sample:
+        return _cut(spec, silos, seed, size, keys)
+    count = int(sample.partition("=")[2])
+    if count > size:
+        raise UserError(f"PARTITION={spec} draws {count} training examples, and there are {size}.")
+    drawn = np.sort(np.random.default_rng([seed, 0x5A3B]).permutation(size)[:count])
+    some = _Some(keys, drawn)
+    of_those = _cut(whole, silos, seed, count, some)
+    note = f"a sample of {count} of {size} training examples"
+    return Partition(
+        tuple(drawn[ix] for ix in of_those.indices),
+        spec,
+        seed,
+        "; ".join(filter(None, (note, of_those.note))),
+    )
+
+
+class _Some(Mapping[str, np.ndarray]):
+    """The keys of some units, each computed when it is asked for."""
+
+    def __init__(self, keys: Mapping[str, np.ndarray], units: np.ndarray) -> None:
+        self._keys, self._units = keys, units
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        return np.asarray(self._keys[key])[self._units]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def _cut(spec: str, silos: int, seed: int, size: int, keys: Mapping[str, np.ndarray]) -> Partition:
     kind, alpha = parse(spec)
     need = _NEEDS.get(kind)
     if need is not None and need not in keys:

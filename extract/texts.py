@@ -22,7 +22,7 @@ from models import document_encoder, pointer, saved
 from models import document_heads as heads
 from models.device import there
 from models.document_pieces import assemble, tokenise
-from models.pieces import Pieces, to_pieces
+from models.pieces import Pieces, ends_of, to_pieces
 from models.pointer_targets import parse
 from models.tagger import Tagger, spans_of
 
@@ -157,7 +157,7 @@ class _Finder(TextExtractor):
     types: tuple[str, ...]
     _tokenizer: Any
     _length: int
-    _begin: int
+    _begin: int | None
     _end: int
 
     def extract(self, texts: Sequence[Text], progress: Progress) -> list[Passage]:
@@ -229,11 +229,8 @@ class NerExtractor(_Finder):
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         self._model, self._tokenizer, self.types = pointer.open_model(folder)
         config = self._model.backbone.config
-        self._begin, self._end, self._length = (
-            config.bos_token_id,
-            config.eos_token_id,
-            int(about["max_length"]),
-        )
+        self._begin, self._end = ends_of(config, self._tokenizer)
+        self._length = int(about["max_length"])
 
     def _entities(
         self, pieces: Pieces, rows: np.ndarray

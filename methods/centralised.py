@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from config.settings import Settings
+from corpora.partition import sample_of
 from methods.base import Method
 from methods.dp.coverage import refuse_reference
 from methods.tasks.base import Task
@@ -46,10 +47,11 @@ def inner_of(options: Options, task: str) -> str:
 
 def adjust(settings: Settings) -> Settings:
     """One silo with everything, in one process, unmasked; what the user said of silos and partition
-    is moot.
+    is moot, but for a sample: it is the same one.
     """
+    partition = f"iid{sample_of(settings.partition)[1]}"
     return replace(
-        settings, silos=1, fraction=1.0, partition="iid", secagg=False, runner="inprocess"
+        settings, silos=1, fraction=1.0, partition=partition, secagg=False, runner="inprocess"
     )
 
 

@@ -9,8 +9,9 @@ last round it trained in,
     L_LCC = -log( e^{cos(x,g)/tau} / (e^{cos(x,g)/tau} + e^{cos(x,p)/tau}) )      (12)
     L = L_cls + mu mean L_LCC                                                     (13)
 
-and the coordinator takes the plain mean of the models (14): every participant counts the same. Cut
-by structural entropy, silos differ tenfold in size, and the smallest slow all others down:
+and the coordinator takes the plain mean of the models (14): every participant counts the same. A
+silo without a document does not count: cut by structural entropy there can be some, and the model
+that they send back unchanged would slow all others down. Silos differ tenfold in size there:
 `mean=size` weighs them as FedAvg does.
 
 g and p are computed in eval mode, without gradients, once per round: their models do not change
@@ -72,7 +73,8 @@ class Options:
     tau: float = 0.5  #: its temperature
     #: what is contrasted: context (c, the paper) or bilinear (z_s times z_o, the code)
     contrast: str = "context"
-    #: how models are averaged: uniform (equation 14), or size, as FedAvg does
+    #: how models are averaged: uniform (equation 14) over silos that have documents, or size, as
+    #: FedAvg does
     mean: str = "uniform"
     #: mean=size: silos larger than this weigh as if they had this many documents
     weight_cap: int = 2000
@@ -162,6 +164,6 @@ def build(task: DocumentTask, settings: Settings, options: Options) -> Method:
         objective=lambda silo, heard: _objective(silo, heard, o),
         privacy=COVERED,
         of="all of a silo's examples" if o.mean == "size" else "all of a silo's documents",
-        weight_cap=o.weight_cap if o.mean == "size" else None,
+        weight_cap=o.weight_cap if o.mean == "size" else 1,
         remember=True,
     )

@@ -1,5 +1,5 @@
 """FedNER: silos that annotate different entity types teach each other all of them, through prompts
-of a frozen BART.
+of a frozen BART or in a tagger.
 
 Wang et al. 2023, "Federated Domain Adaptation for Named Entity Recognition via Distilling with
 Heterogeneous Tag Sets", Findings of ACL. With theta the prompts, T^k the types that silo k
@@ -22,6 +22,12 @@ weights all shrink towards the mean cosine and the source loss fades (docs/resul
 that costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
 weights travel; the language model never does.
 
+With `network=tagger` the same is done to a token classifier, which the paper does not have: theta
+is what TRAIN names of it, and the gradients are those of its classifier's weights in the place of
+q. A word inside of an entity that the silo annotated belongs to source_i, one inside of an entity
+that theta found to target_i, and a word outside of both to neither, as the end does. The loss is the
+mean over words that a tagger has, and not the sum over a sentence's tokens.
+
 With DP=record G_k is a mean of clipped gradients with noise, charged as a release of its own, and
 it is that noisy G_k that the silo subtracts from the sum: then w_i depends on sentence i, on models
 and on noisy releases, and on no other sentence. `safe` would break that by its mean, so
@@ -35,6 +41,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import nn
 
 from config.errors import UserError, check_choice
 from config.settings import Settings
@@ -54,7 +61,7 @@ from methods.base import (
     SiloView,
     State,
 )
-from methods.common.instance_weights import new_weights, prompt_gradients
+from methods.common.instance_weights import Source, instance_gradients, new_weights
 from methods.common.previous import previous_model, remembered
 from methods.common.pseudo import WANG_2023, pseudo_complete
 from methods.common.training import load, parameters, specs, trained
@@ -62,7 +69,7 @@ from methods.common.weighted import send_model, uniform_mean, update_disclosure,
 from methods.dp.coverage import RELEASED, TRAINED
 from methods.dp.releases import noised, planned_rounds, release_grid
 from methods.tasks.ner import Data, NerTask
-from models.pointer import PointerNer
+from methods.tasks.ner_networks import Network
 
 __all__ = [
     "ABLATIONS",
@@ -95,17 +102,17 @@ class Options:
     channel: str = "masked"
 
 
-def _target_disclosure(channel: str) -> Disclosure:
+def _target_disclosure(channel: str, network: Network) -> Disclosure:
     told = {
         "masked": "nothing of one silo alone; every silo learns the sum of the others' gradients, which with two silos "
         "is the other's own",
-        "sealed": "how this silo's sentences would move the prompts towards the types it does not annotate; the "
-        "coordinator reads it for each silo apart",
+        "sealed": f"how this silo's sentences would move the {network.moved_words} towards the types it does not "
+        "annotate; the coordinator reads it for each silo apart",
     }
     return Disclosure(
         name="target",
         channel="masked" if channel == "masked" else "sealed",
-        shape="one number per entry of the prompt array q: a mean gradient",
+        shape=f"one number per entry of the {network.measured_words}: a mean gradient",
         reveals=told[channel],
         privacy="not covered by DP-SGD: a release of its own, clipped by sentence and noised when a budget is set",
     )
@@ -127,12 +134,10 @@ class _Algorithm:
     def initialize(self, seed: int) -> State:
         """theta_1 at random. Instance weights begin as ones, at the silos."""
         start = parameters(self.task.new_model(seed))
-        return State(start, {"target": np.zeros_like(start["prompts.q.weight"])})
+        return State(start, {"target": np.zeros_like(start[self.task.network.measured])})
 
-    def _model(self, theta: Arrays) -> PointerNer:
-        model = self.task.new_model(0)
-        assert isinstance(model, PointerNer)  # `build` refuses every other
-        return load(model, theta)
+    def _model(self, theta: Arrays) -> nn.Module:
+        return load(self.task.new_model(0), theta)
 
     # Update instance weighting: algorithm 2, in two halves with the sum in between
 
@@ -150,21 +155,21 @@ class _Algorithm:
             notes={"pseudo_entities": float(found)},
         )
 
-    def annotate(self, silo: Silo, model: PointerNer, round: int) -> Data:
+    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
         """Section 3.2. In the first round theta is random, so gold alone is used."""
         return pseudo_complete(self.task, model, silo.data) if round > 0 else silo.data
 
     def _gradients(
-        self, silo: Silo, round: int, model: PointerNer, data: Data
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, silo: Silo, round: int, model: nn.Module, data: Data
+    ) -> tuple[Source, np.ndarray]:
         """g_i and G_k; with DP=record G_k as it is released, clipped by sentence and noised."""
         n = max(1, self.task.size(data))
         # In the first round there is no pseudo-annotation, and G is zero whatever the data are.
         if self.settings.dp != "record" or round == 0:
-            source, total = prompt_gradients(self.task, model, data)
+            source, total = instance_gradients(self.task, model, data)
             return source, (total / n).astype(np.float32)
         grid = release_grid(silo, self.settings.clip)
-        source, total = prompt_gradients(self.task, model, data, grid.clipped)
+        source, total = instance_gradients(self.task, model, data, grid.clipped)
         return source, noised(silo, round, total.astype(np.int64), grid) / np.float32(n)
 
     def sum_targets(self, state: State, folded: Folded) -> State:
@@ -228,7 +233,7 @@ class _NoWeight(_Algorithm):
 class _NoDistill(_NoWeight):
     """Ablation: nor any pseudo-annotation; a silo learns the types that it annotates."""
 
-    def annotate(self, silo: Silo, model: PointerNer, round: int) -> Data:
+    def annotate(self, silo: Silo, model: nn.Module, round: int) -> Data:
         return silo.data
 
 
@@ -244,8 +249,6 @@ def _checked(task: NerTask, settings: Settings, options: Options) -> Options:
     check_choice("channel", o.channel, ("masked", "sealed"))
     if not 0.0 <= o.alpha <= 1.0:
         raise UserError(f'Option "alpha" must be between 0 and 1, not {o.alpha}.')
-    if task.network.name != "pointer":
-        raise UserError("The method fedner trains prompts; it needs the pointer network.")
     if settings.dp == "record" and o.weights == "safe":
         raise UserError(
             'The method "fedner" does not run with DP=record and weights=safe: it scales by the mean of all weights, '
@@ -258,10 +261,10 @@ def build(task: NerTask, settings: Settings, options: Options) -> Method:
     o = _checked(task, settings, options)
     algorithm, weighted = _FORMS[o.ablation](task, settings, o), o.ablation == "none"
     shapes = parameters(task.new_model(0))
-    q = {"target": ArraySpec(tuple(shapes["prompts.q.weight"].shape), "float32", 64.0)}
+    q = {"target": ArraySpec(tuple(shapes[task.network.measured].shape), "float32", 64.0)}
     target = Exchange(
         name="target",
-        disclosures=(_target_disclosure(o.channel),),
+        disclosures=(_target_disclosure(o.channel, task.network),),
         broadcast=send_model,
         answer=algorithm.measure,
         fold=algorithm.sum_targets,

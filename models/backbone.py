@@ -11,6 +11,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,12 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
                 backbone = AutoModel.from_config(AutoConfig.from_pretrained(source))
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, KeyError) as e:
+    except (OSError, ValueError, KeyError, ImportError) as e:
+        if find_spec("sentencepiece") is None and _kind(source) == "marian":
+            raise UserError(
+                f'{_SETTING[kind]} "{name}" is a Marian, whose tokenizer needs sentencepiece: '
+                "pip install 'sottovoce[marian]'."
+            ) from None
         raise UserError(
             f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}'
         ) from None
@@ -100,6 +106,15 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
         _fingerprint(backbone, tokenizer),
         note,
     )
+
+
+def _kind(source: str) -> str:
+    """What the config of a folder calls its type; empty where it is no folder, or does not say."""
+    try:
+        said = json.loads((Path(source) / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(said.get("model_type", ""))
 
 
 def _source(name: str, kind: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-__all__ = ["HEADS", "loss", "losses", "outputs", "predict", "scores"]
+__all__ = ["HEADS", "loss", "losses", "margins", "outputs", "predict", "scores"]
 
 HEADS = ("softmax2", "bce", "atl")
 _NEVER = -1e30
@@ -55,14 +55,17 @@ def predict(head: str, logits: torch.Tensor, most: int = 0) -> torch.Tensor:
     """(pairs, relations) boolean. `most`: at most that many relations of a pair, the likeliest; 0:
     any number.
     """
-    if head == "softmax2":
-        return (logits[:, 1] > logits[:, 0]).unsqueeze(1)
-    margin = logits if head == "bce" else logits[:, 1:] - logits[:, :1]
+    margin = margins(head, logits)
     chosen = margin > 0
     if most and most < margin.shape[1]:
         kept = margin.topk(most, dim=1).indices
         chosen &= torch.zeros_like(chosen).scatter(1, kept, True)
     return chosen
+
+
+def margins(head: str, logits: torch.Tensor) -> torch.Tensor:
+    """(pairs, relations): by how much the relation is above what it must be above."""
+    return logits if head == "bce" else logits[:, 1:] - logits[:, :1]
 
 
 def scores(head: str, logits: torch.Tensor) -> torch.Tensor:
@@ -71,4 +74,4 @@ def scores(head: str, logits: torch.Tensor) -> torch.Tensor:
     """
     if head == "softmax2":
         return logits.softmax(dim=1)[:, 1:]
-    return torch.sigmoid(logits if head == "bce" else logits[:, 1:] - logits[:, :1])
+    return torch.sigmoid(margins(head, logits))

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Pieces", "label_pieces", "label_words", "to_pieces"]
+__all__ = ["Pieces", "ends_of", "label_pieces", "label_words", "to_pieces"]
 
+_WITHOUT_BEGIN = ("marian", "t5")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 
 
@@ -48,8 +49,21 @@ class Pieces:
         return self.first[self.word_at[i] : self.word_at[i + 1]].tolist()
 
 
+def ends_of(config: Any, tokenizer: Any) -> tuple[int | None, int]:
+    """The pieces before and after a sentence. Marian and T5 have none before it, whatever a config
+    calls their begin.
+    """
+    begin, end = getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)
+    if getattr(config, "model_type", "") in _WITHOUT_BEGIN:
+        return None, int(config.eos_token_id)
+    return (
+        tokenizer.cls_token_id if begin is None else begin,
+        tokenizer.sep_token_id if end is None else end,
+    )
+
+
 def to_pieces(
-    sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int, end: int, window: int
+    sentences: Iterable[Sequence[str]], tokenizer: Any, begin: int | None, end: int, window: int
 ) -> Pieces:
     known: dict[str, list[int]] = {}
     rows = [list(s) for s in sentences]
@@ -63,7 +77,8 @@ def to_pieces(
     first: list[list[int]] = []
     shortened = 0
     for row in rows:
-        pieces, starts = [begin], []
+        pieces: list[int] = [] if begin is None else [begin]
+        starts: list[int] = []
         for word in row:
             # a word of characters that the vocabulary drops
             these = known[word] or [tokenizer.unk_token_id]

@@ -1,5 +1,5 @@
-"""NER as writing: a frozen BART with prompts points at the words of a sentence and names the types
-(LightNER).
+"""NER as writing: a frozen language model with prompts points at the words of a sentence and names
+the types (LightNER).
 
 Chen et al. 2022, "LightNER", COLING, as Wang et al. 2023 use it. With u the decoder's state, E the
 word vectors and h_i the encoder's output at piece i, one softmax runs over
@@ -26,17 +26,20 @@ from torch import nn
 
 from config.errors import UserError
 from config.part import ALL, BIAS, PROMPTS, Part, parse_part
-from models import prompted_bart as bart
 from models import saved
 from models.backbone import load_checkpoint
 from models.pieces import label_pieces
 from models.pointer_targets import BEGIN, END, FIRST_TYPE, Origin
+from models.prompted import Cache, Family, Source, keep_rows
+from models.prompted_bart import BART
+from models.prompted_t5 import T5
 from models.prompts import Projected, Prompts
 from models.tuning import fixed_numbers, train_part
 
 __all__ = [
     "Inputs",
     "PointerNer",
+    "family_of",
     "losses_of",
     "open_model",
     "split_losses",
@@ -44,6 +47,10 @@ __all__ = [
 ]
 
 _BEFORE = {"prompts": "prompts", "full": "all", "light": "bias"}
+_FAMILIES = {"bart": BART, "marian": BART, "t5": T5}
+#: A batch is made smaller when one in so many of its sentences has ended: each time what was kept of
+#: the others is copied.
+_DROP = 4
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,21 @@ class Inputs:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+def family_of(name: str, config: Any) -> Family:
+    """How the language model of this config is prompted."""
+    kind = str(getattr(config, "model_type", ""))
+    if kind not in _FAMILIES:
+        raise UserError(
+            f'SEQ2SEQ "{name}" is of type "{kind}"; the pointer model needs a BART, a Marian or a T5.'
+        )
+    if not getattr(config, "share_encoder_decoder_embeddings", True):
+        raise UserError(
+            f'SEQ2SEQ "{name}" has other word vectors in its decoder than in its encoder; the pointer model needs '
+            "one vocabulary."
+        )
+    return _FAMILIES[kind]
 
 
 class PointerNer(nn.Module):
@@ -77,7 +99,8 @@ class PointerNer(nn.Module):
         config = backbone.config
         self.types = len(label_pieces)
         self.eos, self.start = int(config.eos_token_id), int(config.decoder_start_token_id)
-        self.prompts = Prompts(length, int(config.d_model), hidden, bart.family_sizes(config))
+        self.family = family_of(str(getattr(config, "_name_or_path", "")), config)
+        self.prompts = Prompts(length, int(config.d_model), hidden, self.family.sizes(config))
         most = max(map(len, label_pieces), default=1)
         padded = torch.zeros(self.types, most, dtype=torch.long)
         there = torch.zeros(self.types, most, dtype=torch.bool)
@@ -95,8 +118,8 @@ class PointerNer(nn.Module):
 
     # Encoding and scoring
 
-    def encode(self, inputs: Inputs, prompts: Projected) -> bart.Source:
-        return bart.encode(self.backbone, inputs.ids, inputs.real, prompts)
+    def encode(self, inputs: Inputs, prompts: Projected) -> Source:
+        return self.family.encode(self.backbone, inputs.ids, inputs.real, prompts)
 
     def type_vectors(self) -> torch.Tensor:
         """(types, width): label pieces by their learnt weights; what a type is scored with, and
@@ -105,7 +128,7 @@ class PointerNer(nn.Module):
         weights = self.label_weights.masked_fill(~self.label_there, float("-inf")).softmax(dim=-1)
         return torch.einsum("tp,tpd->td", weights, self.backbone.shared.weight[self.label_ids])
 
-    def _answers(self, inputs: Inputs, source: bart.Source) -> torch.Tensor:
+    def _answers(self, inputs: Inputs, source: Source) -> torch.Tensor:
         """(rows, 2 + types + pieces, width): what u is multiplied with; the row of BEGIN is never
         chosen.
         """
@@ -154,17 +177,18 @@ class PointerNer(nn.Module):
         tokens: torch.Tensor,
         q: torch.Tensor | None = None,
         each: bool = False,
-    ) -> tuple[torch.Tensor, bart.Source]:
+    ) -> tuple[torch.Tensor, Source]:
         """The decoder's states u (rows, steps, width), and the encoded sentences. `each`: every
         sentence reads q by itself, so that the first axis of every layer is the sentence.
         """
         prompts = self.prompts(q, len(inputs) if each else 1)
         source = self.encode(inputs, prompts)
         before = F.pad(tokens[:, :-1], (1, 0), value=BEGIN)
-        states, _ = bart.decode(self.backbone, self._read(before, inputs), source, prompts)
+        read = self._read(before, inputs)
+        states, _ = self.family.decode(self.backbone, read, source, prompts, None)
         return states, source
 
-    def score(self, inputs: Inputs, states: torch.Tensor, source: bart.Source) -> torch.Tensor:
+    def score(self, inputs: Inputs, states: torch.Tensor, source: Source) -> torch.Tensor:
         scores = self.dropout(states) @ self._answers(inputs, source).transpose(1, 2)
         return scores.masked_fill(~self._allowed(inputs)[:, None], float("-inf"))
 
@@ -178,34 +202,47 @@ class PointerNer(nn.Module):
 
     @torch.no_grad()
     def write(self, inputs: Inputs, grammar: bool = False, cached: bool = True) -> list[list[int]]:
-        """Greedy outputs, without their end. At most 10 + 0.6 pieces each. `grammar`: only pointer,
-        pointer not before it, type, in turn, or the end between two entities. `cached`: keys and
-        values are kept from step to step.
+        """Greedy outputs, without their end. At most 10 + 0.6 pieces each, and three tokens a word:
+        more entities than words are not there. `grammar`: only pointer, pointer not before it, type,
+        in turn, or the end between two entities. `cached`: keys and values are kept from step to
+        step. Sentences that have ended are dropped from the batch.
         """
         prompts = self.prompts()
         source = self.encode(inputs, prompts)
         answers, allowed = self._answers(inputs, source).transpose(1, 2), self._allowed(inputs)
-        limits = (10 + 0.6 * inputs.real.sum(dim=1)).long()
-        rows = len(inputs)
-        tokens = torch.full((rows, 1), BEGIN)
-        open_ = torch.ones(rows, dtype=torch.bool)
-        cache = None
+        limits = self._limits(inputs)
+        written: list[list[int]] = [[] for _ in range(len(inputs))]
+        which = torch.arange(len(inputs))  # of the sentences, those still in the batch
+        tokens = torch.full((len(inputs), 1), BEGIN)
+        open_ = torch.ones(len(inputs), dtype=torch.bool)
+        cache: Cache | None = None
         while True:
             now = tokens[:, -1:] if cached else tokens
-            states, cache = bart.decode(
-                self.backbone, self._read(now, inputs), source, prompts, cache
+            states, cache = self.family.decode(
+                self.backbone, self._read(now, inputs), source, prompts, cache if cached else None
             )
-            if not cached:
-                cache = None
             scores = (states[:, -1:] @ answers)[:, 0]
             may = allowed & self._grammatical(tokens[:, 1:], inputs) if grammar else allowed
             best = scores.masked_fill(~may, float("-inf")).argmax(dim=-1)
             best = torch.where(open_, best, END)
             tokens = torch.cat([tokens, best[:, None]], dim=1)
             open_ = open_ & (best != END) & (tokens.shape[1] - 1 < limits)
-            if not open_.any():
-                break
-        return [[t for t in row if t != END] for row in tokens[:, 1:].tolist()]
+            ended = int((~open_).sum())
+            if ended * _DROP < len(which):
+                continue
+            for i, row in zip(which[~open_].tolist(), tokens[~open_, 1:].tolist()):
+                written[i] = [t for t in row if t != END]
+            if ended == len(which):
+                return written
+            keep = open_.nonzero()[:, 0]
+            which, tokens, limits, open_ = which[keep], tokens[keep], limits[keep], open_[keep]
+            answers, allowed, source = answers[keep], allowed[keep], source.some(keep)
+            inputs = Inputs(inputs.ids[keep], inputs.real[keep], inputs.first[keep])
+            cache = [keep_rows(kv, keep) for kv in cache]
+
+    def _limits(self, inputs: Inputs) -> torch.Tensor:
+        pieces, words = inputs.real.sum(dim=1), inputs.first.sum(dim=1)
+        return torch.minimum((10 + 0.6 * pieces).long(), 3 * words).clamp(min=1)
 
     def _grammatical(self, written: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """What may follow: (rows, 2 + types + pieces) bool. Every third token is a type, so the

@@ -1,10 +1,11 @@
-"""BART's forward pass with prompts in the keys and values of every attention, over a `transformers`
-model's weights.
+"""BART's and Marian's forward pass with prompts in the keys and values of every attention, over a
+`transformers` model's weights.
 
 `transformers` has no place where keys and values could be put into an encoder, so the layers are
 walked here: post-norm blocks of self-attention, cross-attention and a feed-forward part, without
-dropout, because the language model is frozen. Without prompts the result is that of `BartModel`
-itself, which a test holds.
+dropout, because the language model is frozen. Without prompts the result is that of `BartModel` or
+`MarianModel` itself, which a test holds. Marian is of BART's family: its layers are the same, its
+positions are sines that count from 0, and no layer norm follows its word vectors.
 
 What can be kept, with prompts in the encoder too: within one decoding, the encoder's output and the
 keys and values that every layer makes of it (`Source`), and the decoder's own keys and values from
@@ -13,53 +14,35 @@ step to step (`cache`). Across rounds nothing can, because new prompts change ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from models.prompts import KeyValues, Projected
+from models.prompted import Cache, Family, Source, heads, visible, with_prompt
+from models.prompts import KeyValues, Projected, Sizes
 
-__all__ = ["Source", "decode", "embed", "encode", "family_sizes"]
-
-Cache = list[KeyValues]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Encoded sentences, and what every decoder layer attends to in them."""
-
-    hidden: torch.Tensor  #: (rows, pieces, width), the encoder's last layer
-    layers: tuple[torch.Tensor, ...]  #: every layer's output; the last is `hidden`
-    cross: tuple[KeyValues, ...]  #: per decoder layer, prompts included
-    mask: torch.Tensor  #: (rows, 1, 1, prompts + pieces): what may be attended to
+__all__ = ["BART", "decode", "embed", "encode", "family_sizes"]
 
 
-def family_sizes(config: Any) -> dict[str, tuple[int, int]]:
-    """(layers, heads) of the three families of attentions."""
+def family_sizes(config: Any) -> Sizes:
+    """(layers, heads, dimensions of a head) of the three families of attentions."""
     encoder = (int(config.encoder_layers), int(config.encoder_attention_heads))
     decoder = (int(config.decoder_layers), int(config.decoder_attention_heads))
-    return {"encoder": encoder, "decoder": decoder, "cross": decoder}
-
-
-def _heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    width = int(config.d_model)
+    return {
+        family: (layers, count, width // count)
+        for family, (layers, count) in (
+            ("encoder", encoder),
+            ("decoder", decoder),
+            ("cross", decoder),
+        )
+    }
 
 
 def _key_values(attention: Any, x: torch.Tensor) -> KeyValues:
-    return _heads(attention.k_proj(x), attention.num_heads), _heads(
+    return heads(attention.k_proj(x), attention.num_heads), heads(
         attention.v_proj(x), attention.num_heads
-    )
-
-
-def _with_prompt(prompt: KeyValues | None, own: KeyValues) -> KeyValues:
-    if prompt is None:
-        return own
-    rows = len(own[0])
-    return (
-        torch.cat([prompt[0].expand(rows, -1, -1, -1), own[0]], dim=2),
-        torch.cat([prompt[1].expand(rows, -1, -1, -1), own[1]], dim=2),
     )
 
 
@@ -67,7 +50,7 @@ def _attend(
     attention: Any, x: torch.Tensor, kv: KeyValues, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """Scaled by the square root of the head's dimension, not of the model's as the paper prints."""
-    q = _heads(attention.q_proj(x), attention.num_heads)
+    q = heads(attention.q_proj(x), attention.num_heads)
     out = F.scaled_dot_product_attention(q, *kv, attn_mask=mask, scale=attention.scaling)
     return attention.out_proj(out.transpose(1, 2).flatten(2))
 
@@ -81,28 +64,27 @@ def embed(part: Any, vectors: torch.Tensor, start: int = 0) -> torch.Tensor:
     layer.
     """
     positions = part.embed_positions
-    at = positions.weight[positions.offset + start : positions.offset + start + vectors.shape[1]]
-    return part.layernorm_embedding(vectors * getattr(part.embed_tokens, "embed_scale", 1.0) + at)
-
-
-def _visible(real: torch.Tensor, prompts: int) -> torch.Tensor:
-    """(rows, 1, 1, prompts + pieces): every prompt, and every piece that is not padding."""
-    return F.pad(real, (prompts, 0), value=True)[:, None, None, :]
+    first = getattr(positions, "offset", 0) + start  # BART's table begins with two rows of nothing
+    at = positions.weight[first : first + vectors.shape[1]]
+    if hasattr(part, "layernorm_embedding"):
+        scale = getattr(part.embed_tokens, "embed_scale", 1.0)
+        return part.layernorm_embedding(vectors * scale + at)
+    return vectors * part.embed_scale + at
 
 
 def encode(bart: Any, ids: torch.Tensor, real: torch.Tensor, prompts: Projected | None) -> Source:
     part = bart.encoder
     length = prompts.encoder[0][0].shape[2] if prompts is not None else 0
-    mask = _visible(real, length)
+    mask = visible(real, length)
     x = embed(part, bart.shared.weight[ids])
     every = []
     for i, layer in enumerate(part.layers):
-        kv = _with_prompt(prompts.encoder[i] if prompts else None, _key_values(layer.self_attn, x))
+        kv = with_prompt(prompts.encoder[i] if prompts else None, _key_values(layer.self_attn, x))
         x = layer.self_attn_layer_norm(x + _attend(layer.self_attn, x, kv, mask))
         x = _feed_forward(layer, x)
         every.append(x)
     cross = tuple(
-        _with_prompt(prompts.cross[i] if prompts else None, _key_values(layer.encoder_attn, x))
+        with_prompt(prompts.cross[i] if prompts else None, _key_values(layer.encoder_attn, x))
         for i, layer in enumerate(bart.decoder.layers)
     )
     return Source(x, tuple(every), cross, mask)
@@ -132,7 +114,7 @@ def decode(
         if cache:
             kv = (torch.cat([cache[i][0], own[0]], dim=2), torch.cat([cache[i][1], own[1]], dim=2))
         else:
-            kv = _with_prompt(prompts.decoder[i] if prompts else None, own)
+            kv = with_prompt(prompts.decoder[i] if prompts else None, own)
         after.append(kv)
         x = layer.self_attn_layer_norm(
             x + _attend(layer.self_attn, x, kv, causal if steps > 1 else None)
@@ -142,3 +124,6 @@ def decode(
         )
         x = _feed_forward(layer, x)
     return x, after
+
+
+BART = Family(family_sizes, encode, decode)

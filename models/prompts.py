@@ -1,4 +1,4 @@
-"""Prompts for a frozen BART: one array q, and three projections of it into the keys and values of
+"""Prompts for a frozen language model: one array q, and three projections of it into the keys and values of
 every attention.
 
 Wang et al. 2023, appendix B, after LightNER (Chen et al. 2022): [Phi_K; Phi_V] = W2 tanh(W1 q), one
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-__all__ = ["FAMILIES", "KeyValues", "Prompts", "Projected"]
+__all__ = ["FAMILIES", "KeyValues", "Prompts", "Projected", "Sizes"]
 
 FAMILIES = ("encoder", "decoder", "cross")
 KeyValues = tuple[torch.Tensor, torch.Tensor]  #: each (rows, heads, length, head dim)
+Sizes = dict[str, tuple[int, int, int]]  #: per family (layers, heads, dimensions of a head)
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,15 @@ class Projected:
 
 
 class Prompts(nn.Module):
-    """`sizes` gives, per family, (layers, heads)."""
-
-    def __init__(
-        self, length: int, width: int, hidden: int, sizes: dict[str, tuple[int, int]]
-    ) -> None:
+    def __init__(self, length: int, width: int, hidden: int, sizes: Sizes) -> None:
         super().__init__()
         # a table, so that DP-SGD sees by which record it was read
         self.q = nn.Embedding(length, width)
         self.sizes = dict(sizes)
         for family in FAMILIES:
-            layers, _ = sizes[family]
+            layers, heads, dim = sizes[family]
             project = nn.Sequential(
-                nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, layers * 2 * width)
+                nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, layers * 2 * heads * dim)
             )
             setattr(self, family, project)
 
@@ -61,9 +58,9 @@ class Prompts(nn.Module):
         q = self.q(torch.arange(self.q.num_embeddings).expand(rows, -1)) if q is None else q
         found = {}
         for family in FAMILIES:
-            layers, heads = self.sizes[family]
-            rows, length, width = q.shape
-            both = getattr(self, family)(q).view(rows, length, layers, 2, heads, width // heads)
+            layers, heads, dim = self.sizes[family]
+            rows, length, _ = q.shape
+            both = getattr(self, family)(q).view(rows, length, layers, 2, heads, dim)
             # layers, key or value, rows, heads, length, head dim
             both = both.permute(2, 3, 0, 4, 1, 5)
             found[family] = tuple((layer[0], layer[1]) for layer in both)

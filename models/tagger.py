@@ -42,7 +42,7 @@ class Tagger(nn.Module):
         """Scores (rows, pieces, tags). `ids` are pieces, or what a frozen part made of them
         (`cut`).
         """
-        return self.classifier(self.dropout(self._hidden(ids, real)))
+        return self.classifier(self.dropout(self.hidden(ids, real)))
 
     def cut(self, part: Part) -> None:
         """Take the hidden states (rows, pieces, d) that the frozen part below `part` made of a
@@ -50,7 +50,8 @@ class Tagger(nn.Module):
         """
         self._upper = (upper_half(self.backbone, part),) if part.kind == "top" else ()
 
-    def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    def hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """(rows, pieces, d): what the classifier reads."""
         if ids.is_floating_point():
             if not self._upper:
                 return ids

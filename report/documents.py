@@ -14,7 +14,7 @@ from typing import Any
 
 from config.names import with_names
 from report.absences import absences, standstills
-from report.events import RefusedBySilo
+from report.events import Listening, Lost, RefusedBySilo
 from report.files import RunFiles
 from report.pages.protection import unprotected
 
@@ -41,8 +41,32 @@ def consortium_documents(run: RunFiles) -> dict[str, Document]:
     cost = _cost(run, about, silos)
     budget = _budget(run, about, silos)
     made = [_report(run, about, cost, budget), cost, budget]
-    told = answers(budget, cost["all_silos"]["bytes_up"])
-    return {d["document"]: {**d, "answers": told} for d in made}
+    told = {
+        "answers": answers(budget, cost["all_silos"]["bytes_up"]),
+        "not_counted": _not_counted(run),
+    }
+    return {d["document"]: {**d, **told} for d in made}
+
+
+def _not_counted(run: RunFiles) -> list[str]:
+    """Where a silo's own documents may say more than these, in words."""
+    lost: dict[str, int] = defaultdict(int)
+    for e in run.events:
+        if isinstance(e, Lost):
+            lost[run.members.get(e.silo, e.silo)] += 1
+    said = []
+    if lost:
+        times = ", ".join(f"{name} {n}" for name, n in sorted(lost.items()))
+        said.append(
+            f"Connections were lost (times: {times}). What a silo sent, or was charged for, and never arrived "
+            "is in that silo's own documents and not in these."
+        )
+    if (starts := sum(isinstance(e, Listening) for e in run.events)) > 1:
+        said.append(
+            f"The coordinator was started {starts} times. Bytes of a round that it then began again are counted "
+            "in the silos' own documents and not in these."
+        )
+    return said
 
 
 def _about(run: RunFiles) -> dict[str, Any]:
@@ -194,20 +218,23 @@ def answers(budget: Line, bytes_up: int, left: Collection[str] | None = None) ->
     known; otherwise all that was declared.
     """
     spent = [s["epsilon"] for s in budget["silos"].values()]
-    infinite = not spent or any(e in (None, "inf") for e in spent)
+    known = [e for e in spent if e is not None]  # None: nothing of it was charged
+    if not known and "ledger" in budget:
+        known = [budget["ledger"]["epsilon"]]
+    infinite = not spent or "inf" in known
+    most = 0.0 if infinite else max(known, default=0.0)
     remains = budget["ledger"]["remains"] if "ledger" in budget else None
     if remains is None and budget["budget"] and not infinite:
-        remains = max(0.0, budget["budget"] - max(spent))
+        remains = max(0.0, budget["budget"] - most)
+    gone = [d for d in budget["disclosed"] if left is None or d["name"] in left]
+    masked = budget["masked"] and any(d["channel"] == "masked" for d in gone)
     return {
-        "left": [
-            {k: d[k] for k in ("name", "channel", "readable_by")}
-            for d in budget["disclosed"]
-            if left is None or d["name"] in left
-        ],
+        "left": [{k: d[k] for k in ("name", "channel", "shape", "readable_by")} for d in gone],
+        "masks_hold_if": budget["masks_hold_if"] if masked else "",
         "bytes_up": bytes_up,
         "dp": budget["dp"],
         "unit": budget["unit"],
-        "epsilon": "inf" if infinite else max(spent),
+        "epsilon": "inf" if infinite else most,
         "delta": budget["delta"],
         "budget": budget["budget"],
         "remains": remains,

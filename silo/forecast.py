@@ -1,63 +1,31 @@
-"""What a study would cost this silo's privacy budget, before anybody agrees to it: its planned events
-on top of what the ledger holds.
+"""What a study would charge this silo's privacy budget, before anybody agrees to it (silo.cost says
+what that comes to).
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
+import math
 
-from config.errors import UserError
 from methods.dp.coverage import records_in
 from methods.dp.dpsgd import plan
 from methods.dp.releases import planned_releases, planned_rounds, record_privacy
-from privacy.accountant import Total, total
-from privacy.events import Event, NonPrivate, Unit, UnknownEvent, from_record
+from privacy.events import Event, NonPrivate, Unit
+from silo.cost import Planned
 from study.agreement import Agreed
 from study.prepare import planned_sum_noise
 
-__all__ = ["Forecast", "forecast", "read_ledger"]
+__all__ = ["planned_for"]
 
 
-@dataclass(frozen=True)
-class Forecast:
-    now: Total  #: what the ledger holds, at the study's delta
-    alone: Total  #: the study by itself, if the silo takes part in every round
-    after: Total  #: both together
-
-
-def read_ledger(path: Path) -> list[Event]:
-    """Every event, without taking the file from a silo that runs. A last line still being written
-    is left out.
-    """
-    if not path.exists():
-        return []
-    text = path.read_text("utf-8")
-    events = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
-        try:
-            events.append(from_record(json.loads(line)["event"]))
-        except (ValueError, KeyError, TypeError, UnknownEvent):
-            raise UserError(
-                f"{path}, line {number}: it is not a line of a privacy ledger."
-            ) from None
-    return events
-
-
-def forecast(of: Agreed, index: int, ledger: Path) -> Forecast:
+def planned_for(of: Agreed, index: int, own_limit: float) -> Planned:
+    """`own_limit`: the silo's own, over all that was ever released of its records."""
     s = of.prepared.settings
     unit: Unit = "silo" if s.dp == "silo" else "record"
-    spent, planned = read_ledger(ledger), _planned(of, index)
-    return Forecast(
-        total(spent, s.delta, unit),
-        total(planned, s.delta, unit),
-        total([*spent, *planned], s.delta, unit),
-    )
+    allowed = min(own_limit, s.epsilon or math.inf)
+    return Planned(_events(of, index), s.delta, unit, allowed)
 
 
-def _planned(of: Agreed, index: int) -> list[Event]:
-    """Everything that would be charged, if nothing is lost and nothing goes wrong."""
+def _events(of: Agreed, index: int) -> list[Event]:
     study = of.prepared
     s, method = study.settings, study.method
     if s.dp == "record":

@@ -44,7 +44,13 @@ class SiloPage:
             "tiles": [
                 ("to decide", str(len(open_)), ", ".join(k.title for k in open_)),
                 ("epsilon spent", spent, "over all studies, as the ledger has it"),
-                ("epsilon left", left, "of the smallest limit that holds"),
+                (
+                    "epsilon left",
+                    left,
+                    "nothing limits it"
+                    if left == "no limit"
+                    else "of the smallest limit that holds",
+                ),
                 (
                     "coordinator",
                     "never heard" if heard is None else f"{duration(max(0.0, now - heard))} ago",
@@ -66,10 +72,10 @@ class SiloPage:
         if not lines:
             return "0", "–"
         spent = lines[-1]["epsilon_after"]
-        if spent == "inf":
-            return "infinite", "none"
         about = read_table(self._home / "records" / lines[-1].get("study", "")[:12] / "about.json")
         limits = [x for x in ((about or {}).get(k) for k in ("epsilon_budget", "own_limit")) if x]
+        if spent == "inf":
+            return "infinite", "none" if limits else "no limit"
         left = down(max(0.0, min(limits) - spent)) if limits else "no limit"
         return exact(spent, "epsilon"), left
 
@@ -83,10 +89,9 @@ class SiloPage:
                 actions.append({"do": "accept", "label": "Accept …", "text": True})
             if k.word != "decline":
                 actions.append({"do": "decline", "label": "Decline …", "why": True})
-        facts = [
-            ("decided", f"{_DECIDED.get(k.word, 'nothing yet')}{f', by {k.how}' if k.how else ''}"),
-            *((name, str(value)) for name, value in k.facts.items()),
-        ]
+        facts = [("called", k.id), ("decided", _decision(k)), *_shown_facts(k.facts)]
+        if self._undecided(k) and (cost := self._studies.cost(k.id)) is not None:
+            facts += [("your privacy budget", line) for line in cost.lines]
         if k.refused:
             facts.append(("this silo cannot take part", k.refused))
         return {
@@ -150,7 +155,7 @@ class SiloPage:
         if what == "accept":
             if table.get("hash") != known.hash:
                 raise UserError(f"{id_} has another hash than the one that was shown; look again.")
-            self._studies.decide(id_, "accept", "asked")
+            self._studies.accept(id_, "asked")
             return {"said": f"{known.title} is accepted; the serving silo tells the coordinator"}
         if what == "decline":
             self._studies.decide(id_, "decline", "asked", str(table.get("why", ""))[:300])
@@ -160,6 +165,24 @@ class SiloPage:
     def folder(self, id_: str) -> Path:
         """Where a study's documents are."""
         return self._home / "records" / (self._studies[id_].hash[:12] or "none")
+
+
+def _decision(k: Known) -> str:
+    if not k.word:
+        return "nothing yet"
+    by = "by this silo's policy" if k.how == "policy" else "by its operator"
+    return f"{_DECIDED[k.word]} {by}, {clock(k.decided)}"
+
+
+def _shown_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Without noise there is no epsilon: a zero would look like the best there is."""
+    said = {k: str(v) for k, v in facts.items()}
+    if facts.get("dp") == "off":
+        said = {k: v for k, v in said.items() if k not in ("epsilon", "delta")}
+        said["dp"] = "off: no noise is added, and no epsilon bounds what can be learnt"
+    elif facts.get("epsilon") == 0:
+        said["epsilon"] = "no limit is set"
+    return list(said.items())
 
 
 def _notes(left: list[dict[str, Any]]) -> list[dict[str, Any]]:

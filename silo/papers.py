@@ -72,7 +72,7 @@ def own_documents(
         "times_left": cost["times_left"],
         "silos": {
             about_["silo"]: {
-                "rounds": _rounds(left, about_["silo"]),
+                **_rounds(left, about_["silo"]),
                 **{k: traffic[k] for k in traffic if not k.startswith("by_")},
                 "epsilon": budget["silos"][about_["silo"]]["epsilon"],
             }
@@ -92,15 +92,37 @@ def own_documents(
     names = {x["name"] for x in gone}
     told: dict[str, Any] = {"made": made, "answers": answers(budget, traffic["bytes_up"], names)}
     told["ledger_lines"] = budget["ledger"]["lines"]
+    told["not_counted"] = _not_counted(report, about_["silo"])
     return {d["document"]: {**d, **told} for d in (report, cost, budget)}
+
+
+def _not_counted(report: Line, silo: str) -> list[str]:
+    """Where the coordinator's documents may say less than these, or more, in words."""
+    dialled = sum(x["what"] == "connected" for x in report["connections"])
+    unsure = report["silos"][silo]["rounds_unsure"]
+    said = []
+    if dialled > 1:
+        said.append(
+            f"{silo} dialled the coordinator {dialled} times. What it sent and the coordinator never received is "
+            "counted here, and not in the coordinator's documents."
+        )
+    if unsure:
+        rounds = ", ".join(str(r + 1) for r in unsure)
+        said.append(
+            f"Of round {rounds}, {silo} knows that its part left, and not whether the sum was opened with it: it "
+            "was away then. The coordinator's report names the rounds."
+        )
+    return said
 
 
 def _only(line: Line, *keys: str) -> dict[str, Any]:
     return {k: line[k] for k in keys}
 
 
-def _rounds(left: Sequence[Line], silo: str) -> list[int]:
-    """In which this silo's answer was taken: what is masked counts once the sum was opened."""
+def _rounds(left: Sequence[Line], silo: str) -> dict[str, list[int]]:
+    """In which this silo's answer was taken, and in which it cannot know: what is masked counts once
+    this silo helped to open the sum, and others may have opened it while it was away.
+    """
     masked = {(x["round"], x["exchange"]) for x in left if x.get("channel") == "masked"}
     opened = {
         (x["round"], x["exchange"])
@@ -108,7 +130,8 @@ def _rounds(left: Sequence[Line], silo: str) -> list[int]:
         if x["what"] == "sum opened" and silo in x["silos"]
     }
     sent = {x["round"] for x in left if x["what"] == "left"}
-    return sorted(sent - {round for round, _ in masked - opened})
+    unsure = {round for round, _ in masked - opened}
+    return {"rounds": sorted(sent - unsure), "rounds_unsure": sorted(unsure)}
 
 
 def _budget(
@@ -122,7 +145,8 @@ def _budget(
     over_all = total([x["event"] for x in whole], delta, unit)
     limits = [x for x in (about_["epsilon_budget"], about_["own_limit"]) if x is not None]
     most = min(limits, default=None)
-    infinite = spent["epsilon"] in (None, "inf")
+    # a silo that sent nothing in this study is where its ledger is
+    infinite = (spent["epsilon"] or shown(over_all.epsilon)) == "inf"
     return {
         **header("privacy-budget", about),
         "dp": dp,

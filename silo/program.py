@@ -26,6 +26,8 @@ from methods import describe
 from methods.dp.coverage import large_delta, records_in, unit_of
 from methods.tasks.words import data_lines
 from silo import process
+from silo.cost import cost_of
+from silo.forecast import planned_for
 from silo.home import Home
 from silo.record import Record, record_folder
 from silo.rules import Hours, Rules
@@ -126,15 +128,21 @@ def look_at(config: Path, answer: Path) -> int:
         of = silo_study(site, home, rules_of(site.limits))
         s = of.prepared.settings
         facts = {k: getattr(s, k) for k in ("rounds", "dp", "epsilon", "delta", "fraction")}
+        planned = planned_for(of, home.index, site.limits.maximum_epsilon)
+        if why := cost_of(planned, site.home / "ledger.jsonl").unpayable:
+            raise UserError(f"{why[0].upper()}{why[1:]}.")
         look = {
             "title": of.study.title,
             "hash": of.hash.hex(),
             "page": _own_page(of, home.index),
             "warning": _delta_warning(of, home.index),
             "facts": {"method": s.method_name, **facts},
+            "planned": planned.to_record(),
         }
     except UserError as e:
         look = {"refused": str(e)}
+    except PermissionError as e:
+        look = {"refused": f"{e.filename} cannot be read by the user that serves ({e.strerror})."}
     answer.write_text(json.dumps(look), "utf-8")
     return 0
 

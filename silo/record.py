@@ -44,16 +44,25 @@ class Record:
         self._round = self._counter.round = _last_round(folder / "left.jsonl")
         self._exchange = 0
         self._asked: list[str] = []  #: whose parts are in the sum that is to be opened
+        self._answered = False  #: whether the coordinator spoke on this connection
+        self._greeting: list[dict[str, Any]] = []  #: bytes that were counted before it did
 
     def dialled(self) -> None:
+        self._answered, self._greeting = False, []
         self._counter.connection(self._name)
-        self._append("left.jsonl", {"what": "connected"})
 
     def cut(self) -> None:
-        self._append("left.jsonl", {"what": "connection lost"})
         self.flush()
+        if self._answered:
+            self._append("left.jsonl", {"what": "connection lost"})
+        else:
+            # Nobody was there: the greeting never went out.
+            self._append("traffic.jsonl", *({**x, **_negative(x)} for x in self._greeting))
 
     def heard(self, message: m.Message, payload: Any) -> None:
+        if not self._answered:
+            self._answered = True
+            self._append("left.jsonl", {"what": "connected"})
         # One that the session will refuse must not move this record.
         if isinstance(message, m.Broadcast) and 0 <= message.exchange < len(self._method.exchanges):
             self._round = self._counter.round = message.round
@@ -79,6 +88,7 @@ class Record:
             declined = {"name": message.attack, "detail": message.detail[:_MOST_DETAIL]}
             self._append("left.jsonl", {"what": "declined", **declined})
         self._count("up", message, payload)
+        self.flush()  # a silo that is killed now has sent it, and must say so
 
     def _where(self) -> dict[str, str]:
         return {"exchange": self._method.exchanges[self._exchange].name}
@@ -106,7 +116,10 @@ class Record:
         )
 
     def flush(self) -> None:
-        self._append("traffic.jsonl", *self._counter.drain())
+        lines = list(self._counter.drain())
+        if not self._answered:
+            self._greeting += lines
+        self._append("traffic.jsonl", *lines)
 
     def _append(self, file: str, *lines: Mapping[str, Any]) -> None:
         stamp: dict[str, Any] = {}
@@ -120,6 +133,10 @@ class Record:
                 os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _negative(line: Mapping[str, Any]) -> dict[str, int]:
+    return {k: -line[k] for k in ("messages", "payload_bytes", "wire_bytes")}
 
 
 def _last_round(path: Path) -> int:

@@ -14,25 +14,27 @@ import signal
 import sys
 import time
 from collections import Counter
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from config.errors import UserError
+from config.errors import UserError, nearest
 from config.logs import log_to
 from config.site import Site, read_site
 from crypto.derive import Label
 from crypto.identity.card import RosterRefused
+from methods import names
 from silo.home import Home
 from silo.process import AGAIN
+from silo.record import record_folder
 from silo.rules import Hours
+from silo.site_file import PLACES, write_for_study
 from silo.studies import Studies
 from study.children import Child
 from study.machine import roster_stamp
-from study.monitoring import Monitor, figures_beside
-from study.presence import Presence
+from study.monitoring import Monitor
+from study.presence import Presence, alone
 from wire.passphrase import passphrase_for
 from wire.questions import Unreached, ask
 
@@ -41,9 +43,7 @@ __all__ = ["Server", "serve_studies"]
 log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
-_PLACES = 16  #: studies at once whose figures are passed on
-#: What the process of a study needs of the silo's own file, beside the study and the address.
-_OWN = ("corpus", "mapping", "encoder", "seq2seq", "vectors", "metrics", "clock_tolerance")
+LAST_WRITTEN = "privacy-budget.html"  #: of a silo's documents
 
 
 class Server:
@@ -54,8 +54,10 @@ class Server:
         self._looks: dict[str, Child] = {}
         self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
         self._ports: dict[str, int] = {}  #: where the coordinator runs them
-        self._papers: list[Child] = []
+        self._papers: dict[str, Child] = {}  #: silo's documents that are being made
         self.presence = Presence(site.home)
+        #: what stood against these may have been put right since
+        self._again = {k.id for k in self.studies.all() if k.refused}
 
     def step(self) -> None:
         for id_ in [i for i in self._runs if self.studies[i].word != "accept"]:
@@ -91,6 +93,9 @@ class Server:
             raise RosterRefused("wrong-shape", "a proposal that is none")
         if id_ != sha256(text.encode()).hexdigest()[:12]:
             raise RosterRefused("wrong-shape", "a proposal under the name of another study")
+        if id_ in self._again and shown["state"] != "ended":
+            self._again.remove(id_)
+            self.studies.forget(id_)
         if id_ not in self.studies:
             self._look(id_, text)
             return
@@ -100,7 +105,10 @@ class Server:
                 self.studies.decide(id_, "accept", "policy")
                 log.info("study %s is accepted by this silo's policy", id_)
             elif known.state != "proposed":
-                log.info("study %s (%s) waits for its operator: %s", id_, known.title, why)
+                words = f"sottovoce study accept {id_} --home {self._site.home}"
+                log.info(
+                    "study %s (%s) waits for its operator (%s): %s", id_, known.title, why, words
+                )
         self._answer(id_, shown)
         state = str(shown["state"]) + (f": {shown['outcome']}" if shown.get("outcome") else "")
         running, mine = shown["state"] == "running", id_ in self._runs
@@ -117,6 +125,8 @@ class Server:
             self._take_part(id_, int(shown["port"]))
         elif not mine:
             self.studies.tell(id_, state)
+            if shown["state"] == "ended":
+                self._make_papers(id_)
 
     def _outside_hours(self) -> str:
         hours = self._site.accept.hours
@@ -129,7 +139,7 @@ class Server:
             folder = self.studies.folder(id_)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / "study.toml").write_text(text, "utf-8")
-            file = self._own_file(id_, self._site.coordinator)
+            file = write_for_study(self._site, folder, self._site.coordinator)
             words = ["silo", "--config", str(file), "--look", str(folder / "look.new")]
             self._looks[id_] = Child(words, folder / "log")
             self._looks[id_].start()
@@ -147,29 +157,6 @@ class Server:
         del self._looks[id_]
         if look.get("refused"):
             log.warning("study %s: this silo cannot take part: %s", id_, look["refused"])
-
-    def _own_file(self, id_: str, coordinator: str) -> Path:
-        """The silo's file for the process of one study: its own words, with this study."""
-        site, folder = self._site, self.studies.folder(id_)
-        table: dict[str, Any] = {k: getattr(site, k) for k in _OWN if getattr(site, k)}
-        table |= {
-            "study": str((folder / "study.toml").resolve()),
-            "home": str(site.home.resolve()),
-            "coordinator": coordinator,
-        }
-        if site.metrics:  # studies at once have ports of their own there, and so here
-            board, study = (int(x.rpartition(":")[2]) for x in (site.coordinator, coordinator))
-            place = 1 + (study - board - 1) % _PLACES
-            table["metrics"] = figures_beside(site.metrics, place)
-        for key in ("corpus", "mapping"):
-            if getattr(site, key) and Path(getattr(site, key)).exists():
-                table[key] = str(Path(getattr(site, key)).resolve())
-        lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
-        limits = {f.name: getattr(site.limits, f.name) for f in fields(site.limits)}
-        lines += ["", "[limits]", *(f"{k} = {_toml(v)}" for k, v in limits.items())]
-        path = folder / "silo.toml"
-        path.write_text("\n".join(lines) + "\n", "utf-8")
-        return path
 
     def _answer(self, id_: str, shown: dict[str, Any]) -> None:
         """What was decided here, if the coordinator does not know it yet."""
@@ -195,7 +182,7 @@ class Server:
 
     def _take_part(self, id_: str, port: int) -> None:
         places = (f"{place.rpartition(':')[0]}:{port}" for place in self._site.addresses)
-        file = self._own_file(id_, ",".join(places))
+        file = write_for_study(self._site, self.studies.folder(id_), ",".join(places))
         words = ["silo", "--config", str(file), "--accept", self.studies[id_].hash]
         self._ports[id_] = port
         self._runs[id_] = Child(words, self.studies.folder(id_) / "log")
@@ -204,7 +191,13 @@ class Server:
         log.info("study %s: taking part", id_)
 
     def _follow(self) -> None:
-        self._papers = [child for child in self._papers if child.alive]
+        for id_, child in list(self._papers.items()):
+            status = child.ended()
+            if status == 0:
+                del self._papers[id_]
+            elif status is not None:
+                log.error("study %s: its documents: %s", id_, child.last_words())
+                child.pause()
         for id_, child in list(self._runs.items()):
             status = child.ended()
             if status is None:
@@ -223,15 +216,26 @@ class Server:
 
     def _end(self, id_: str, state: str) -> None:
         self._runs.pop(id_).end()
-        # A program of its own makes the silo's documents: this one loads nothing of reports.
-        words = ["cli.main", "documents", id_, "--home", str(self._site.home)]
-        self._papers.append(Child(words, self.studies.folder(id_) / "log"))
-        self._papers[-1].start()
+        self._make_papers(id_)
         self.studies.tell(id_, state)
         log.info("study %s: %s", id_, state)
 
+    def _make_papers(self, id_: str) -> None:
+        """The silo's documents, if it wrote something down after they were made, or they never were:
+        it may have been killed in between. A program of its own makes them: this one loads nothing
+        of reports.
+        """
+        hash_ = self.studies[id_].hash
+        record = record_folder(self._site.home, bytes.fromhex(hash_))
+        if not hash_ or _changed(record / "left.jsonl") <= _changed(record / LAST_WRITTEN):
+            return
+        if id_ not in self._papers:
+            words = ["cli.main", "documents", id_, "--home", str(self._site.home)]
+            self._papers[id_] = Child(words, self.studies.folder(id_) / "log")
+        self._papers[id_].start()
+
     def close(self) -> None:
-        for child in (*self._runs.values(), *self._papers, *self._looks.values()):
+        for child in (*self._runs.values(), *self._papers.values(), *self._looks.values()):
             child.end()
 
 
@@ -250,6 +254,23 @@ def serve_studies(config: Path, console: Console) -> int:
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: stop.append(n))
+    _check_methods(site)
+    with alone(site.home):
+        _serve(site, phrase, stop, console)
+    return 0
+
+
+def _check_methods(site: Site) -> None:
+    """A method from outside may have any name, so this is no more than a warning."""
+    for method in (*site.limits.methods, *site.accept.methods):
+        if method not in names():
+            close = nearest(method, names())
+            log.warning(
+                '%s names the method "%s", which is none of ours.%s', site.path, method, close
+            )
+
+
+def _serve(site: Site, phrase: str, stop: list[int], console: Console) -> None:
     while not stop:
         stamp = roster_stamp(site.home)
         home = Home(site.home, phrase)
@@ -273,7 +294,6 @@ def serve_studies(config: Path, console: Console) -> int:
             server.close()
             if monitor is not None:
                 monitor.close()
-    return 0
 
 
 def _watched(address: str, server: Server, name: str) -> Monitor:
@@ -294,15 +314,9 @@ def _watched(address: str, server: Server, name: str) -> Monitor:
         name=name,
         presence=server.presence,
         studies=studies,
-        places=_PLACES,
+        places=PLACES,
     )
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return json.dumps(list(value))
-    return json.dumps(value)
+def _changed(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0

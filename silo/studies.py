@@ -13,11 +13,14 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from config.errors import UserError
+
+if TYPE_CHECKING:
+    from silo.cost import Cost
 
 __all__ = ["Known", "Studies"]
 
@@ -33,6 +36,8 @@ class Known:
     how: str  #: by whom: the operator, or the policy
     state: str  #: what the coordinator and this silo's own program say of it
     facts: Mapping[str, Any]  #: method, rounds, dp, epsilon, delta: what a policy looks at
+    decided: float = 0.0  #: when, in seconds since 1970; 0: not yet
+    planned: Mapping[str, Any] = field(default_factory=dict)  #: charges (silo.cost.Planned)
 
 
 class Studies:
@@ -69,17 +74,55 @@ class Studies:
             how=decision.get("how", ""),
             state=state.get("state", ""),
             facts=look.get("facts", {}),
+            decided=decision.get("time", 0.0),
+            planned=look.get("planned", {}),
         )
+
+    def waiting(self) -> list[str]:
+        """Proposed, and this silo has not looked at it yet."""
+        found = (p.parent.name for p in self._folder.glob("*/study.toml"))
+        return sorted(id_ for id_ in found if id_ not in self)
+
+    def proposal(self, id_: str) -> Path:
+        """The study's file, word for word as it was proposed."""
+        file = self.folder(id_) / "study.toml"
+        if not file.is_file():
+            known = ", ".join(k.id for k in self.all()) or "none"
+            raise UserError(f'This silo knows no study "{id_}"; it knows: {known}.')
+        return file
+
+    def cost(self, id_: str) -> Cost | None:
+        """What it would cost now, for its operator; None: nothing is planned."""
+        from silo.cost import Planned, cost_of  # accountants: nothing for a program that serves
+
+        if not (planned := self[id_].planned):
+            return None
+        return cost_of(Planned.from_record(planned), self._folder.parent / "ledger.jsonl")
+
+    def accept(self, id_: str, how: str) -> None:
+        """By the operator: if its ledger can still pay for it."""
+        if (cost := self.cost(id_)) is not None and cost.unpayable:
+            raise UserError(f"This silo cannot take part in {id_}: {cost.unpayable}.")
+        self.decide(id_, "accept", how)
 
     def looked_at(self, id_: str, look: Mapping[str, Any]) -> None:
         self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self.folder(id_) / "look.json", look)
 
+    def forget(self, id_: str) -> None:
+        """What this silo saw when it looked at the study; it looks again."""
+        (self.folder(id_) / "look.json").unlink(missing_ok=True)
+
     def decide(self, id_: str, word: str, how: str, why: str = "") -> None:
         """`word`: accept or decline. An acceptance is of the hash that was looked at."""
         known = self[id_]
         if word == "accept" and known.refused:
-            raise UserError(f"This silo cannot take part in {id_}: {known.refused}")
+            raise UserError(
+                f"This silo cannot take part in {id_}: {known.refused} Put it right and start the serving "
+                "silo again: it then looks again."
+            )
+        if known.state.startswith(("ended", "finished")):
+            raise UserError(f"The study {id_} has ended ({known.state}); nothing is to be decided.")
         decision = {"word": word, "how": how, "why": why, "hash": known.hash, "time": time.time()}
         _write(self.folder(id_) / "decision.json", decision)
 

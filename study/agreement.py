@@ -23,7 +23,7 @@ from config.settings import (
 )
 from config.study import StudyFile
 from crypto.identity.roster import Roster
-from crypto.sum.params import assumption, policy_for
+from crypto.sum.params import assumption, least_survivors, policy_for
 from methods import describe
 from methods.base import Method, derived_seed
 from methods.common.arrays import model_sha256
@@ -87,6 +87,11 @@ def sum_assumption(settings: Settings) -> str:
     return assumption(
         settings.cohort_size, policy_for(settings.fraction, settings.silos), settings.silos
     )
+
+
+def _least(s: Settings) -> int:
+    """How many silos every sum is over, at least."""
+    return max(s.minimum, least_survivors(s.cohort_size, policy_for(s.fraction, s.silos), s.silos))
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,7 @@ def page(of: Agreed) -> str:
         ),
         f"Training     {training_line(s)}",
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
-        f"at least {max(3, s.minimum)} in every sum",
+        f"at least {_least(s)} in every sum",
         f"Privacy      {privacy}",
         *_public_lines(of),
         *_data_lines(of.study),

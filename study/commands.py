@@ -159,8 +159,12 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
     def coordinator_serve(
         home: Own,
         listen: Annotated[
-            str, typer.Option(help="HOST:PORT of the board; studies have the ports after it.")
-        ] = "0.0.0.0:5555",
+            str,
+            typer.Option(
+                help="HOST:PORT of the board; studies have the ports after it. Nothing: the port of "
+                "the invitations."
+            ),
+        ] = "",
         corpus: OwnCorpus = "",
         mapping: Mapped = "",
         encoder: Checkpoint = "",
@@ -183,6 +187,7 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
     ) -> None:
         """Show the board of proposed studies to the silos, and run those that enough have accepted."""
         from study.machine import Machine
+        from wire.enrolment import listening_place
 
         machine = Machine(
             own_folder(home),
@@ -195,7 +200,8 @@ def coordinator_app(run: Callable[..., int], serve: Callable[..., int]) -> typer
             mapping=mapping,
             metrics=metrics,
         )
-        raise typer.Exit(serve(machine, listen, patience=patience, slots=slots))
+        place = listen or listening_place(machine.home)
+        raise typer.Exit(serve(machine, place, patience=patience, slots=slots))
 
     return app
 
@@ -214,7 +220,10 @@ def own_folder(home: str) -> Path:
     if not home:
         raise UserError('--home is missing: the folder that "sottovoce keys new" or "join" made.')
     if not Path(home).is_dir():
-        raise UserError(f'--home: there is no folder {home}; "sottovoce keys new" makes one.')
+        raise UserError(
+            f'--home: there is no folder {Path(home).absolute()}; name the one that "sottovoce join", '
+            '"consortium new" or "keys new" made.'
+        )
     return Path(home)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_document",
     "figures_of",
     "page_is_as_signed",
+    "papers_are_whole",
     "write_documents",
     "write_run_papers",
 ]
@@ -58,10 +59,17 @@ def write_documents(
             signature = identity.sign(Label.DOCUMENT, _content(document)).hex()
             document |= {"signed_by": party, "signature": signature}
         path = folder / f"{kind}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        _write(path, json.dumps(document, indent=1) + "\n")
         written.append(path.with_suffix(".html"))
-        written[-1].write_text(page, "utf-8")
+        _write(written[-1], page)
     return written
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole, or not at all."""
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
 
 
 def write_run_papers(
@@ -97,6 +105,13 @@ def page_is_as_signed(file: Path, document: Mapping[str, Any]) -> bool | None:
     if not page.is_file():
         return None
     return hashlib.sha256(page.read_bytes()).hexdigest() == document["page_sha256"]
+
+
+def papers_are_whole(folder: Path) -> bool:
+    """Whether all three are there, each with its page: whoever makes them may be killed halfway."""
+    files = [folder / f"{kind}.json" for kind in KINDS]
+    made = [(file, read_table(file)) for file in files if file.is_file()]
+    return len(made) == len(KINDS) and all(d and page_is_as_signed(file, d) for file, d in made)
 
 
 def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,15 +4,18 @@ its party's folder, `serving.json`, for the operator's page and for `sottovoce s
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from config.errors import UserError
+from config.errors import Busy, UserError
 
-__all__ = ["ALIVE", "Presence", "Seen", "read_presence"]
+__all__ = ["ALIVE", "Presence", "Seen", "alone", "read_presence"]
 
 ALIVE = 60.0  #: seconds after which a program that wrote nothing is taken for gone
 _PAUSE = 2.0  #: seconds between two writings
@@ -56,6 +59,22 @@ class Presence:
         beside = self._path.with_suffix(".new")
         beside.write_text(json.dumps(vars(self.seen)) + "\n", "utf-8")
         beside.replace(self._path)
+
+
+@contextmanager
+def alone(home: Path) -> Iterator[None]:
+    """One program serves a party's folder at a time: two would take part in the same study twice."""
+    handle = os.open(home / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(
+                f"{home} is served already, by another process; end that one first."
+            ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def read_presence(home: Path) -> Seen:

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,18 @@ def wait_for(what: Callable[[], Any], seconds: float = 120, pause: float = 0.01)
             return found
         time.sleep(pause)
     raise AssertionError(f"did not happen within {seconds} s")
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row, below those that the system gives to outgoing connections: of
+    those, any may be taken by the time that a program listens on it.
+    """
+    while True:
+        first = secrets.SystemRandom().randrange(20_000, 32_000)
+        with ExitStack() as open_, suppress(OSError):
+            for port in range(first, first + count):
+                open_.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

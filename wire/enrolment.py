@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from crypto.identity.card import Card, RosterRefused
@@ -21,9 +22,10 @@ from crypto.identity.roster import Roster, parse
 from wire.keys import CurveKeys
 from wire.questions import QuestionServer, Unreached, ask
 
-__all__ = ["Answer", "EnrolmentClient", "EnrolmentServer"]
+__all__ = ["Answer", "EnrolmentClient", "EnrolmentServer", "listening_place", "write_place"]
 
 _TOKEN_BYTES = 16
+_PLACE = "address"  #: a file of the coordinator's: what its invitations say
 
 
 @dataclass(frozen=True)
@@ -112,3 +114,18 @@ class EnrolmentClient:
                 last = str(e)
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
         raise Unreached(last)
+
+
+# Where
+
+
+def write_place(home: Path, address: str) -> None:
+    """HOST:PORT at which silos reach this coordinator, as its invitations say."""
+    (home / _PLACE).write_text(address + "\n", "utf-8")
+
+
+def listening_place(home: Path) -> str:
+    """Where a coordinator listens, if nobody says: on the port that its invitations name."""
+    file = home / _PLACE
+    port = file.read_text("utf-8").strip().rpartition(":")[2] if file.is_file() else "5555"
+    return f"0.0.0.0:{port}"

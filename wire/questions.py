@@ -27,9 +27,13 @@ _DOMAIN = "questions"
 _LARGEST = 8 << 20  #: a roster of two thousand silos with everybody's signature and box
 _ATTEMPT_MS = 5_000
 _OK, _REFUSED = "ok", "refused"
+_LOCKED_OUT = b""
 
 #: (who asks, or "" where anybody may; the question) -> the answer. Raises RosterRefused.
 Answering = Callable[[str, Any], Any]
+
+
+NOBODY: Mapping[bytes, str] = {}
 
 
 class Unreached(Exception):
@@ -39,13 +43,20 @@ class Unreached(Exception):
 class _Zap(ThreadAuthenticator):
     """The allow-list: CURVE key (Z85) -> who holds it."""
 
-    def __init__(self, context: zmq.Context, allowed: Mapping[bytes, str]) -> None:
+    def __init__(
+        self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]
+    ) -> None:
         super().__init__(context, log=logging.getLogger("wire.zap"))
-        self._roster = allowed
+        self._roster, self._revoked = allowed, revoked
         self.configure_curve_callback(_DOMAIN, credentials_provider=self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        if key not in self._roster:
+        if key in self._revoked:
+            log.warning(
+                "refused (revoked-key): a question with a key of %s that was revoked",
+                self._revoked[key],
+            )
+        elif key not in self._roster:
             log.warning("refused (unknown-silo): a question with a key that is not in the roster")
         return key in self._roster
 
@@ -55,14 +66,18 @@ class _Zap(ThreadAuthenticator):
 
 class QuestionServer:
     def __init__(
-        self, keys: CurveKeys, answering: Answering, allowed: Mapping[bytes, str] | None
+        self,
+        keys: CurveKeys,
+        answering: Answering,
+        allowed: Mapping[bytes, str] | None,
+        revoked: Mapping[bytes, str] = NOBODY,
     ) -> None:
         self._answering, self._named = answering, allowed is not None
         self._context = zmq.Context()
         self._zap = (
             ThreadAuthenticator(self._context, log=logging.getLogger("wire.zap"))
             if allowed is None
-            else _Zap(self._context, allowed)
+            else _Zap(self._context, allowed, revoked)
         )
         self._zap.start()
         if allowed is None:
@@ -115,13 +130,18 @@ def ask(addresses: tuple[str, ...], keys: CurveKeys, server: bytes, question: An
     """The answer of the first address (HOST:PORT) that gives one. Raises RosterRefused with what
     the other end said, `Unreached` where none answers.
     """
+    why = f"nobody answers at {', '.join(addresses)}"
     for place in addresses:
-        if (reply := _once(f"tcp://{place}", keys, server, msgpack.packb(question))) is not None:
+        reply = _once(f"tcp://{place}", keys, server, msgpack.packb(question))
+        if reply is not None and reply != _LOCKED_OUT:
             return _read(reply)
-    raise Unreached(f"nobody answers at {', '.join(addresses)}")
+        if reply == _LOCKED_OUT:
+            why = f"{place} does not let this key in: it was revoked, or replaced by a newer one"
+    raise Unreached(why)
 
 
 def _once(address: str, keys: CurveKeys, server: bytes, question: bytes) -> bytes | None:
+    """None: nobody answered. `_LOCKED_OUT`: whoever listens does not accept these keys."""
     context = zmq.Context()
     try:
         s = context.socket(zmq.DEALER)
@@ -129,9 +149,16 @@ def _once(address: str, keys: CurveKeys, server: bytes, question: bytes) -> byte
         s.curve_secretkey, s.curve_publickey = keys.secret, keys.public
         s.setsockopt(zmq.MAXMSGSIZE, _LARGEST)
         s.linger = 0
+        ended = s.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         s.connect(address)
         s.send(question)
-        return s.recv() if s.poll(_ATTEMPT_MS) else None
+        poller = zmq.Poller()
+        poller.register(s, zmq.POLLIN)
+        poller.register(ended, zmq.POLLIN)
+        heard = dict(poller.poll(_ATTEMPT_MS))
+        if s in heard:
+            return s.recv()
+        return _LOCKED_OUT if ended in heard else None
     finally:
         context.destroy(linger=0)
 

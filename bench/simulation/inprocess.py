@@ -233,10 +233,11 @@ def run_inprocess(
             resume=resume,
             should_stop=should_stop,
         )
+        runlog.event(events.Finished())
+        return 0
     except Interrupted:
         runlog.event(events.Interrupted())
         return INTERRUPTED
     finally:
         carrier.close()
-    runlog.event(events.Finished())
-    return 0
+        runlog.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.studies import fedcmc, feded, lazymil
+from bench.studies import fedcmc, feded, fedlcc, fedner, lazymil
 from bench.studies.base import Spec
 
 __all__ = ["STUDIES", "Spec"]
@@ -12,5 +12,7 @@ __all__ = ["STUDIES", "Spec"]
 STUDIES: Mapping[str, Spec] = {
     "fedcmc": fedcmc.SPEC,
     "feded": feded.SPEC,
+    "fedlcc": fedlcc.SPEC,
+    "fedner": fedner.SPEC,
     "lazymil": lazymil.SPEC,
 }

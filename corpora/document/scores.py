@@ -16,7 +16,7 @@ import numpy as np
 
 from corpora.document.table import Document
 
-__all__ = ["Scores", "facts", "known_facts", "score"]
+__all__ = ["Scores", "best_threshold", "facts", "known_facts", "score"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,22 @@ def score(
         ign_f1=2 * ign * recall / (ign + recall) if ign + recall else 0.0,
         per_class=per_class,
     )
+
+
+def best_threshold(gold: np.ndarray, margins: np.ndarray) -> float:
+    """Where to cut: predicting all margins above it has the highest F1. Of equals, the one with the
+    fewest predictions; without anything to find, 0, which is where models cut themselves.
+    """
+    if not gold.any():
+        return 0.0
+    order = np.argsort(-margins.ravel(), kind="stable")
+    sorted_margins = margins.ravel()[order].astype(np.float64)
+    hits, said = np.cumsum(gold.ravel()[order]), np.arange(1, len(order) + 1)
+    f1 = 2.0 * hits / (said + gold.sum())
+    f1[:-1][sorted_margins[:-1] == sorted_margins[1:]] = -1.0  # equal margins are not told apart
+    at = int(np.argmax(f1))
+    after = sorted_margins[at + 1] if at + 1 < len(order) else sorted_margins[at] - 1.0
+    return float((sorted_margins[at] + after) / 2)
 
 
 def _names(document: Document, entity: int) -> set[str]:

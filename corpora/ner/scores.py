@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Scores", "score"]
+__all__ = ["Scores", "score", "scored_rows"]
 
 Span = tuple[int, int, int]  #: first word, word after the last, number of the type
 
@@ -31,6 +31,20 @@ class Scores:
 def _f1(hit: np.ndarray, predicted: np.ndarray, gold: np.ndarray) -> np.ndarray:
     total = predicted + gold
     return np.divide(2.0 * hit, total, out=np.full(np.shape(hit), np.nan), where=total > 0)
+
+
+def scored_rows(domain: np.ndarray, most: int) -> np.ndarray:
+    """The sentences that stand for a split whose sentences have these domains: `most` of them, as
+    many of each domain as it has, and the same ones in every run. 0: all.
+    """
+    if not most or most >= len(domain):
+        return np.arange(len(domain))
+    order = np.random.default_rng(0xDE).permutation(len(domain))
+    turn = np.zeros(len(domain), dtype=np.int64)  # each domain's first, then each one's second, …
+    for d in np.unique(domain):
+        mine = domain[order] == d
+        turn[mine] = np.arange(mine.sum())
+    return np.sort(order[np.argsort(turn, kind="stable")[:most]])
 
 
 def score(

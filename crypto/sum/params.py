@@ -41,6 +41,7 @@ __all__ = [
     "cohort_floor",
     "least_contributors",
     "least_honest",
+    "least_survivors",
     "most_corrupt",
     "parameters",
     "policy_for",
@@ -213,7 +214,9 @@ def assumption(n: int, policy: Policy, roster: int) -> str:
     share = f"at most {policy.ring_corrupt:.0%}" if sparse else f"fewer than {policy.corrupt:.0%}"
     share = "fewer than a third" if third and not sparse else share
     if policy.corrupt_among == "roster":
-        return f"the coordinator colludes with {share} of all silos of the study"
+        most = _below(roster, policy.corrupt)
+        here = f" (of {roster}: {f'at most {most}' if most else 'none'})" if not sparse else ""
+        return f"the coordinator colludes with {share} of all silos of the study{here}"
     return (
         f"the coordinator colludes with {share} of the participants of any one round, who are drawn from nonces of "
         "all silos"
@@ -226,6 +229,15 @@ def least_honest(n: int, policy: Policy, roster: int) -> int:
     """
     counted = n if policy.corrupt_among == "cohort" else max(roster, n)
     return parameters(n, policy, roster).n_min - _below(counted, policy.corrupt)
+
+
+def least_survivors(cohort: int, policy: Policy, roster: int) -> int:
+    """The fewest survivors of any sum that silos open, in rounds of `cohort` silos, whoever the
+    coordinator names.
+    """
+    if policy.corrupt_among == "cohort":
+        return parameters(cohort_floor(cohort, policy), policy).n_min
+    return max(3, _below(roster, policy.corrupt) + 2)
 
 
 def least_contributors(n: int, policy: Policy, roster: int) -> int:

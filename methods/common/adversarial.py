@@ -45,7 +45,7 @@ from methods.tasks.ner import Data, NerTask
 from methods.tasks.ner_networks import Batch
 from models.device import first_numbers, place
 from models.pointer import PointerNer, losses_of, split_losses
-from models.prompted_bart import Source
+from models.prompted import Source
 
 __all__ = ["Adversary", "Step", "build_adversarial", "domain_loss", "reverse"]
 

@@ -1,75 +1,99 @@
 """FedNER's instance weights: how well the gradient of a silo's sentence agrees with what the other
-silos' sentences ask of the prompts.
+silos' sentences ask of the model.
 
-Wang et al. 2023, section 3.3, algorithm 2. `methods.fedner` says when each half runs, what travels
+Wang et al. 2023, section 3.3, algorithm 2. Gradients are with respect to the prompts of a pointer
+network, and to the classifier of a tagger. `methods.fedner` says when each half runs, what travels
 in between, and where the paper leaves a choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-import torch
+from torch import nn
 
 from methods.tasks.ner import Data, NerTask
-from methods.tasks.ner_networks import PointerNetwork
 from models.device import there
-from models.pointer import PointerNer
 
-__all__ = ["new_weights", "prompt_gradients"]
+__all__ = ["Source", "instance_gradients", "new_weights"]
 
-_CHUNK = 32  #: sentences whose gradients are computed in one backward pass
+_CHUNK = 32  #: sentences whose gradients are computed at once
 
 
-def prompt_gradients(
+@dataclass(frozen=True)
+class Source:
+    """g_i of every sentence, as sums of outer products: a tagger's g_i has a row for each tag and
+    a column for each dimension, and is made of the few words that the silo annotated.
+    """
+
+    sentence: np.ndarray  #: (parts,): to whose g_i a product belongs
+    left: np.ndarray  #: (parts, a)
+    right: np.ndarray  #: (parts, b)
+    norms: np.ndarray  #: (sentences,): the lengths of g_i
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    @classmethod
+    def of_rows(cls, rows: np.ndarray) -> Source:
+        """Every g_i as a row."""
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
+        return cls(np.arange(len(rows)), np.ones((len(rows), 1)), rows, norms)
+
+    def along(self, target: np.ndarray) -> np.ndarray:
+        """<g_i, target> of every sentence."""
+        t = target.astype(np.float64).reshape(self.left.shape[1], self.right.shape[1])
+        each = ((self.left.astype(np.float64) @ t) * self.right).sum(axis=1)
+        return np.bincount(self.sentence, each, minlength=len(self))
+
+
+def instance_gradients(
     task: NerTask,
-    model: PointerNer,
+    model: nn.Module,
     data: Data,
     clipped: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """g_i of every sentence, (sentences, N_q * d), and the sum of their target gradients, (N_q, d)
-    in float64: gradients with respect to q, dropout off.
-
-    Every sentence of a chunk gets a copy of q of its own, so that one backward pass gives all their
-    gradients. `clipped` bounds what each row, one sentence's target gradient, adds to the sum.
+) -> tuple[Source, np.ndarray]:
+    """g_i of every sentence, and the sum of the sentences' target gradients in float64; dropout
+    off. `clipped` bounds what each row, one sentence's target gradient, adds to the sum.
     """
     model.eval()
-    network, prompts = task.network, model.prompts
-    assert isinstance(network, PointerNetwork)  # `methods.fedner.build` refuses every other
-    source = np.zeros((len(data.indices), prompts.q.weight.numel()), dtype=np.float32)
-    total = np.zeros(tuple(prompts.q.weight.shape), dtype=np.float64)
+    shape = tuple(dict(model.named_parameters())[task.network.measured].shape)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    norms = np.zeros(len(data.indices), dtype=np.float64)
+    total = np.zeros(shape, dtype=np.float64)
     frozen = [p for p in model.parameters() if p.requires_grad]
     for p in frozen:
         p.requires_grad_(False)
     try:
         for chosen in task.chunks(data, _CHUNK):
-            batch = task.batch(data, chosen)
-            q = prompts.expanded(len(chosen))
-            mine, others, _ = network.parts(model, batch, q)
-            (g,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
-            source[chosen] = there(g.flatten(1).nan_to_num(0.0, 0.0, 0.0))
-            (g,) = torch.autograd.grad(others.sum(), q)
+            g = task.network.gradients(model, task.batch(data, chosen))
+            parts.append((chosen[there(g.sentence)], there(g.left), there(g.right)))
+            norms[chosen] = there(g.norms)
             if clipped is None:
-                total += there(g.sum(dim=0))
+                total += there(g.target.sum(dim=0))
             else:
-                total += clipped(there(g.flatten(1))).sum(axis=0).reshape(total.shape)
+                total += clipped(there(g.target.flatten(1))).sum(axis=0).reshape(shape)
     finally:
         for p in frozen:
             p.requires_grad_(True)
-    return source, total
+    if not parts:
+        return Source.of_rows(np.zeros((0, total.size), np.float32)), total
+    sentence, left, right = (np.concatenate(part) for part in zip(*parts))
+    return Source(sentence, left, right, norms), total
 
 
 def new_weights(
-    w: np.ndarray, source: np.ndarray, target: np.ndarray, alpha: float, mode: str
+    w: np.ndarray, source: Source, target: np.ndarray, alpha: float, mode: str
 ) -> np.ndarray:
     """Equation 12 for all sentences of a silo at once. `mode` is fedner's option `weights`."""
-    g, t = source.astype(np.float64), target.astype(np.float64).ravel()
-    norms, length = np.linalg.norm(g, axis=1), float(np.linalg.norm(t))
+    length = float(np.linalg.norm(target.astype(np.float64)))
     if not np.isfinite(length):  # weights that it made would stay: each stands on the one before
         return w.astype(np.float32)
-    defined = (norms > 0) & (length > 0)
-    cosine = np.divide(g @ t, norms * length, out=np.zeros(len(g)), where=defined)
+    defined = (source.norms > 0) & (length > 0)
+    norms = source.norms * length
+    cosine = np.divide(source.along(target), norms, out=np.zeros(len(source)), where=defined)
     new = np.where(defined, alpha * w + (1 - alpha) * (cosine + (mode == "shifted")), w)
     if mode == "safe" and defined.any():
         # Only sentences that have a source loss: the others' weights do nothing, and would draw the

@@ -6,7 +6,7 @@ pieces stand by themselves for methods that exchange more.
 
 The mean weighted by N_k is made from two masked sums, of p and of p times the update, with p =
 min(N_k, cap) / cap: nobody learns a silo's size, and no silo can weigh more than one. In the
-uniform mean every silo that answered counts the same.
+uniform mean every silo that answered counts the same; with a cap of one, every silo that has data.
 """
 
 from __future__ import annotations
@@ -99,7 +99,16 @@ def update_disclosure(of: str, unless: str = "") -> Disclosure:
     )
 
 
-def weight_disclosure() -> Disclosure:
+def weight_disclosure(cap: int = 0) -> Disclosure:
+    """`cap` 1: all silos that have any examples count the same, and empty ones do not."""
+    if cap == 1:
+        return Disclosure(
+            name="weight",
+            channel="masked",
+            shape="one number: 1 if the silo has examples, else 0",
+            reveals="nothing of one silo alone; the sum shows how many silos had examples",
+            privacy="outside the privacy budget: it says whether there are examples at all",
+        )
     return Disclosure(
         name="weight",
         channel="masked",
@@ -189,7 +198,8 @@ def averaged(
     remember: bool = False,
 ) -> Method:
     """A method that trains on `objective` and averages: by size, up to `weight_cap` examples, or
-    each silo alike where there is no cap. `remember`: the silo keeps its trained model.
+    each silo alike where there is no cap. A cap of 1: each silo alike that has any examples.
+    `remember`: the silo keeps its trained model.
     """
 
     def answer(silo: SiloView[Any, Any], heard: Heard) -> Answer:
@@ -220,7 +230,10 @@ def averaged(
     weighs = weight_cap is not None
     exchange = Exchange(
         name="train",
-        disclosures=(update_disclosure(of), *((weight_disclosure(),) if weighs else ())),
+        disclosures=(
+            update_disclosure(of),
+            *((weight_disclosure(weight_cap),) if weight_cap is not None else ()),
+        ),
         broadcast=send_model,
         answer=answer,
         fold=weighted_mean if weighs else uniform_mean,

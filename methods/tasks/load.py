@@ -78,7 +78,7 @@ def _names_folders(corpus: str) -> bool:
 #: Checkpoints and vectors that a user may name, and what they are for.
 _STARTS = {
     "encoder": "a BERT-type encoder",
-    "seq2seq": "a BART-type model",
+    "seq2seq": "a BART, Marian or T5",
     "vectors": "word vectors",
 }
 

@@ -20,19 +20,20 @@ import torch
 from torch import nn
 
 from config.part import ALL, BIAS
-from corpora.ner.scores import score
-from corpora.ner.table import SPLITS, NerCorpus, Rows
+from corpora.ner.scores import score, scored_rows
+from corpora.ner.table import SPLITS, NerCorpus
 from corpora.ner.tags import tag_sets
 from corpora.notes import Note
 from methods.base import derived_seed
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import Bottom, of_words
+from methods.tasks.ner_data import Data
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.backbone import Checkpoint
 from models.device import first_numbers, here, place
-from models.pieces import Pieces, to_pieces
+from models.pieces import Pieces, ends_of, to_pieces
 from models.pointer import Inputs, PointerNer, trainable_share
 from models.pointer_targets import Span
 from models.saved import encoder_files
@@ -56,37 +57,12 @@ class Knobs:
     dropout: float = 0.1  #: on what is scored; 0.3 in LightNER
     grammar: bool = False  #: decoding allows only pointer, pointer, type
     max_length: int = 128  #: word pieces, begin and end included
+    #: rounds are scored on so many sentences of dev, as many of each domain as there are; 0: all
+    dev_sample: int = 0
     mapping: str = ""  #: a label-mapping file for corpora that disagree on names
     types: str = ""  #: the union, separated by commas, where one silo's data would not show it all
     columns: str = ""  #: the columns of CoNLL files, by name; empty: the word first, the tag last
     entity: str = ""  #: the type where tags have none; empty: entity
-
-
-@dataclass(frozen=True)
-class Data:
-    """Some sentences of one split and what is known of them: what a silo holds."""
-
-    pieces: Pieces
-    rows: Rows
-    #: (rows of the split, types) bool: which types are annotated, to whoever holds this
-    known: np.ndarray
-    platform: np.ndarray  #: of every row of the split
-    indices: np.ndarray
-    #: Per sentence of `indices`: entities of types outside its tag set that the global model
-    #: predicts.
-    pseudo: Sequence[Sequence[Span]] | None = None
-    weights: np.ndarray | None = None  #: w_i per sentence of `indices`; None: one
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.pieces.lengths[self.indices]
-
-    def gold(self, position: int) -> list[Span]:
-        row = int(self.indices[position])
-        return [s for s in self.rows.spans(row) if self.known[row, s[2]]]
-
-    def known_types(self, position: int) -> np.ndarray:
-        return self.known[int(self.indices[position])]
 
 
 class NerTask(Task[Data]):
@@ -139,6 +115,12 @@ class NerTask(Task[Data]):
             words = np.repeat(np.diff(pieces.word_at), np.diff(rows.entity_at))
             lost = int((np.asarray(rows.entities)[:, 1] > words).sum())
             found += [Note("cut", long, pieces.shortened), Note("cut", gone, lost)]
+        sample, dev = len(self._scored("dev")), len(self.corpus.splits["dev"])
+        if sample < dev:
+            what = (
+                f"rounds are scored on {sample} of {dev} dev sentences, drawn evenly over domains"
+            )
+            found.append(Note("said", what))
         return tuple(n for n in found if n.count)
 
     def warning(self, split: Split) -> str:
@@ -149,23 +131,24 @@ class NerTask(Task[Data]):
     def _pieces_now(self, split: str) -> Pieces:
         if split not in self._pieces:
             rows = self.corpus.splits[split]
-            config, tokenizer = self.checkpoint.backbone.config, self.checkpoint.tokenizer
-            begin, end = (
-                getattr(config, "bos_token_id", None),
-                getattr(config, "eos_token_id", None),
-            )
+            tokenizer = self.checkpoint.tokenizer
             self._pieces[split] = to_pieces(
                 (rows.words(i) for i in range(len(rows))),
                 tokenizer,
-                tokenizer.cls_token_id if begin is None else begin,
-                tokenizer.sep_token_id if end is None else end,
+                *ends_of(self.checkpoint.backbone.config, tokenizer),
                 self.knobs.max_length,
             )
         return self._pieces[split]
 
     def held_out(self, split: Split) -> Mapping[str, int]:
-        rows = self.corpus.splits[split]
-        return {"sentences": len(rows), "entities to find": len(np.asarray(rows.entities))}
+        rows, scored = self.corpus.splits[split], self._scored(split)
+        found = int(np.diff(rows.entity_at)[scored].sum())
+        return {"sentences": len(scored), "entities to find": found}
+
+    def _scored(self, split: Split) -> np.ndarray:
+        """The rows of a held-out split that are scored: of test always all."""
+        domain = np.asarray(self.corpus.splits[split].domain)
+        return scored_rows(domain, self.knobs.dev_sample if split == "dev" else 0)
 
     # Tag sets
 
@@ -260,14 +243,13 @@ class NerTask(Task[Data]):
         return chunks_by_length(data.lengths, chosen, most)
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
-        rows = self.corpus.splits[split]
-        all_rows = np.arange(len(rows))
-        domain = np.asarray(rows.domain)
+        rows, scored = self.corpus.splits[split], self._scored(split)
+        every = np.asarray(rows.domain)
         covered = self.corpus.covered
-        data = Data(self._pieces_now(split), rows, covered[domain], domain, all_rows)
-        s = score(
-            [rows.spans(i) for i in range(len(rows))], self.predict(model, data), domain, covered
-        )
+        data = Data(self._pieces_now(split), rows, covered[every], every, scored)
+        domain = every[scored]
+        gold = [rows.spans(int(i)) for i in scored]
+        s = score(gold, self.predict(model, data), domain, covered)
         figures = {"precision": s.precision, "recall": s.recall, "micro_f1": s.micro_f1}
         # the same for every model that is scored
         there = [d for d in range(len(covered)) if (domain == d).any()]
@@ -276,7 +258,8 @@ class NerTask(Task[Data]):
         }
         trained, everything = trainable_share(model)
         figures |= {"parameters_trained": float(trained), "share_trained": trained / everything}
-        occurs = np.bincount(np.asarray(rows.entities)[:, 2], minlength=len(self.labels)) > 0
+        kinds = np.array([t for spans in gold for *_, t in spans], dtype=np.int64)
+        occurs = np.bincount(kinds, minlength=len(self.labels)) > 0
         per_type = {
             t: float(np.nan_to_num(f)) for t, f, has in zip(self.labels, s.per_type, occurs) if has
         }

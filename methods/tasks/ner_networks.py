@@ -1,5 +1,6 @@
 """The two networks of the NER task: the prompted pointer model, and a conventional tagger. What
-each makes of a sentence's entities to be trained on, its loss, and what it predicts.
+each makes of a sentence's entities to be trained on, its loss, its gradients by sentence, and what
+it predicts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from config.part import ALL, PROMPTS, Part
 from models.backbone import Checkpoint
 from models.device import here
 from models.pieces import label_pieces
-from models.pointer import Inputs, PointerNer, losses_of, split_losses
+from models.pointer import Inputs, PointerNer, family_of, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
 from models.tagger import Tagger, spans_of, tags_of
 from models.tuning import check_part, train_part
@@ -35,12 +36,24 @@ _IGNORED = -100
 class Batch:
     inputs: Inputs
     tokens: torch.Tensor  #: (rows, steps): what is to be written, or the tag of every piece
-    origins: torch.Tensor  #: (rows, steps): `Origin` of every token; all SOURCE in a tagger's
+    origins: torch.Tensor  #: (rows, steps): `Origin` of every token; a word outside is an END
     weights: torch.Tensor  #: (rows,): w_i of equation 10
     first_pieces: Sequence[Sequence[int]]
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Of a batch, by sentence, with respect to what the network is measured by."""
+
+    #: Of the loss on its own annotation: the sum of the outer products of these rows, by sentence.
+    sentence: torch.Tensor  #: (parts,): position in the batch
+    left: torch.Tensor  #: (parts, a)
+    right: torch.Tensor  #: (parts, b)
+    norms: torch.Tensor  #: (rows,): lengths of these sums
+    target: torch.Tensor  #: (rows, a, b): of the loss on what was predicted for it
 
 
 def _padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
@@ -54,6 +67,9 @@ class PointerNetwork:
     """LightNER. Unless it is trained too, the language model never travels."""
 
     name = "pointer"
+    measured = "prompts.q.weight"  #: by whose gradient sentences are compared
+    measured_words = "prompt array q"
+    moved_words = "prompts"
 
     def __init__(
         self,
@@ -63,10 +79,7 @@ class PointerNetwork:
         part: Part = PROMPTS,
     ) -> None:
         self.part = check_part(part, "a prompted pointer network")
-        if getattr(checkpoint.backbone.config, "model_type", "") != "bart":
-            raise UserError(
-                f'SEQ2SEQ "{checkpoint.name}" is not a BART; the pointer model needs one.'
-            )
+        family_of(checkpoint.name, checkpoint.backbone.config)  # refuses what it cannot prompt
         if knobs.prompts < 1 or knobs.hidden < 1:
             raise UserError('Options "prompts" and "hidden" must be 1 or more.')
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
@@ -113,6 +126,21 @@ class PointerNetwork:
         logits = model.logits(batch.inputs, batch.tokens, q, each)
         return split_losses(losses_of(logits, batch.tokens), batch.origins)
 
+    def gradients(self, model: nn.Module, batch: Batch) -> Gradients:
+        """Every sentence gets a copy of q of its own, so that one backward pass gives all their
+        gradients.
+        """
+        assert isinstance(model, PointerNer)
+        q = model.prompts.expanded(len(batch))
+        mine, others, _ = self.parts(model, batch, q)
+        (source,) = torch.autograd.grad(mine.sum(), q, retain_graph=True)
+        (target,) = torch.autograd.grad(others.sum(), q)
+        source = source.flatten(1).nan_to_num(0.0, 0.0, 0.0)
+        rows = torch.arange(len(batch))
+        return Gradients(
+            rows, torch.ones(len(batch), 1), source, source.double().norm(dim=1), target
+        )
+
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         assert isinstance(model, PointerNer)
         written = model.write(batch.inputs, grammar=self.knobs.grammar)
@@ -134,6 +162,9 @@ class TaggerNetwork:
     """A conventional tagger."""
 
     name = "tagger"
+    measured = "classifier.weight"
+    measured_words = "classifier's weights"
+    moved_words = "classifier"
 
     def __init__(
         self,
@@ -161,31 +192,59 @@ class TaggerNetwork:
         pseudo: Sequence[Sequence[Span]],
         first: Sequence[Sequence[int]],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = []
+        """A tag for every word, at its first piece. Spans of `pseudo` overlap none of `gold`."""
+        rows, origins = [], []
         for g, p, f in zip(gold, pseudo, first):
             row = [_IGNORED] * ((f[-1] if len(f) else 0) + 1)
-            for at, tag in zip(f, tags_of([*g, *p], len(f))):
+            origin = [Origin.PADDING] * len(row)
+            found = tags_of(p, len(f))
+            for at, tag, other in zip(f, tags_of([*g, *p], len(f)), found):
                 row[at] = tag
+                origin[at] = Origin.TARGET if other else Origin.SOURCE if tag else Origin.END
             rows.append(row)
-        tokens = _padded(rows, _IGNORED)
-        return tokens, torch.where(tokens == _IGNORED, Origin.PADDING, Origin.SOURCE)
+            origins.append(origin)
+        return _padded(rows, _IGNORED), _padded(origins, Origin.PADDING)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
-        """Cross-entropy, mean over words: an entity of a type that this silo does not annotate is O
-        to it.
+        """Cross-entropy, mean over words, of which those in the silo's own annotation count w_i. An
+        entity that nobody told of is O.
         """
-        scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
-        return F.cross_entropy(scores.flatten(0, 1), batch.tokens.flatten(), ignore_index=_IGNORED)
+        return self._words(model, batch).sum() / (batch.tokens != _IGNORED).sum().clamp(min=1)
 
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """The mean over each sentence's own words: under DP=record every sentence weighs the
         same.
         """
+        count = (batch.tokens != _IGNORED).sum(dim=1).clamp(min=1)
+        return self._words(model, batch).sum(dim=1) / count
+
+    def _words(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """The weighted loss of every piece, (rows, steps); 0 where no word begins."""
         scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
         words = F.cross_entropy(
             scores.transpose(1, 2), batch.tokens, ignore_index=_IGNORED, reduction="none"
         )
-        return words.sum(dim=1) / (batch.tokens != _IGNORED).sum(dim=1).clamp(min=1)
+        return torch.where(batch.origins == Origin.SOURCE, batch.weights[:, None] * words, words)
+
+    def gradients(self, model: nn.Module, batch: Batch) -> Gradients:
+        """Of a linear layer they are known without a backward pass: with p a word's softmax, y its
+        tag and h what the layer reads, the gradient of its loss is (p - y) h^T.
+        """
+        assert isinstance(model, Tagger)
+        with torch.no_grad():
+            h = model.hidden(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
+            p = model.classifier(h).softmax(dim=-1)
+            left = p - F.one_hot(batch.tokens.clamp(min=0), p.shape[-1])
+            source, target = (
+                (left * (batch.origins == o)[..., None]).transpose(1, 2) @ h
+                for o in (Origin.SOURCE, Origin.TARGET)
+            )
+            sentence, at = torch.nonzero(batch.origins == Origin.SOURCE, as_tuple=True)
+            norms = source.double().flatten(1).norm(dim=1)
+        own, read, norms = (
+            x.nan_to_num(0.0, 0.0, 0.0) for x in (left[sentence, at], h[sentence, at], norms)
+        )
+        return Gradients(sentence, own, read, norms, target)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         best = model(batch.inputs.ids, batch.inputs.real).argmax(dim=-1).tolist()

@@ -38,6 +38,7 @@ def document_page(document: Document, signature: str = "") -> str:
         _questions(document),
         _which(about),
         *made[kind](document),
+        *_not_counted(document),
         *foot,
     )
 
@@ -86,6 +87,15 @@ def _which(about: Mapping[str, Any]) -> Html:
     return node("dl", *pairs, class_="facts", id="about")
 
 
+def _not_counted(d: Document) -> list[Html]:
+    """Why another party's figures may differ from these; nothing, where they cannot."""
+    said = d["not_counted"]
+    if not said:
+        return []
+    words = "What the other party may count otherwise"
+    return [section("otherwise", words, *(node("p", x) for x in said))]
+
+
 def _questions(d: Document) -> Html:
     """The first screen."""
     told, about = d["answers"], d["about"]
@@ -105,19 +115,23 @@ def _questions(d: Document) -> Html:
         if worst == "inf"
         else f"at delta {told['delta']:g}, for one {told['unit']}{of}{left}"
     )
-    sent = ", ".join(x["name"] for x in told["left"]) or "nothing"
+    sent = [node("span", f"{x['name']}: {x['shape']}", class_="said") for x in told["left"]] or [
+        node("span", "nothing", class_="said")
+    ]
     much = (
         f"{human_bytes(told['bytes_up'])} in all, sent by {whose}."
         if told["bytes_up"]
         else "Nothing crossed a wire: everything ran in one process."
     )
+    holds = f"as long as {told['masks_hold_if']}" if told["masks_hold_if"] else ""
+    where = "below" if d["document"] == "privacy-budget" else "in the privacy budget"
     tiles = (
         (
             "What left?",
-            node("span", sent, class_="said"),
+            Html("".join(sent)),
             f"{much} No sentence, word or label.",
         ),
-        ("Who could read it?", Html("".join(read) or "nobody"), ""),
+        ("Who could read it?", Html("".join(read) or "nobody"), holds),
         (
             "What does the budget say?",
             node("span", data(worst, f"epsilon {epsilon_words(worst)}"), class_="big"),
@@ -126,7 +140,7 @@ def _questions(d: Document) -> Html:
         (
             "What is not protected?",
             node("span", told["not_protected"][0], class_="said"),
-            f"and {len(told['not_protected']) - 1} more, in the privacy budget",
+            f"and {len(told['not_protected']) - 1} more, {where}",
         ),
     )
     return node(
@@ -266,8 +280,8 @@ def _cost(d: Document) -> list[Html]:
         data(whole["bytes_down"], human_bytes(whole["bytes_down"])),
         f" in {whole['messages_down']:,} messages. In a round, a silo sent ",
         data(each, human_bytes(each)),
-        " on average, beside keys and signatures. Counted on the wire: encryption and framing are in it, TCP and "
-        "IP headers are not.",
+        " of masked and sealed values on average; keys, signatures and acknowledgements come on top. Counted on "
+        "the wire: encryption and framing are in it, TCP and IP headers are not.",
         id="totals",
     )
     chart = draw(

@@ -104,6 +104,11 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
     ),
     ("ign_f1", "ign_f1", "F1 without the facts that were in the training data too."),
     (
+        "best_f1",
+        "best_f1",
+        "F1 where the model's cut is moved to the threshold that is best on the development split.",
+    ),
+    (
         "accuracy",
         "accuracy",
         "The share of examples with the right answer, the class of no relation included.",

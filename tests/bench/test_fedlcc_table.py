@@ -21,7 +21,7 @@ PAPER = PAPERS["fedlcc"]
 
 def _done(*dev: float) -> Done:
     figures = dict.fromkeys(
-        ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1"), dev[-1]
+        ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1", "best_f1"), dev[-1]
     )
     sizes = {f"{k}_per_silo_round": 1.0 for k in ("arrays_up", "arrays_down", "bytes_up")}
     about = {"corpus": "toy", "corpus_note": "", "metric": "f1"}

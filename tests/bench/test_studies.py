@@ -5,6 +5,7 @@ no test figure of a trial.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from bench.papers.fedcmc import COMPARISON
-from bench.papers.jobs import Done, Job, of_corpus
+from bench.papers.jobs import Done, Job, merged, of_corpus
 from bench.papers.table import _on_folder
 from bench.studies import STUDIES
 from bench.studies.base import Budget, Claim, Row, Span, Spec
@@ -24,6 +25,8 @@ from bench.studies.search import TUNING_SEED, best_trial, drawn, trial_jobs
 from config.errors import UserError
 from config.load import load
 from methods import check_options, find, tasks_of
+from tests.conftest import ROOT
+from tests.corpora.real import DATA
 
 TOY = Spec(
     title="toy",
@@ -244,14 +247,22 @@ def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
     assert {r for c in spec.claims for r in (c.better, c.than)} <= set(spec.rows)
     for budget in spec.budgets.values():
         for name, row in spec.rows.items():
-            for words in ((), *spec.columns.values()):
-                common = (*spec.common, *budget.words, *words)
+            every = itertools.product(spec.corpora.values(), ((), *spec.columns.values()))
+            for corpus, words in every:
+                common = merged(spec.common, corpus, budget.words, words)
                 for job in trial_jobs(spec, name, row, common, 2):
                     table = dict(w.partition("=")[::2] for w in job.words)
                     knobs = dict(k.partition("=")[::2] for k in table.pop("SET", "").split())
                     asked = {k.lower(): v for k, v in table.items()}
                     s = load(None, asked | {f"options.{k}": v for k, v in knobs.items()})
                     assert find(s.method).module.TASKS
-                    for task in tasks_of(s.method):
-                        if task == "sentence":
-                            check_options(s.method, task, s.options)
+                    check_options(s.method, tasks_of(paper)[0], s.options)
+
+
+@pytest.mark.skipif(not (DATA / "crossner").is_dir(), reason="CrossNER is not here")
+def test_all_five_domains_of_crossner_have_all_types_of_its_study() -> None:
+    from corpora.ner.read import load as read
+
+    corpus = read(str(DATA / "crossner"), str(ROOT / "bench" / "studies" / "crossner.types"))
+    assert corpus.types == ("event", "misc", "organisation", "person", "place")
+    assert len(corpus.domains) == 5 and corpus.covered.all()

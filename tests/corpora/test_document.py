@@ -21,7 +21,7 @@ from sklearn.metrics import precision_recall_fscore_support
 from config.errors import UserError
 from corpora.document import entropy, phrases
 from corpora.document.generate import Recipe, generate, load, parse, pretraining_text
-from corpora.document.scores import facts, known_facts, score
+from corpora.document.scores import best_threshold, facts, known_facts, score
 from corpora.document.table import Document, Entity, Pair, count
 from corpora.partition import cut
 from corpora.partition import parse as parse_partition
@@ -298,3 +298,18 @@ def test_a_fact_is_known_under_any_of_its_names() -> None:
         [False, False],
         [False, False],
     ]
+
+
+@pytest.mark.parametrize(
+    ("gold", "margins", "cut"),
+    [
+        ([1, 0, 1, 0], [3.0, 2.0, 1.0, -1.0], 0.0),  # three predictions, two right: F1 0.8
+        ([0, 1, 0, 0], [-5.0, -1.0, -2.0, -3.0], -1.5),
+        ([1, 1, 0, 0], [1.0, 1.0, 1.0, 0.0], 0.5),  # equal margins are cut together
+        ([1, 1], [2.0, 1.0], 0.5),  # all of them
+        ([0, 0], [2.0, 1.0], 0.0),  # nothing to find
+    ],
+)
+def test_the_best_threshold_by_hand(gold: list[int], margins: list[float], cut: float) -> None:
+    found = best_threshold(np.array(gold, bool)[:, None], np.array(margins, np.float32)[:, None])
+    assert found == pytest.approx(cut)

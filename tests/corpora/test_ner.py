@@ -17,7 +17,7 @@ from seqeval.scheme import IOB2
 from config.errors import UserError
 from corpora.ner.generate import Recipe, generate, load, parse, pretraining_text
 from corpora.ner.phrases import DOMAINS, TYPES
-from corpora.ner.scores import score
+from corpora.ner.scores import score, scored_rows
 from corpora.ner.table import Sentence, pack
 from corpora.ner.tags import tag_sets, union
 from corpora.partition import cut
@@ -255,3 +255,11 @@ def test_a_sentence_that_cannot_be_is_told() -> None:
     assert "holds a space" in Sentence(("a b",), (), "d").problem()
     assert "span 0-3" in Sentence(("a", "b"), ((0, 3, "X"),), "d").problem()
     assert len(pack([Sentence(("a",), (), "d")], ("X",), ("d",)).entities) == 0
+
+
+def test_a_sample_of_a_split_is_drawn_evenly_over_its_domains() -> None:
+    domain = np.repeat([0, 1, 2], [100, 30, 3])
+    some = scored_rows(domain, 23)
+    assert np.bincount(domain[some]).tolist() == [10, 10, 3]
+    assert some.tolist() == sorted(set(some.tolist())) == scored_rows(domain, 23).tolist()
+    assert scored_rows(domain, 0).tolist() == scored_rows(domain, 133).tolist() == list(range(133))

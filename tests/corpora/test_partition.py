@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.errors import UserError
+from config.settings import Settings
 from corpora.partition import Partition, cut, parse
 
 
@@ -85,3 +86,40 @@ def test_what_the_task_lacks_and_too_many_silos() -> None:
     with pytest.raises(UserError, match="at least one"):
         cut("iid", 11, 0, 10, {})
     assert parse("dirichlet:0.5") == ("dirichlet", 0.5)
+
+
+@pytest.mark.parametrize("spec", ["iid", "dirichlet:0.5", "domain"])
+def test_a_sample_is_drawn_before_it_is_cut_and_is_one_for_all_numbers_of_silos(spec: str) -> None:
+    label = np.arange(200) % 3
+    keys = {"label": label, "domain": label}
+    some = cut(f"{spec},sample=60", 5, 7, 200, keys)
+    together = np.sort(np.concatenate(some.indices))
+    assert len(together) == len(np.unique(together)) == 60
+    alone = cut("iid,sample=60", 1, 7, 200, {})
+    np.testing.assert_array_equal(alone.indices[0], together)
+    assert "a sample of 60 of 200" in some.note
+    if spec == "domain":  # keys are those of the drawn units
+        assert all(len(np.unique(label[ix])) == 1 for ix in some.indices)
+    other = cut(f"{spec},sample=60", 5, 8, 200, keys)
+    assert np.sort(np.concatenate(other.indices)).tolist() != together.tolist()
+
+
+def test_a_centralised_run_has_the_same_sample() -> None:
+    from methods.centralised import adjust
+
+    asked = Settings(method="centralised", partition="dirichlet:0.5,sample=60", silos=5)
+    assert adjust(asked).partition == "iid,sample=60"
+    assert adjust(Settings(method="centralised", partition="dirichlet:0.5")).partition == "iid"
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("iid,sample=300", "draws 300 training examples, and there are 200"),
+        ("iid,sample=0", 'as in "iid,sample=1000", not "sample=0"'),
+        ("iid,most=5", 'not "most=5"'),
+    ],
+)
+def test_a_sample_that_cannot_be_drawn_is_refused(spec: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        cut(spec, 5, 7, 200, {})

@@ -67,6 +67,17 @@ def test_twelve_attacks_of_november_have_tests() -> None:
     assert rows == [str(n) for n in range(1, 13)] and all("::test_" in line for line in lines)
 
 
+def test_twelve_attacks_were_seen_on_the_code_of_before() -> None:
+    """Each has its row, and the tests that fail without a mend are still there."""
+    text = _text("docs/secagg.md")
+    table = text[text.index("| | seen on 14a77fe") :].split("\n\n")[0].splitlines()[2:]
+    assert [line.split(" | ")[0] for line in table] == [f"| {n}" for n in range(1, 13)]
+    code = "".join(_text(f) for f in _files() if f.startswith("tests/") and f.endswith(".py"))
+    for line in table:
+        named = re.findall(r"`(test_\w+)`", line)
+        assert named and all(f"def {test}(" in code for test in named), line
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_a_page_names_are_there(page: str) -> None:
     names = {Path(f).name for f in _files()}

@@ -9,16 +9,15 @@ would start with `python -m`. Sockets, files, signals and signatures are real.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import random
 import shutil
 import signal
-import socket
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -35,16 +34,22 @@ from coordinator.program import coordinator_study
 from report.files import read_lines
 from study.machine import Machine
 from study.prepare import Study
+from tests.conftest import free_ports
 from tests.consortium import Consortium
-from tests.faults.replay import replay
+from tests.faults.verdict import judged
 from tests.faults.world import Result
 
-__all__ = ["Kill", "drawn", "play"]
+__all__ = ["NAMES", "Kill", "Schedule", "World", "drawn", "hasty", "play"]
 
 _LIMIT = 240.0  #: seconds after which two studies of this size hang
 NAMES = ("north", "east", "south", "west")
 _CORPUS = "distant:sentences=60,dev=20,test=20,entities=20,filler=20"
 _ROUNDS = 2
+_EPSILON = 100.0
+_LOADED = (
+    *("silo.program", "methods.fedavg", "methods.dp.engine", "methods.dp.optimizer"),
+    *("corpora.recipe", "privacy.second_opinion", "dp_accounting.pld.privacy_loss_distribution"),
+)
 _EVENTS = 80  #: lines that an undisturbed pair of studies leaves in events.jsonl and answers, about
 
 
@@ -60,8 +65,19 @@ class Kill:
         return f"kill {self.who} after {self.after}, down {self.down:.1f} s"
 
 
-def drawn(seed: int) -> tuple[list[Kill], int]:
-    """One to five kills, and how many studies may run at once."""
+@dataclass(frozen=True)
+class Schedule:
+    kills: tuple[Kill, ...]
+    slots: int = 1  #: studies that may run at once
+    private: bool = False  #: whether they have a privacy budget
+
+    def __str__(self) -> str:
+        budget = "with a privacy budget" if self.private else "without noise"
+        return "; ".join([f"{self.slots} at once, {budget}", *map(str, self.kills)])
+
+
+def drawn(seed: int) -> Schedule:
+    """One to five kills."""
     rng = random.Random(seed)
     parties = ("hub", *NAMES)
     whom = [*parties, *(f"{p}/study" for p in parties), "everything"]
@@ -70,7 +86,8 @@ def drawn(seed: int) -> tuple[list[Kill], int]:
         Kill(rng.randrange(_EVENTS), rng.choices(whom, weights)[0], round(rng.uniform(0, 3), 1))
         for _ in range(rng.randint(1, 5))
     ]
-    return sorted(kills, key=lambda k: k.after), rng.choice((1, 1, 2))
+    ordered = tuple(sorted(kills, key=lambda k: k.after))
+    return Schedule(ordered, slots=rng.choice((1, 1, 2)), private=rng.random() < 0.5)
 
 
 class _Forked(study.children.Child):
@@ -127,10 +144,16 @@ class _Forked(study.children.Child):
         self.pid, self._status = 0, None
 
 
-def _hasty() -> None:
-    """In this process and all that it forks: nothing waits longer than a test should."""
-    coordinator.serving.Child = _Forked  # type: ignore[misc]
-    silo.serving.Child = _Forked  # type: ignore[misc]
+def hasty(forked: bool = True) -> None:
+    """In this process and all that it forks: nothing waits longer than a test should, and nothing is
+    imported by each of them anew. `forked`: also the studies' processes, which would be started
+    anew.
+    """
+    for name in _LOADED:
+        importlib.import_module(name)
+    if forked:
+        coordinator.serving.Child = _Forked  # type: ignore[misc]
+        silo.serving.Child = _Forked  # type: ignore[misc]
     silo.serving._PAUSE = 0.2
     coordinator.serving._LOOK = 0.1
     study.children._FIRST_PAUSE = 0.1
@@ -138,17 +161,18 @@ def _hasty() -> None:
     coordinator.program._GRACE = 10.0  # longer than anybody is down
 
 
-class _World:
-    def __init__(self, folder: Path, slots: int) -> None:
-        self.path, self.slots = folder, slots
+class World:
+    def __init__(self, folder: Path, slots: int, private: bool) -> None:
+        self.path, self.slots, self.private = folder, slots, private
         folder.mkdir(parents=True)
         self.parties = Consortium(folder, NAMES)
         self.board = Board(folder / "hub", self.parties.roster)
-        self.port = _free_ports(3)
+        self.port = free_ports(3)
         for name in NAMES:
             (folder / f"{name}.toml").write_text(
                 f'home = "{name}"\ncoordinator = "127.0.0.1:{self.port}"\nslots = {slots}\n'
-                '[accept]\nmethods = ["fedavg"]\nwithout_noise = true\n'
+                f'[accept]\nmethods = ["fedavg"]\nmaximum_epsilon = {_EPSILON}\n'
+                f"without_noise = {str(not private).lower()}\n"
             )
         self.pids: dict[str, int] = {}
         self.due: list[tuple[float, str]] = []
@@ -174,6 +198,8 @@ class _World:
     def propose(self, seed: int) -> tuple[str, Study]:
         settings = {"method": "fedavg", "corpus": _CORPUS, "rounds": _ROUNDS, "epochs": 1}
         settings |= {"batch": 8, "minimum": 3, "deadline": 10.0, "seed": seed}
+        if self.private:  # of which nobody is to run out, however often it is asked again
+            settings |= {"dp": "record", "noise": 2.0, "epsilon": _EPSILON}
         file = self.parties.study(title=f"Number {seed}", **settings)
         machine = Machine(self.path / "hub")
         of = coordinator_study(read_study(file), self.parties.roster, machine)
@@ -197,7 +223,8 @@ class _World:
                 continue
             process = psutil.Process(self.pids[who])
             for child in process.children(recursive=True):
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself just now
+                    child.kill()
             if not study_only:
                 process.kill()
                 os.waitpid(self.pids.pop(who), 0)
@@ -220,29 +247,20 @@ class _World:
             self.strike(Kill(0, who, 0))
 
 
-def _free_ports(count: int) -> int:
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            first = int(s.getsockname()[1])
-        try:
-            for port in range(first + 1, first + count):
-                socket.create_server(("127.0.0.1", port)).close()
-            return first
-        except (OSError, OverflowError):
-            continue
-
-
-def play(folder: Path, kills: list[Kill], slots: int, keep: bool = False) -> Result:
-    """Both studies, from the first proposal to the comparison of models, rounds and ledgers."""
-    _hasty()
-    world, began, left = _World(folder, slots), time.monotonic(), list(kills)
+def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
+    """Both studies, from the first proposal to the comparison of models, rounds, ledgers and
+    documents.
+    """
+    hasty()
+    world = World(folder, schedule.slots, schedule.private)
+    began, left = time.monotonic(), list(schedule.kills)
     studies: dict[str, Study] = {}
     result = Result(False, f"hangs after {_LIMIT:.0f} s")
     try:
         for who in ("hub", *NAMES):
             world.start(who)
         studies |= [world.propose(1)]
-        if slots > 1:
+        if schedule.slots > 1:
             studies |= [world.propose(2)]
         while time.monotonic() - began < _LIMIT:
             world.tend()
@@ -258,61 +276,8 @@ def play(folder: Path, kills: list[Kill], slots: int, keep: bool = False) -> Res
     finally:
         world.close()
     result.seconds, result.restarts = time.monotonic() - began, world.restarts
-    result.why = result.why or _judged(world, studies)
+    result.why = result.why or judged(world.path, world.parties.roster, world.board, studies)
     result.ok = result.why == "correct"
     if result.ok and not keep:
         shutil.rmtree(folder)
     return result
-
-
-def _judged(world: _World, studies: dict[str, Study]) -> str:
-    """In a process of its own: what it opens is not inherited by the next schedule's."""
-    verdict = world.path / "verdict"
-
-    def work() -> int:
-        verdict.write_text(_wrong(world, studies) or "correct")
-        return 0
-
-    os.waitpid(fork(os.getpid(), world.path / "verdict.log", work), 0)
-    return verdict.read_text() if verdict.exists() else "nobody could judge it; see verdict.log"
-
-
-def _wrong(world: _World, studies: dict[str, Study]) -> str:
-    """What is not as it should be after both studies; empty: nothing."""
-    asked: dict[str, Counter[int]] = {name: Counter() for name in NAMES}
-    counted: dict[str, Counter[int]] = {name: Counter() for name in NAMES}
-    called = {f"silo-{i:03d}": c.name for i, c in enumerate(world.parties.roster.silos)}
-    for id_, prepared in studies.items():
-        posted = world.board[id_]
-        if posted.outcome != "finished":
-            return f"study {id_}: {posted.outcome}"
-        run = world.path / "runs" / f"study-{posted.hash[:12]}"
-        rounds, events = read_lines(run / "rounds.jsonl"), read_lines(run / "events.jsonl")
-        if [r["round"] for r in rounds] != list(range(_ROUNDS)):
-            return f"study {id_} has the rounds {[r['round'] for r in rounds]}"
-        if spent := [e for e in events if e["event"] == "round-spent"]:
-            return f"study {id_}: {len(spent)} rounds were given up"
-        was, should = replay(run, prepared, world.path / f"replay-{id_}")
-        if was != should:
-            return f"study {id_}: another model than its survivors give"
-        for r in rounds:
-            for number in r["survivors"]:
-                counted[called[number]][r["round"]] += 1
-        for e in events:
-            if e["event"] == "computing":
-                asked[called[e["silo"]]][e["round"]] += 1
-    return _budgets(world.path, asked, counted)
-
-
-def _budgets(path: Path, asked: dict[str, Any], counted: dict[str, Any]) -> str:
-    """A silo was charged for every round that it is in, and never more often than it was asked."""
-    for name in NAMES:
-        ledger = read_lines(path / name / "ledger.jsonl")
-        charged = Counter((entry["round"], entry["disclosure"]) for entry in ledger)
-        for round, what in [
-            (r, w) for r in range(_ROUNDS) for w in {d for _, d in charged} or {""}
-        ]:
-            least, most, n = counted[name][round], asked[name][round], charged[round, what]
-            if not least <= n <= most:
-                return f"{name}, round {round + 1}: charged {n} times, in {least} sums, asked {most} times"
-    return ""

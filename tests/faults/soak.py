@@ -21,7 +21,7 @@ import torch
 
 from methods.base import silo_name
 from study.prepare import Study, warm
-from tests.faults.consortium import Kill, drawn
+from tests.faults.consortium import Schedule, drawn
 from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
@@ -86,7 +86,9 @@ def matrix(folder: Path, study: Study) -> list[Fault]:
     return out
 
 
-def _say(label: str, faults: Sequence[Fault | Kill], result: Result, done: int, total: int) -> None:
+def _say(
+    label: str, faults: Sequence[Fault | Schedule], result: Result, done: int, total: int
+) -> None:
     what = "; ".join(map(str, faults))
     print(
         f"[{done}/{total}] {label}: {'ok' if result.ok else 'WRONG'}: {result.why} ({result.seconds:.1f} s, "
@@ -138,14 +140,14 @@ def main(arguments: list[str] | None = None) -> int:
         if path is not None:
             path.write_text(json.dumps(kept))
     lives = {f"consortium {s}": drawn(s) for s in range(o.first, o.first + o.consortia)}
-    for label, (kills, slots) in lives.items():
+    for label, consortium in lives.items():
         if label in kept:
             continue
         if o.seconds and time.monotonic() - began > o.seconds:
             break
-        result = live(work / label.replace(" ", "-"), kills, slots)
+        result = live(work / label.replace(" ", "-"), consortium)
         kept[label] = asdict(result)
-        _say(label, kills, result, len(kept), len(plays) + len(lives))
+        _say(label, [consortium], result, len(kept), len(plays) + len(lives))
         if path is not None:
             path.write_text(json.dumps(kept))
     plays |= dict.fromkeys(lives, ([], 0.0))

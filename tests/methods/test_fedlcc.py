@@ -29,6 +29,7 @@ from methods.common.previous import previous_model, remembered
 from methods.common.training import load, parameters, train
 from methods.tasks.document import DocumentTask
 from methods.tasks.document_data import Data
+from models.device import there
 from study.prepare import Study, prepare
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.methods.small import gradient_of, run
@@ -211,12 +212,42 @@ def test_empty_silos_change_nothing_by_themselves(method: str) -> None:
     assert all(np.allclose(got[k], v, atol=1e-7) for k, v in initial(study).items())
 
 
+def test_an_empty_silo_does_not_slow_the_uniform_mean() -> None:
+    """Two silos with documents move the model as far as they do without a third that has none."""
+    some = [list(range(8)), list(range(8, 20))]
+    two, three = (run(tiny_study("fedlcc", silos, rounds=1))[0] for silos in (some, [*some, []]))
+    start = initial(tiny_study("fedlcc", some))
+    moved = max(float(np.abs(two[k] - start[k]).max()) for k in two)
+    for name, value in three.items():
+        np.testing.assert_allclose(value, two[name], atol=1e-3 * moved, err_msg=name)
+
+
 @pytest.mark.parametrize("method", ["centralised", "local"])
 def test_the_references_run_on_documents(method: str) -> None:
     silos = [range(24)] if method == "centralised" else SILOS
     _, folder = run(tiny_study(method, silos, secagg=False))
     figures = summary(folder)["figures"]
-    assert set(figures) == {"f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1"}
+    names = ("f1", "precision", "recall", "intra_f1", "inter_f1", "ign_f1", "best_f1", "threshold")
+    assert set(figures) == set(names)
+
+
+def test_the_best_threshold_is_devs_on_test_too() -> None:
+    task = tiny_task()
+    model = task.new_model(4).eval()
+    margins = {
+        s: there(task.read_all(model, task.data(s), lambda r: r.logits[:, 1:] - r.logits[:, :1]))
+        for s in ("dev", "test")
+    }
+    gold = {s: task.data(s).split.labels for s in ("dev", "test")}
+
+    def f1(split: str, cut: float) -> float:
+        said = margins[split] > cut
+        return 2 * float((said & gold[split]).sum()) / float(said.sum() + gold[split].sum())
+
+    dev, test = (task.evaluate(model, s).figures for s in ("dev", "test"))
+    assert dev["best_f1"] == pytest.approx(max(f1("dev", c - 1e-6) for c in margins["dev"].ravel()))
+    assert dev["best_f1"] > dev["f1"] and test["threshold"] == dev["threshold"]
+    assert test["best_f1"] == pytest.approx(f1("test", dev["threshold"]))
 
 
 @pytest.mark.parametrize(

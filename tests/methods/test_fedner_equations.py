@@ -12,15 +12,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.common.instance_weights import new_weights, prompt_gradients
+from methods.common.instance_weights import Source, instance_gradients
+from methods.common.instance_weights import new_weights as _new_weights
 from methods.common.pseudo import pseudo_complete, transferred
 from methods.tasks.ner import Data, NerTask
-from methods.tasks.ner_networks import PointerNetwork
+from methods.tasks.ner_networks import PointerNetwork, TaggerNetwork
 from models.pointer import PointerNer
 from models.pointer_targets import Origin, Span
+from models.tagger import Tagger
 from tests.methods.small_ner import by_hand, tiny_task
 
 KNOWN = np.array([True, False, False])
+
+
+def new_weights(
+    w: np.ndarray, rows: np.ndarray, target: np.ndarray, alpha: float, mode: str
+) -> np.ndarray:
+    """With every g_i as a row."""
+    return _new_weights(w, Source.of_rows(rows), target, alpha, mode)
 
 
 def test_pseudo_annotation_by_hand() -> None:
@@ -46,14 +55,14 @@ def test_pseudo_annotation_never_overlaps_and_never_has_a_known_type(
         assert all(b <= c or d <= a for c, d, _ in (*gold, *kept[:i]))
 
 
-def _two_types() -> NerTask:
+def _two_types(network: str = "pointer") -> NerTask:
     content = by_hand(
         ("headache and fever", ((0, 1, "A"), (2, 3, "B"))),
         ("no fever", ((1, 2, "B"),)),
         ("resting comfortably", ()),
         ("nausea , cough", ((0, 1, "A"), (2, 3, "A"))),
     )
-    task = tiny_task(content, tags="A+B")
+    task = tiny_task(content, network, tags="A+B")
     task.divided((np.arange(4),))
     return task
 
@@ -106,17 +115,27 @@ def test_where_all_types_are_annotated_nothing_is_decoded(monkeypatch: pytest.Mo
     assert pseudo_complete(task, task.new_model(0), data) is data
 
 
-def _mixed() -> tuple[NerTask, Data]:
-    task = _two_types()
+def _mixed(network: str = "pointer") -> tuple[NerTask, Data]:
+    task = _two_types(network)
     pseudo: list[list[Span]] = [[(1, 2, 1)], [], [(0, 1, 1), (1, 2, 0)], [(1, 2, 1)]]
     return task, replace(task.subset(np.arange(4)), pseudo=pseudo)
+
+
+def _rows(source: Source) -> np.ndarray:
+    """g_i of every sentence, written out."""
+    out = np.zeros((len(source), source.left.shape[1] * source.right.shape[1]))
+    for i, left, right in zip(source.sentence, source.left, source.right):
+        out[i] += np.outer(left, right).ravel()
+    np.testing.assert_allclose(np.linalg.norm(out, axis=1), source.norms, atol=1e-5)
+    return out
 
 
 def test_gradients_of_a_chunk_are_those_of_sentences_one_at_a_time() -> None:
     task, data = _mixed()
     model, network = task.new_model(3), task.network
     assert isinstance(model, PointerNer) and isinstance(network, PointerNetwork)
-    together, summed = prompt_gradients(task, model, data)
+    source_of_all, summed = instance_gradients(task, model, data)
+    together = _rows(source_of_all)
     mean = summed / len(data.indices)
     alone: list[np.ndarray] = []
     targets: list[np.ndarray] = []
@@ -190,3 +209,68 @@ def test_the_loss_weighs_the_source_alone() -> None:
     source, target, end = task.network.parts(model, batch)
     assert torch.allclose(task.loss(model, batch), (torch.tensor(w) * source + target + end).mean())
     assert float(target.detach().sum()) > 0 and float(end.detach().sum()) > 0
+
+
+def test_a_taggers_words_have_the_origin_of_their_entity() -> None:
+    task, data = _mixed("tagger")
+    batch = task.batch(data, np.array([0]))
+    # "headache and fever": A and B are the annotator's, "and" the model's B.
+    first = data.pieces.first_piece(0)
+    assert [batch.tokens[0, f].item() for f in first] == [1, 3, 3]
+    origins = [batch.origins[0, f].item() for f in first]
+    assert origins == [Origin.SOURCE, Origin.TARGET, Origin.SOURCE]
+    # "no fever": a word that is in no entity is in neither loss
+    batch = task.batch(data, np.array([1]))
+    assert [batch.origins[0, f].item() for f in data.pieces.first_piece(1)] == [
+        Origin.END,
+        Origin.SOURCE,
+    ]
+    assert (batch.origins == Origin.PADDING).equal(batch.tokens == -100)
+
+
+def test_a_taggers_gradients_are_those_of_autograd() -> None:
+    task, data = _mixed("tagger")
+    model, network = task.new_model(3).eval(), task.network
+    assert isinstance(model, Tagger) and isinstance(network, TaggerNetwork)
+    source, summed = instance_gradients(task, model, data)
+    together = _rows(source)
+    assert summed.shape == (5, 8)
+    targets = np.zeros_like(summed)
+    for i in range(4):
+        batch = task.batch(data, np.array([i]))
+        scores = model(batch.inputs.ids, batch.inputs.real)[0, : batch.tokens.shape[1]]
+        for origin in (Origin.SOURCE, Origin.TARGET):
+            here = batch.origins[0] == origin
+            loss = torch.nn.functional.cross_entropy(
+                scores[here], batch.tokens[0, here], reduction="sum"
+            )
+            (g,) = torch.autograd.grad(loss, model.classifier.weight, retain_graph=True)
+            if origin == Origin.SOURCE:
+                np.testing.assert_allclose(together[i], g.flatten().numpy(), atol=1e-5)
+            else:
+                targets += g.numpy()
+    np.testing.assert_allclose(summed, targets, atol=1e-5)
+    assert source.norms[2] == 0 and (source.norms[[0, 1, 3]] > 0).all()
+    along = together @ targets.ravel()
+    np.testing.assert_allclose(source.along(targets), along, rtol=1e-6, atol=1e-6)
+
+
+def test_a_taggers_loss_weighs_the_source_alone() -> None:
+    task, data = _mixed("tagger")
+    model = task.new_model(1).eval()
+    w = np.array([0.5, 2.0, 3.0, 0.0], np.float32)
+    batch = task.batch(replace(data, weights=w), np.arange(4))
+    scores = model(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
+    minus_log = -scores.log_softmax(dim=-1)
+    total, words, by_sentence = 0.0, 0, []
+    for i in range(4):
+        own = 0.0
+        first = data.pieces.first_piece(i)
+        for f in first:
+            value = float(minus_log[i, f, batch.tokens[i, f]].detach())
+            own += value * (float(w[i]) if batch.origins[i, f] == Origin.SOURCE else 1.0)
+        by_sentence.append(own / len(first))
+        total, words = total + own, words + len(first)
+    assert float(task.loss(model, batch).detach()) == pytest.approx(total / words, rel=1e-5)
+    each = task.record_losses(model, batch).detach()
+    np.testing.assert_allclose(each.numpy(), by_sentence, rtol=1e-5)

@@ -144,13 +144,22 @@ def test_the_first_round_uses_gold_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "method", ["fedner", "fadv_ganin", "fadv_peng", "fadv_hong", "tagger", "fedavg"]
+    ("method", "network"),
+    [
+        ("fedner", "pointer"),
+        ("fedner", "tagger"),
+        ("fadv_ganin", "pointer"),
+        ("fadv_peng", "pointer"),
+        ("fadv_hong", "pointer"),
+        ("tagger", "tagger"),
+        ("fedavg", "pointer"),
+    ],
 )
-def test_every_method_survives_odd_silos_and_a_lost_one(method: str) -> None:
+def test_every_method_survives_odd_silos_and_a_lost_one(method: str, network: str) -> None:
     """An empty silo, a silo of one sentence without entities, and one that is lost in the second
     round.
     """
-    task = tiny_task(network="tagger" if method == "tagger" else "pointer")
+    task = tiny_task(network=network)
     rows = task.corpus.splits["train"]
     bare = next(i for i in range(len(rows)) if not rows.spans(i))
     rest = [i for i in range(36) if i != bare]
@@ -206,9 +215,27 @@ def test_options_are_checked(options: dict[str, object], why: str) -> None:
         build("fedner", tiny_task(), replace(Settings(), method="fedner", silos=3, options=options))
 
 
-def test_a_fedner_of_taggers_is_refused() -> None:
-    with pytest.raises(UserError, match="needs the pointer network"):
-        build("fedner", tiny_task(network="tagger"), replace(Settings(), method="fedner", silos=3))
+def test_a_fedner_of_taggers_sends_the_gradient_of_its_classifier_and_learns_what_others_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a global model that finds everything, and silos that annotate different types."""
+    task = tiny_task(network="tagger")
+    monkeypatch.setattr(
+        task, "predict", lambda model, data: [data.rows.spans(int(i)) for i in data.indices]
+    )
+    study = tiny_study("fedner", task, natural(task), rounds=3, lr=0.01)
+    target, _ = study.method.exchanges
+    tags = 1 + 2 * len(task.labels)
+    assert target.masked["target"].shape == (tags, 8)
+    assert "classifier" in target.disclosures[0].shape
+    _, folder = run(study)
+    kept = load_file(folder / "silos" / "silo-000" / "memory.safetensors")
+    weights = kept["last/instance_weights"]
+    known = [bool(task.subset(np.array([i])).gold(0)) for i in study.partition.indices[0]]
+    moved = weights != 1.0
+    # only sentences with an entity of the silo's own have a gradient that could move their weight
+    assert moved.any() and not (moved & ~np.array(known)).any()
+    assert weights[known].mean() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_evaluation_has_domains_types_and_what_is_trained() -> None:
@@ -217,6 +244,26 @@ def test_evaluation_has_domains_types_and_what_is_trained() -> None:
     assert {"f1 report", "f1 forum", "f1 note", "precision", "recall", "micro_f1"} <= set(e.figures)
     assert 0 < e.figures["share_trained"] < 0.5
     assert set(e.per_class) <= set(task.labels)
+
+
+def test_dev_can_be_scored_on_a_sample_and_the_report_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = tiny_task(dev_sample=6)
+    model = task.new_model(0).eval()
+    seen: list[int] = []
+
+    def predict(model: nn.Module, data: Data) -> list[list[Span]]:
+        seen.extend(data.indices.tolist())
+        return [data.rows.spans(int(i)) for i in data.indices]
+
+    monkeypatch.setattr(task, "predict", predict)
+    assert task.evaluate(model, "dev").value == 1.0 and len(seen) == 6
+    assert task.held_out("dev")["sentences"] == 6
+    assert "scored on 6 of 12 dev sentences" in task.corpus_note
+    seen.clear()
+    task.evaluate(model, "test")
+    assert len(seen) == task.held_out("test")["sentences"] == 12
 
 
 def test_the_tag_sets_of_silos_that_share_a_domain() -> None:
@@ -254,12 +301,14 @@ def test_the_saved_model_opens_again(tmp_path: Path) -> None:
         open_model(tmp_path)
 
 
-@pytest.mark.parametrize("bits", [32, 16])
-def test_weights_do_not_follow_rounding(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bits", "network"), [(32, "pointer"), (16, "pointer"), (16, "tagger")])
+def test_weights_do_not_follow_rounding(
+    bits: int, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only the first silo has types to be taught, so nobody else has a target gradient: what is left
     of the sum without its own part must be nothing, and its weights must stay one.
     """
-    task = tiny_task()
+    task = tiny_task(network=network)
     every = "+".join(task.corpus.types)
     task.knobs = replace(task.knobs, tags=f"{task.corpus.types[0]}/{every}/{every}")
     study = tiny_study(

@@ -17,7 +17,7 @@ from config.errors import UserError
 from config.load import load, with_task_defaults
 from config.part import Part, parse_part
 from extract.texts import NerExtractor, TaggerExtractor
-from methods.common.instance_weights import prompt_gradients
+from methods.common.instance_weights import instance_gradients
 from methods.common.training import load as load_weights
 from methods.common.training import parameters
 from methods.dp.releases import Grid
@@ -273,8 +273,8 @@ def test_a_target_gradient_that_is_no_number_counts_nothing() -> None:
     with torch.no_grad():
         model.prompts.q.weight.fill_(float("nan"))
     grid = Grid(step=0.01, reach=100, noise=1.0)
-    source, target = prompt_gradients(task, model, task.subset(np.arange(4)), grid.clipped)
-    assert not source.any() and not target.any()
+    source, target = instance_gradients(task, model, task.subset(np.arange(4)), grid.clipped)
+    assert not source.norms.any() and not source.right.any() and not target.any()
 
 
 def test_fixed_word_vectors_are_the_same_for_every_seed_and_padding_is_zero() -> None:

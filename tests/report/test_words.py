@@ -126,8 +126,9 @@ def test_a_ring_promises_less_than_a_complete_graph_and_says_so() -> None:
     few = Settings(silos=10)
     assert (
         sum_assumption(few)
-        == "the coordinator colludes with fewer than a third of all silos of the study"
+        == "the coordinator colludes with fewer than a third of all silos of the study (of 10: at most 3)"
     )
+    assert sum_assumption(Settings(silos=3)).endswith("(of 3: none)")
     assert "colludes with at most 20% of all silos" in sum_assumption(Settings(silos=100))
     assert "fewer than a third of the participants of any one round" in sum_assumption(
         Settings(silos=100, fraction=0.1)

@@ -15,7 +15,15 @@ from config.settings import Settings
 from coordinator.cohorts import cohort_of, draws, least_in_a_session, select
 from coordinator.runlog import RunLog
 from crypto.sum.graph import draw_cohort
-from crypto.sum.params import Policy, cohort_floor, least_honest, policy_for
+from crypto.sum.params import (
+    Policy,
+    cohort_floor,
+    least_honest,
+    least_survivors,
+    parameters,
+    policy_for,
+    tail,
+)
 from methods.base import silo_name
 from study.agreement import cohort_source
 from study.prepare import prepare
@@ -37,6 +45,38 @@ def test_the_roster_is_counted_wherever_a_round_outnumbers_the_corrupt(
 def test_a_smaller_round_has_its_size_pinned() -> None:
     weaker = Policy(corrupt_among="cohort")
     assert [cohort_floor(n, weaker) for n in (3, 4, 9, 10, 20)] == [3, 3, 8, 9, 18]
+
+
+@pytest.mark.parametrize("silos", [3, 5, 10, 30, 100])
+def test_the_fewest_survivors_are_told_as_they_are(silos: int) -> None:
+    """Of all sums that a coordinator can have begun with silos of a roster, or of a round."""
+    for cohort in range(3, silos + 1):
+        policy = policy_for(cohort / silos, silos)
+        least = silos + 1
+        for alive in range(max(3, cohort_floor(cohort, policy)), cohort + 1):
+            try:
+                least = min(least, parameters(alive, policy, silos, ring=False).n_min)
+            except ValueError:
+                assert policy.corrupt_among == "roster"
+        assert least_survivors(cohort, policy, silos) == least
+
+
+@pytest.mark.parametrize(
+    ("silos", "corrupt", "cohort", "often", "at_worst", "in_twenty"),
+    [(30, 9, 9, 6, 10, 87), (100, 33, 10, 20, 28, 99.8), (10, 3, 3, 18, 23, 99)],
+)
+def test_how_often_a_draw_falls_on_enough_colluders(
+    silos: int, corrupt: int, cohort: int, often: float, at_worst: float, in_twenty: float
+) -> None:
+    """The figures of docs/secagg.md, "How far that goes": all survivors of a sum but one collude. At
+    worst a tenth of the roster is left out of the session.
+    """
+    enough = least_survivors(cohort, Policy(corrupt_among="cohort"), silos) - 1
+    members = silos - silos // 10
+    for drawn_from, said in ((silos, often), (members, at_worst)):
+        assert 100 * tail(drawn_from, corrupt, cohort, enough) == pytest.approx(said, abs=0.5)
+    once = float(tail(members, corrupt, cohort, enough))
+    assert 100 * (1 - (1 - once) ** 20) == pytest.approx(in_twenty, abs=0.5)
 
 
 def _words(**more: str) -> dict[str, str]:

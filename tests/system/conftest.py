@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import coordinator.serving
 from tests.system.liar import Liar
 from tests.system.play import Play
+from tests.system.serving import Acted
 from tests.system.stage import Stage
 
 
@@ -61,3 +63,11 @@ def perform(
 
     yield build
     _take_down(stages, crashes)
+
+
+@pytest.fixture
+def acted(monkeypatch: pytest.MonkeyPatch) -> list[Acted]:
+    """Every process that a coordinator's or a silo's serving program started, acted."""
+    Acted.every = []
+    monkeypatch.setattr(coordinator.serving, "Child", Acted)
+    return Acted.every

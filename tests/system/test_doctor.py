@@ -6,20 +6,27 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from cli import doctor
+from cli.doctor_serving import board_of
 from cli.main import main
+from config.site import read_site
+from coordinator.board import Board
 from coordinator.process import doors
 from study.machine import Machine
+from study.presence import Presence
 from tests.consortium import Consortium
 from wire.counter import ByteCounter
 from wire.keys import CurveKeys
+from wire.questions import QuestionServer
 from wire.router import Router
 
 
@@ -153,3 +160,51 @@ def test_a_silo_does_not_start_with_an_old_or_changed_roster(
     )
     refused(second.to_text().replace("a test", "another test"), "tampered-roster")
     refused("", "tampered-roster")
+
+
+@pytest.fixture
+def board(consortium: Consortium) -> Iterator[int]:
+    """A coordinator that serves: its board's port."""
+    shown, over = Board(consortium.path / "hub", consortium.roster), threading.Event()
+    allowed = {card.curve.encode(): card.name for card in consortium.roster.silos}
+    curve = consortium.rings["hub"].curve
+    server = QuestionServer(curve, lambda silo, said: shown.heard(silo, said, {}), allowed)
+    port = server.bind("127.0.0.1", 0)
+
+    def answer() -> None:
+        while not over.is_set():
+            server.serve(0.05)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield port
+    over.set()
+    thread.join()
+    server.close()
+
+
+def test_a_machine_that_serves(consortium: Consortium, board: int, tmp_path: Path) -> None:
+    own, data = consortium.path / "own.toml", consortium.path / "data"
+    own.write_text(f'home = "north"\ncoordinator = "127.0.0.1:{board}"\ncorpus = "data"\n')
+    data.mkdir()
+    status, found = _examine(own)
+    assert status == 1 and found["corpus"].startswith("fail") and "has no file" in found["corpus"]
+    (data / "train.jsonl").write_text("{}")
+    status, found = _examine(own)
+    assert status == 0, found
+    assert found["study"].startswith("ok none is named") and "1 files can be" in found["corpus"]
+    assert found["reach"] == "ok the board of hub answers, and has 0 studies that go on"
+    (data / "train.jsonl").unlink()
+    (data / "train.jsonl").symlink_to(data / "gone.jsonl")
+    status, found = _examine(own)
+    assert status == 1 and "train.jsonl cannot be read" in found["corpus"]
+    keys, roster = consortium.rings["north"], consortium.roster
+    refused = board_of(read_site(own), replace(keys, curve=CurveKeys.generate()), roster)
+    assert refused[0] == "fail" and "does not let this key in" in refused[2]
+    # the coordinator's own port is taken by itself, while it serves
+    home = consortium.path / "hub"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert doctor._port(place, home).status == "fail"
+        Presence(home).beat({})
+        assert doctor._port(place, home).status == "ok"

@@ -139,7 +139,7 @@ def test_the_shipped_language_model_is_the_one_of_its_manifest_its_plan_and_toda
         ({"train": "head"}, "it can train all, lora, bias or prompts"),
         ({"options.max_length": "1000"}, "between 16 and 256"),
         ({"seq2seq": "./nowhere/at/all"}, 'SEQ2SEQ "./nowhere/at/all" is not a folder'),
-        ({"seq2seq": str(PRETRAINED / "bert")}, "is not a BART"),
+        ({"seq2seq": str(PRETRAINED / "bert")}, "needs a BART, a Marian or a T5"),
         ({"silos": "3", "partition": "pair"}, "which this task does not have"),
         ({"corpus": "distant"}, "is for ner"),
     ],

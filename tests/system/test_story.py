@@ -12,10 +12,9 @@ import json
 import os
 import pty
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,15 @@ import pytest
 
 from cli.main import main
 from config.site import read_site
-from tests.conftest import ROOT, command, lines, summary, wait_for
+from report.documents import KINDS
+from study.papers import papers_are_whole
+from tests.conftest import ROOT, command, free_ports, lines, summary, wait_for
+from tests.documents import beyond, different
 from tests.network.lines import Line, Net, why_not
 from wire.keyring import Keyring
 
 SILOS = ("north", "east", "south", "west")
+ROUNDS = 8  #: of the first study: enough for a silo to be killed before the last
 DATA = {
     "north": ["causes", "eases"] * 6,
     "east": ["eases", "worsens"] * 5,
@@ -70,7 +73,7 @@ class Story:
     def __init__(self, path: Path, net: Net | None, capsys: pytest.CaptureFixture[str]) -> None:
         self.path, self.net, self.capsys = path, net, capsys
         self.host = net.address("hub") if net else "127.0.0.1"
-        self.port = 5555 if net else _free_ports(4)
+        self.port = 5555 if net else free_ports(4)
         self.programs: dict[str, subprocess.Popen[str]] = {}
 
     # Programs
@@ -176,15 +179,8 @@ class Story:
             os.close(end)
 
 
-def _free_ports(count: int) -> int:
-    """The first of so many in a row."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            first = int(s.getsockname()[1])
-        with ExitStack() as open_, suppress(OSError, OverflowError):
-            for port in range(first, first + count):
-                open_.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
+def _documents(folder: Path) -> dict[str, Any]:
+    return {kind: json.loads((folder / f"{kind}.json").read_text()) for kind in KINDS}
 
 
 @pytest.fixture
@@ -220,7 +216,7 @@ def test_a_consortiums_life(story: Story) -> None:
     assert begun.coordinator == f"{story.host}:{story.port + 3}"
 
     # Each silo writes one file and serves; the coordinator serves.
-    policy = '[accept]\nmethods = ["fedavg"]\nmaximum_rounds = 3\nwithout_noise = true\n'
+    policy = f'[accept]\nmethods = ["fedavg"]\nmaximum_rounds = {ROUNDS}\nwithout_noise = true\n'
     for name in SILOS:
         (path / f"data-{name}").mkdir()
         (path / f"data-{name}" / "train.jsonl").write_text(_bags(DATA[name]))
@@ -234,7 +230,7 @@ def test_a_consortiums_life(story: Story) -> None:
     story.board()
 
     # Propose, decline, accept. North's policy accepts; nobody else takes part unasked.
-    first = story.propose("The first", 1, 3, "--enough", "3")
+    first = story.propose("The first", 1, ROUNDS, "--enough", "3")
     hashes = {story.looked(name, first) for name in SILOS}
     assert len(hashes) == 1  # though no two of them have the same classes
     (agreed,) = hashes
@@ -260,7 +256,8 @@ def test_a_consortiums_life(story: Story) -> None:
     story.serve("south")
     story.finished(first)
     rounds = lines(run / "rounds.jsonl")
-    assert [len(r["survivors"]) for r in rounds] == [3, 3, 3] and summary(run)["rounds"] == 3
+    assert [len(r["survivors"]) for r in rounds] == [3] * ROUNDS
+    assert summary(run)["rounds"] == ROUNDS
     number = {card.name: f"silo-{i:03d}" for i, card in enumerate(rosters[0].silos)}
     assert all(number["west"] not in r["participants"] for r in rounds)
 
@@ -268,10 +265,26 @@ def test_a_consortiums_life(story: Story) -> None:
     report = (run / "report.md").read_text()
     assert re.search(r"## Losses and returns.*\| south \|", report, re.DOTALL)
     wait_for(lambda: story.state("south", first) in ("finished", "ended: finished"))
-    assert "something left in 3 rounds" in story.study("south", "status", first)
+    assert f"something left in {ROUNDS} rounds" in story.study("south", "status", first)
     assert "epsilon infinite" in story.operator("ledger", "show", "--home", str(path / "south"))
     story.operator("ledger", "check", "--home", str(path / "south"))
     assert "taking part" not in story.said("west")
+    # A silo's figures are the coordinator's. South was killed: it may have sent, and paid for, what
+    # never arrived, and of nothing else do the two differ.
+    whole = _documents(run)
+    for name in ("north", "east", "south"):
+        record = path / name / "records" / agreed[:12]
+        wait_for(lambda at=record: papers_are_whole(at))  # type: ignore[misc]
+        own = _documents(record)
+        assert not beyond(own, whole, name, restarted=False)
+        lost = [x for x in own["report"]["connections"] if x["what"] == "connected"][1:]
+        assert bool(lost) == (name == "south")
+        if not lost:
+            assert not different(own, whole)
+        assert own["report"]["silos"][name]["rounds"] == list(range(ROUNDS))
+    said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
+    assert "dialled the coordinator 2 times" in said
+    assert any("south " in line for line in whole["report"]["not_counted"])
 
     # New keys for east, and west leaves: one new version, signed by those who stay.
     asked = story.propose("Nobody has answered", 9, 1)
@@ -308,14 +321,14 @@ def test_a_consortiums_life(story: Story) -> None:
     listed = story.study("east", "list")
     assert f"{first} accepted" in listed and f"{second} accepted" in listed
     assert "ends" in story.study("east", "logs", second)
-    third = story.propose("Nobody wants it", 3, 9)
+    third = story.propose("Nobody wants it", 3, ROUNDS + 1)
     story.study("hub", "stop", third)
     wait_for(lambda: "stopped" in story.file("hub", third, "outcome.json").get("outcome", ""))
     assert "has ended" in story.study("hub", "pause", third, status=2)
     # West's key opens nothing any more, and it is told so.
-    wait_for(lambda: "nobody answers" in story.said("west"))
-    # Nothing was charged twice and nothing was forgotten: each of the five rounds left once, unless
-    # it was asked for again.
+    wait_for(lambda: "does not let this key in" in story.said("west"))
+    # Nothing was charged twice and nothing was forgotten: each round of both studies left once,
+    # unless it was asked for again.
     for name in ("north", "east", "south"):
         left = [
             (record.name, x["round"], x["name"])
@@ -323,6 +336,6 @@ def test_a_consortiums_life(story: Story) -> None:
             for x in lines(record / "left.jsonl")
             if x["what"] == "left"
         ]
-        assert len({where[:2] for where in left}) == 5
+        assert len({where[:2] for where in left}) == ROUNDS + 2
         assert len(lines(path / name / "ledger.jsonl")) >= len(set(left))
     assert not (path / "west" / "ledger.jsonl").exists()

@@ -1,0 +1,85 @@
+"""FedNER with silos that annotate different types (Wang et al. 2023), on a tagger.
+
+The encoder is the user's (ENCODER=…); the paper has prompts of BART. Two corpora: BC5CDR, of whose
+two types every silo annotates one; and CrossNER's five domains, a silo each, of whose five common
+types every silo annotates one, drawn anew for every seed as the paper draws them on OntoNotes.
+"""
+
+from __future__ import annotations
+
+from bench.studies.base import Budget, Claim, Row, Span, Spec
+
+__all__ = ["SPEC"]
+
+SPEC = Spec(
+    title="FedNER and its ablations with split types",
+    claim="The paper claims that silos which annotate different types teach each other: with pseudo-complete "
+    "annotation a model finds the types of all, and instance weights add to that.",
+    corpora={
+        "bc5cdr": (
+            "SILOS=4",
+            "PARTITION=iid,sample=600",
+            "SET=tags=Chemical/Disease/Chemical/Disease",
+        ),
+        "crossner": (
+            "SILOS=5",
+            "PARTITION=domain",
+            "SET=tags=disjoint mapping=bench/studies/crossner.types",
+        ),
+    },
+    # PRECISION=auto follows a timing, and runs of a study must compute alike
+    common=("BATCH=8", "TRAIN=top:1", "PRECISION=float32", "SET=network=tagger dev_sample=500"),
+    rows={
+        "fedner": Row(words=("METHOD=fedner",)),
+        "fedner, weights as printed": Row(words=("METHOD=fedner", "SET=weights=paper")),
+        "without weights": Row(words=("METHOD=fedner", "SET=ablation=no_weight")),
+        "without distillation": Row(words=("METHOD=fedner", "SET=ablation=no_distill")),
+        # pooled, with all types annotated everywhere
+        "centralised": Row(words=("METHOD=centralised", "SET=tags=all"), reference=True),
+        "local": Row(words=("METHOD=local",)),
+    },
+    columns={"split types": ()},
+    space=({"OPTIMIZER": Span(word="adamw"), "LR": Span(3e-4, 5e-3)},),
+    claims=(
+        Claim(
+            "pseudo-complete annotation alone is above none",
+            "without weights",
+            "without distillation",
+        ),
+        Claim(
+            "it is above none by 0.2",
+            "without weights",
+            "without distillation",
+            0.2,
+            ours=True,
+        ),
+        Claim(
+            "the whole method is above its form without distillation and weights",
+            "fedner",
+            "without distillation",
+        ),
+        Claim(
+            "weights, as printed, add to it",
+            "fedner, weights as printed",
+            "without weights",
+        ),
+        Claim("weights scaled to mean one add to it", "fedner", "without weights", ours=True),
+    ),
+    metrics={
+        "F1, mean over domains": "value",
+        "precision": "figures.precision",
+        "recall": "figures.recall",
+    },
+    budgets={
+        "minutes": Budget(trials=2, seeds=5, words=("ROUNDS=6",)),
+        "hours": Budget(trials=8, seeds=5, words=("ROUNDS=15",)),
+    },
+    departs=(
+        "the network is a tagger, a linear layer on the user's encoder, of which the last layer is trained; weights "
+        "come from the gradient of its classifier (the paper: prompts of BART, and their gradient)",
+        "OntoNotes, CADEC and SMM4H cannot be had here; the corpus and its types are those named above",
+        "rounds are scored on 500 sentences of dev; test is scored whole",
+    ),
+    steady=3,
+    target=0.4,
+)

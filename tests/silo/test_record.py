@@ -1,0 +1,58 @@
+"""What a silo writes down for its own officer: on the disk before it leaves, whoever is killed when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from report.documents import bytes_of
+from report.files import read_lines
+from silo.record import Record
+from tests.faults.world import tiny
+from wire import messages as m
+
+HELLO = m.Hello("1", b"", {})
+
+
+def _record(folder: Path) -> Record:
+    return Record(folder, "silo-000", tiny("fedavg").method, {"silo-001": "east"})
+
+
+def _what(folder: Path) -> list[str]:
+    return [x["what"] for x in read_lines(folder / "left.jsonl")]
+
+
+def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
+    record = _record(tmp_path)
+    record.dialled()
+    record.sending(HELLO, None)
+    record.heard(m.Welcome(b"r", 0), None)
+    sent = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
+    assert sent["by_kind"]["up, hello, control"][0] == 1 and sent["messages_down"] == 2
+    record.heard(m.Broadcast(1, 0, 0, [], [], [], {}, {}), None)
+    record.sending(m.SumStart(1, {}), None)
+    record.sending(m.Chunk(1, "masked", 0), memoryview(bytes(1000)))
+    # killed now: nothing is flushed or closed, and all of it is there
+    left = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
+    assert left["by_channel"]["up, masked"] > 1000 and left["messages_up"] == 4
+    assert _what(tmp_path) == ["connected", "left", "left"]
+    # started again, it goes on in the same round
+    again = _record(tmp_path)
+    again.dialled()
+    again.heard(m.Welcome(b"r", 0), None)
+    assert read_lines(tmp_path / "left.jsonl")[-1]["round"] == 0
+
+
+def test_a_greeting_that_nobody_heard_never_left(tmp_path: Path) -> None:
+    record = _record(tmp_path)
+    for _ in range(3):  # the coordinator does not listen yet
+        record.dialled()
+        record.sending(HELLO, None)
+        record.cut()
+    assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["bytes_up"] == 0
+    assert _what(tmp_path) == []
+    record.dialled()
+    record.sending(HELLO, None)
+    record.heard(m.Welcome(b"r", 0), None)
+    record.cut()
+    assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 1
+    assert _what(tmp_path) == ["connected", "connection lost"]
