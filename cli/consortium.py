@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +27,7 @@ from crypto.identity.enrolment import (
     next_version,
 )
 from crypto.identity.keyfile import write_secret
+from study.presence import alone
 from wire.enrolment import EnrolmentServer, listening_place, write_place
 from wire.keyring import Keyring, read_card, write_public
 from wire.passphrase import new_passphrase, open_keys, passphrase_for
@@ -71,14 +72,20 @@ def consortium_invite(
     silos: Names,
     address: Annotated[str, typer.Option(help="HOST:PORT at which silos reach this machine.")],
 ) -> None:
-    """Invite more silos, before the roster is sealed or for its next version."""
+    """Invite more silos, before the roster is sealed or for its next version; or one of them anew,
+    whose file or keys were lost before the roster was signed.
+    """
     checked_address(address)
     path, ring = Path(home), open_keys(Path(home))
-    with sentences(home):
+    with sentences(home), _alone(path):
         gathering = _read(path)
         if gathering.stage is Stage.SEALED:
             gathering = next_version(ring.pinned())
         consortium = gathering.roster.consortium
+        for name in set(silos) & set(gathering.invited):
+            say(
+                f"{name} is invited anew: its earlier invitation, and any answer to it, count no more"
+            )
         gathering, tokens = invite(gathering, consortium, ring.card, tuple(silos))
         _hand_out(path, ring, consortium, address, gathering, tokens)
 
@@ -94,7 +101,7 @@ def consortium_next(
     if not revoke and not card:
         raise UserError("Say what changes, with --revoke NAME or --card FILE.")
     path, ring = Path(home), open_keys(Path(home))
-    with sentences(home):
+    with sentences(home), _alone(path):
         gathering = _read(path)
         if gathering.fixed and gathering.stage is not Stage.SEALED:
             raise UserError("A roster is being signed; seal it first.")
@@ -149,7 +156,7 @@ def consortium_seal(
     host, port = checked_address(listen)
     phrase = passphrase_for(path)
     ring = open_keys(path, phrase)
-    with sentences(home):
+    with sentences(home), _alone(path):
         gathering = _read(path)
         if gathering.stage is Stage.SEALED:
             say(f"{home}: version {gathering.roster.version} is sealed already")
@@ -180,6 +187,11 @@ def consortium_seal(
         finally:
             server.close()
     say(f"sealed: version {server.gathering.roster.version} is in force here")
+
+
+def _alone(home: Path) -> AbstractContextManager[None]:
+    """Whoever seals has the papers in memory: what another wrote meanwhile would be lost."""
+    return alone(home, "sealing", "is being sealed (`consortium seal`; Ctrl-C loses nothing)")
 
 
 @contextmanager

@@ -53,20 +53,26 @@ def corpus(
     settings, task = open_corpus(folder, overrides)
     study = prepare(settings) if any(key in overrides for key in _PARTITION) else None
     if json:
-        found = as_json(task)
+        told = as_json(task)
         if study is not None:
-            found["partition"] = {"spec": study.partition.spec, "sizes": study.partition.sizes}
-        print(as_text.dumps(found, ensure_ascii=False))
+            told["partition"] = {"spec": study.partition.spec, "sizes": study.partition.sizes}
+        print(as_text.dumps(told, ensure_ascii=False))
         return
     _files(task)
     for other in sorted(set(recognised(folder)) - {task.name}):
         _say(f"It can be read for another task too: TASK={other} ({TASKS[other]})", "dim")
-    _counts(task, counts(task), domains(task))
+    found = counts(task)
+    _counts(task, found, domains(task))
     _notes(task)
     _examples(examples(task))
     if study is not None:
         _partition(study)
-    _say(f"Train on it: make simulate METHOD={settings.method_name} CORPUS={folder}", "dim")
+    if found["test"].units:
+        _say(f"Train on it: make simulate METHOD={settings.method_name} CORPUS={folder}", "dim")
+        return
+    _say("There is no test file, so this was read as a silo's folder, all of it to train on.")
+    listed = ", ".join(f'"{name}"' for name in task.labels)
+    _say(f"A study on it names its classes, in this or another order: classes = [{listed}]", "dim")
 
 
 def _say(text: str, style: str = "") -> None:

@@ -69,7 +69,10 @@ def _said(pages: list[Path]) -> None:
 @verify_app.command("document")
 def verify_document(
     file: Annotated[
-        str, typer.Argument(help="report.json, communication-cost.json or privacy-budget.json.")
+        str,
+        typer.Argument(
+            help="report.json, communication-cost.json or privacy-budget.json, or the page beside it."
+        ),
     ],
     home: Annotated[str, typer.Option(help="Own folder: its pinned roster knows who may sign.")],
     logs: Annotated[
@@ -81,10 +84,16 @@ def verify_document(
     from study.papers import check_document, page_is_as_signed
 
     path = Path(file)
-    if path.suffix == ".html":  # what is signed is the figures, and by its hash the page
+    if (
+        path.suffix == ".html"
+    ):  # what an officer has in hand; the signature is in the file beside it
+        if not path.is_file():
+            raise UserError(f"There is no file {path}.")
         path = path.with_suffix(".json")
-    if not path.is_file():
-        raise UserError(f"There is no file {path}; a silo's documents are in its folder records.")
+        if not path.is_file():
+            raise UserError(
+                f"{file} has no {path.name} beside it, where its figures and the signature are."
+            )
     document = check_document(path, open_keys(own_folder(home)).pinned())
     say(f"{path}: signed by {document['signed_by']}, as it stands")
     as_signed = page_is_as_signed(path, document)

@@ -74,7 +74,7 @@ def forecast_(
     home = Home(site.home, passphrase_for(site.home))
     of = silo_study(site, home, rules_of(site.limits))
     planned = planned_for(of, home.index, site.limits.maximum_epsilon)
-    cost = cost_of(planned, Path(site.home) / "ledger.jsonl")
+    cost = cost_of(planned, Path(site.home) / "ledger.jsonl", of.hash.hex())
     s = of.prepared.settings
     say(f"{of.study.title}: DP={s.dp}, {s.rounds} rounds, at delta {s.delta:g}")
     for line in cost.lines:

@@ -68,6 +68,6 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     if (waits := now["waiting"]) is not None:
         until = f"until {waits['until']}" if waits["until"] else "until you stop it"
         said.append(f"  waits for {', '.join(waits['for'])} since {clock(waits['since'])}, {until}")
-    if state != "running":
+    if not state.startswith("running"):
         return said
     return [*said, "  " + ", ".join(f"{s['name']}: {s['state']}" for s in now["silos"])]

@@ -18,7 +18,7 @@ from wire.keyring import read_card
 
 if TYPE_CHECKING:
     from coordinator.board import Board
-    from silo.studies import Studies
+    from silo.studies import Known, Studies
 
 __all__ = ["study_app"]
 
@@ -83,7 +83,7 @@ def propose(
     vectors: Checkpoint = "",
 ) -> None:
     """Propose a study to every silo. It runs when enough of them have accepted."""
-    from coordinator.proposing import look_at
+    from coordinator.proposing import advice, look_at
     from coordinator.proposing import propose as post
     from study.agreement import page
     from study.machine import Machine, pinned_roster
@@ -94,7 +94,8 @@ def propose(
     of = look_at(path, machine, pinned_roster(open_keys(Path(home))))
     posted = post(board, of, path.read_text("utf-8"), enough)
     _say(page(of))
-    _say(f"\nproposed as {posted.id}; it runs when {posted.enough} silos have accepted")
+    _say(f"\n{advice(of)}")
+    _say(f"proposed as {posted.id}; it runs when {posted.enough} silos have accepted")
 
 
 def _wanted(home: str, id_: str, word: str) -> None:
@@ -137,6 +138,22 @@ def _budget(studies: Studies, study: str) -> None:
             _say(f"  {line}")
 
 
+def _looks_again(studies: Studies, known: Known, home: Path) -> str:
+    """What stood against it may be put right by now: the data are read again before anybody gives
+    up.
+    """
+    from study.presence import read_presence
+
+    why = f"This silo could not take part in {known.id}: {known.refused}"
+    if not read_presence(home).alive(time.time()):
+        return f"{why} Put it right, and start the serving program: it looks again."
+    studies.look_again(known.id)
+    return (
+        f"{why} The serving program looks at it again now: ask again in a few seconds. (It reads the "
+        "silo's own file when it starts.)"
+    )
+
+
 def _studies(home: str) -> Studies:
     from silo.studies import Studies
 
@@ -156,8 +173,9 @@ def accept(
     """Agree to take part. The page is shown, and you are asked."""
     studies = _studies(home)
     known = studies[study]
+    known.check_open()
     if known.refused:
-        raise UserError(f"This silo cannot take part in {study}: {known.refused}")
+        raise UserError(_looks_again(studies, known, Path(home)))
     _say(known.page)
     _budget(studies, study)
     if hash and hash != known.hash:
@@ -178,8 +196,12 @@ def decline(
     why: Annotated[str, typer.Option(help="One line, for the coordinator's operator.")] = "",
 ) -> None:
     """Decline to take part. A silo that takes part already leaves the study."""
-    _studies(home).decide(study, "decline", "asked", why)
+    studies = _studies(home)
+    running = studies[study].state.startswith("running")
+    studies.decide(study, "decline", "asked", why)
     _say(f"{study} is declined; the serving silo tells the coordinator")
+    if running:
+        _say("This silo leaves the study. What is in a sum already cannot be taken out again.")
 
 
 # Both
@@ -214,6 +236,8 @@ def list_(home: Own) -> None:
     for k in studies.all():
         word = "cannot take part" if k.refused else {"": "to decide"}.get(k.word, f"{k.word}ed")
         _say(f"{k.id}  {word.replace('declineed', 'declined')}  {k.state or 'proposed'}  {k.title}")
+        if k.refused:
+            _say(f"    {k.refused}")
 
 
 @study_app.command("show")

@@ -5,6 +5,8 @@ limits, which win.
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -13,7 +15,10 @@ from typing import Any
 from config.errors import UserError, nearest
 from config.load import read_toml
 
-__all__ = ["OwnLimits", "Policy", "Site", "is_site", "read_site"]
+__all__ = ["HOURS", "OwnLimits", "Policy", "Site", "is_site", "read_site"]
+
+#: From and to, as in 18:00-06:00.
+HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ def read_site(path: Path) -> Site:
         given[key] = path.parent / given[key]
     for key in ("corpus", "mapping", "encoder", "seq2seq", "vectors"):
         beside = path.parent / given.get(key, "")
-        if given.get(key) and beside.exists():
+        # what is closed to this user is said by whoever opens it
+        if given.get(key) and os.path.exists(beside):
             given[key] = str(beside)
     for place in given["coordinator"].split(","):
         host, colon, port = place.strip().rpartition(":")
@@ -112,6 +118,9 @@ def read_site(path: Path) -> Site:
     if given.get("slots", 1) < 1:
         raise UserError(f"{path}: slots must be 1 or more.")
     policy = Policy(**_typed(path, "accept.", Policy, accept, ()))
+    for key, hours in (("limits", own.hours), ("accept", policy.hours)):
+        if hours and HOURS.fullmatch(hours.replace(" ", "")) is None:
+            raise UserError(f'{path}: {key}.hours must be as in "18:00-06:00", not "{hours}".')
     return Site(path=path, limits=own, accept=policy, **given)
 
 

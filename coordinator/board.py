@@ -64,17 +64,32 @@ class Posted:
     why: str = ""  #: why the serving program paused it
     answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outcome: str = ""  #: how it ended; empty: it has not
+    least: int = 3  #: silos without which no round of it can be made
+    began: bool = False  #: whether it ran before
 
     def said(self, word: str) -> tuple[str, ...]:
         return tuple(sorted(s for s, a in self.answers.items() if a["word"] == word))
+
+    @property
+    def needed(self) -> int:
+        """Silos that must have accepted. One that leaves a study that began does not end it for the
+        others, as long as rounds can be made.
+        """
+        return min(self.least, self.enough) if self.began else self.enough
 
     @property
     def ready(self) -> bool:
         return (
             not self.outcome
             and self.wanted is Wanted.RUN
-            and len(self.said("accept")) >= self.enough
+            and len(self.said("accept")) >= self.needed
         )
+
+    @property
+    def left(self) -> str:
+        """Who declined, and why, for people."""
+        whys = {silo: self.answers[silo].get("why", "") for silo in self.said("decline")}
+        return ", ".join(f"{silo} ({why})" if why else silo for silo, why in whys.items())
 
 
 class Board:
@@ -99,7 +114,7 @@ class Board:
         (folder / "answers").mkdir(mode=0o700, parents=True)
         _write(folder / "study.toml", text)
         proposal = {"title": title, "hash": hash, "proposed": time.time(), "enough": enough}
-        proposal |= {"roster": self.roster.digest.hex()}
+        proposal |= {"roster": self.roster.digest.hex(), "least": least}
         _write(folder / "proposal.json", json.dumps(proposal) + "\n")
         return self[id_]
 
@@ -127,6 +142,7 @@ class Board:
                 why=why.strip(),
                 answers=answers,
                 outcome=json.loads(outcome.read_text())["outcome"] if outcome.exists() else "",
+                began=(folder / "port").exists(),
                 **proposal,
             )
         except (OSError, ValueError, KeyError, TypeError) as e:
@@ -137,15 +153,17 @@ class Board:
         silos = {card.name for card in self.roster.silos}
         declined, open_ = s.said("decline"), sorted(silos - set(s.answers))
         if s.outcome or running:
-            return s.outcome or "running"
+            left = f"; {', '.join(declined)} left it" if declined else ""
+            return s.outcome or f"running{left}"
         if s.wanted is Wanted.PAUSE:
             return f"paused: {s.why}" if s.why else "paused"
         if s.wanted is Wanted.STOP:
             return "stopping"
         if s.ready:
             return "waits for its turn"
-        if len(silos) - len(declined) < s.enough:
-            return f"cannot run: {', '.join(declined)} declined, and {s.enough} silos are needed"
+        if len(silos) - len(declined) < s.needed:
+            gone = ", ".join(declined)
+            return f"cannot run: {gone} declined, and {s.needed} silos are needed; stop it"
         return f"proposed, waits for {', '.join(open_)}"
 
     def folder(self, id_: str) -> Path:

@@ -185,6 +185,7 @@ class NetworkCarrier:
             self._reopened = None
             if (opened.round, opened.index) == (call.round, call.index):
                 order = sorted(self.members.names[s] for s in opened.survivors)
+                self.charged += [dict(line) for line in opened.charged]
                 return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
         reason, attempt = "", 0
         until = time.monotonic() + (self._settings.deadline if self._grace > 0 else 0.0)
@@ -276,6 +277,7 @@ class NetworkCarrier:
         self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]
     ) -> Gather:
         self._number = max(self._number, self.members.highest) + 1
+        made: list[Gather] = []
 
         def keep(opened: OpenSum, sealed: dict[str, dict[str, np.ndarray]]) -> None:
             if self._folder is not None and self.members.setup is not None:
@@ -288,6 +290,7 @@ class NetworkCarrier:
                     opened=opened,
                     setup=self.members.setup,
                     sealed=numbered,
+                    charged=[*self.charged, *made[0].charged],
                 )
 
         announcement = Announcement.of(
@@ -299,7 +302,7 @@ class NetworkCarrier:
             private=private,
             broadcast=broadcast_digest(self._said),
         )
-        return Gather(
+        gather = Gather(
             self._router,
             self.members,
             announcement=announcement,
@@ -312,6 +315,8 @@ class NetworkCarrier:
             should_stop=self._should_stop,
             keep=keep,
         )
+        made.append(gather)
+        return gather
 
     def kept(self) -> None:
         """What was folded is on disk: a sum that was kept in case it was not is no longer

@@ -12,7 +12,7 @@ from typing import Any
 
 from config.errors import UserError
 from coordinator.board import Board, Posted, Wanted
-from coordinator.proposing import look_at_words, propose
+from coordinator.proposing import advice, look_at_words, propose
 from crypto.identity.roster import Roster
 from report.documents import KINDS
 from report.live import LiveRun
@@ -159,7 +159,7 @@ class CoordinatorPage:
             raise UserError("There is no such thing to do here.")
         of = look_at_words(text, self._machine, self._roster)
         if what == "look":
-            return {"text": page(of), "hash": of.hash.hex()}
+            return {"text": f"{page(of)}\n\n{advice(of)}", "hash": of.hash.hex()}
         if table.get("hash") != of.hash.hex():
             raise UserError("The study is not the one that was looked at; look at it again.")
         posted = propose(self._board, of, text, enough)

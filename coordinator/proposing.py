@@ -16,7 +16,7 @@ from crypto.identity.roster import Roster
 from study.agreement import Agreed
 from study.machine import Machine, one_thread
 
-__all__ = ["look_at", "look_at_words", "propose"]
+__all__ = ["advice", "look_at", "look_at_words", "propose"]
 
 
 def look_at(file: Path, machine: Machine, roster: Roster) -> Agreed:
@@ -34,6 +34,19 @@ def look_at_words(text: str, machine: Machine, roster: Roster) -> Agreed:
             return look_at(path, machine, roster)
         except UserError as e:
             raise UserError(str(e).replace(str(path), "study.toml")) from None
+
+
+def advice(of: Agreed) -> str:
+    """What its proposer should know about whose data it is on, before silos are asked."""
+    if of.study.data is not None:
+        return (
+            "It is on the silos' own data: `sottovoce coordinator serve` must have been given a folder "
+            "to score on, with --corpus."
+        )
+    return (
+        f"It names no classes ([data]), so it is a trial on {of.prepared.task.corpus_name}: a silo "
+        "that serves data of its own (corpus in its file) cannot take part."
+    )
 
 
 def propose(board: Board, of: Agreed, text: str, enough: int) -> Posted:

@@ -47,6 +47,7 @@ class KeptSum:
     record: Any
     words: np.ndarray
     sealed: Mapping[int, Mapping[str, np.ndarray]]
+    charged: Sequence[Mapping[str, Any]] = ()  #: what silos said their ledgers were charged for it
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Reopened:
     survivors: tuple[str, ...]
     sums: Sequence[np.ndarray]
     sealed: Mapping[int, Mapping[str, np.ndarray]]
+    charged: Sequence[Mapping[str, Any]]
 
 
 def keep(
@@ -68,13 +70,12 @@ def keep(
     opened: OpenSum,
     setup: CoordinatorSetup,
     sealed: Mapping[int, Mapping[str, np.ndarray]],
+    charged: Sequence[Mapping[str, Any]],
 ) -> None:
     folder.mkdir(exist_ok=True)
     record, words = freeze(opened, setup)
-    about = msgpack.packb(
-        {"round": round, "index": index, "cohort": list(cohort), "record": record},
-        use_bin_type=True,
-    )
+    table = {"round": round, "index": index, "cohort": list(cohort), "record": record}
+    about = msgpack.packb({**table, "charged": list(charged)}, use_bin_type=True)
     arrays = {f"sealed:{i}:{name}": a for i, table in sealed.items() for name, a in table.items()}
     arrays |= {"about": np.frombuffer(about, np.uint8), "words": words}
     when_descriptors_are_free(lambda: save_arrays(folder / _FILE, arrays))
@@ -92,7 +93,13 @@ def read(folder: Path) -> KeptSum | None:
         _, index, name = key.split(":", 2)
         sealed.setdefault(int(index), {})[name] = value
     return KeptSum(
-        about["round"], about["index"], tuple(about["cohort"]), about["record"], words, sealed
+        round=about["round"],
+        index=about["index"],
+        cohort=tuple(about["cohort"]),
+        record=about["record"],
+        words=words,
+        sealed=sealed,
+        charged=about.get("charged", ()),
     )
 
 
@@ -165,4 +172,12 @@ def reopen(
         log.warning("round %d: the sum that was being opened stays closed: %s", kept.round, e)
         return None
     sealed = {i: table for i, table in kept.sealed.items() if silo_name(i) in survivors}
-    return Reopened(kept.round, kept.index, kept.cohort, survivors, sums, sealed)
+    return Reopened(
+        round=kept.round,
+        index=kept.index,
+        cohort=kept.cohort,
+        survivors=survivors,
+        sums=sums,
+        sealed=sealed,
+        charged=kept.charged,
+    )

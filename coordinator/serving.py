@@ -117,6 +117,15 @@ class Runner:
             log.info("study %s: %s", posted.id, posted.wanted.value)
             del self._runs[posted.id]
             return
+        if len(posted.said("accept")) < posted.needed:
+            # nobody may wait for a silo that said no: it comes back only if it accepts again
+            why = (
+                f"{posted.left} left it, and a round needs {posted.needed} silos. Stop it, or let it "
+                "go on when they have accepted again."
+            )
+            child.end()
+            self._hold(posted.id, why)
+            return
         status = child.ended()
         for text in self._news(posted.id):
             log.info("study %s: %s", posted.id, text)
@@ -129,10 +138,7 @@ class Runner:
         elif status == 2:
             # A sentence for its operator, who can go on with it once the reason is gone. Others
             # need not wait for that.
-            why = child.last_words()
-            self._board.hold(posted.id, why)
-            del self._runs[posted.id]
-            log.error("study %s is paused: %s", posted.id, why)
+            self._hold(posted.id, child.last_words())
         else:
             known = {
                 FAILED: "too few silos",
@@ -142,6 +148,11 @@ class Runner:
             why = known.get(status, f"status {status}")
             log.warning("study %s ended (%s); it is started again", posted.id, why)
             child.pause()
+
+    def _hold(self, id_: str, why: str) -> None:
+        self._board.hold(id_, why)
+        del self._runs[id_]
+        log.error("study %s is paused: %s", id_, why)
 
     def _news(self, id_: str) -> list[str]:
         """Rounds, losses, returns and who is waited for, since the last time, for whoever reads this

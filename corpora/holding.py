@@ -26,16 +26,35 @@ from corpora.relations import is_none
 if TYPE_CHECKING:
     from corpora.splits import Assigned
 
-__all__ = ["Holding", "held", "may_lack", "now", "only_held", "read_mapping", "reading", "tells"]
+__all__ = [
+    "Holding",
+    "Unnamed",
+    "held",
+    "may_lack",
+    "now",
+    "only_held",
+    "read_mapping",
+    "reading",
+    "tells",
+]
 
 T = TypeVar("T")
 _SHOWN = 12  #: classes that an error names
 
 
+class Unnamed(UserError):
+    """Nobody named the classes of these data; `found` are those that they have."""
+
+    def __init__(self, found: Iterable[str], where: str) -> None:
+        super().__init__(f"{where} has no class at all.")
+        self.found = tuple(sorted(found))
+
+
 @dataclass(frozen=True)
 class Holding:
     task: str
-    classes: tuple[str, ...]  #: in the order of the model's outputs
+    #: in the order of the model's outputs; none: `names` raises `Unnamed` with those of the data
+    classes: tuple[str, ...]
     holds: Literal["train", "held-out", "nothing"]
     none: str = ""  #: the class that says there is no relation
     tags: tuple[str, ...] = ()  #: NER: the types that this silo annotates; empty: those it has
@@ -55,6 +74,8 @@ class Holding:
         """The study's name for every class that was found; nothing for those left out. `found`:
         class -> how often. Raises UserError with all that the study does not name.
         """
+        if not self.classes:
+            raise Unnamed(found, where)
         if odd := sorted(set(self.mapping.values()) - {"", *self.classes}):
             raise UserError(
                 f'The mapping of {where} leads to "{odd[0]}", which is no class of the study.'

@@ -16,9 +16,10 @@ if they are numbered parts (`train-00000-of-00002`) or lie in the split's own fo
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,7 @@ __all__ = [
     "BOTH",
     "PUBLIC",
     "Assigned",
+    "NoSplit",
     "assign",
     "cut_documents",
     "data_files",
@@ -86,13 +88,24 @@ def split_of(name: str) -> str:
 def data_files(folder: Path) -> list[Path]:
     """Every file below a folder but hidden ones and those about the corpus (README, LICENSE)."""
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_below(folder)):
         parts = path.relative_to(folder).parts
         if any(p.startswith(".") for p in parts) or path.name.endswith("~"):
             continue
         if path.is_file() and not _ABOUT.fullmatch(path.name):
             found.append(path)
     return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """What is below, but folders. A folder that is closed to this user is an error, and not empty."""
+
+    def closed(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise error
+
+    for here, _, names in os.walk(folder, onerror=closed):
+        yield from (Path(here) / name for name in names)
 
 
 def is_own(folder: Path, path: Path) -> bool:
@@ -115,6 +128,14 @@ def training_file(folder: Path) -> Path | None:
     # a coordinator's folder has none
     held_out = ("test", "dev") if may_lack("train") else ()
     return next((found[s] for s in ("train", BOTH, *held_out) if s in found), None)
+
+
+class NoSplit(UserError):
+    """A corpus lacks a split that it needs."""
+
+    def __init__(self, split: str, text: str) -> None:
+        super().__init__(text)
+        self.split = split
 
 
 @dataclass(frozen=True)
@@ -141,9 +162,10 @@ class Assigned:
                 continue
             seen = ", ".join(self._seen[:_SEEN]) or "none"
             seen += f" and {len(self._seen) - _SEEN} more" * (len(self._seen) > _SEEN)
-            raise UserError(
+            raise NoSplit(
+                split,
                 f'{self.folder} has no {split} file: a file or folder with the word "{split}" in its '
-                f"name, plain or gzipped. Files seen: {seen}."
+                f"name, plain or gzipped. Files seen: {seen}.",
             )
 
 

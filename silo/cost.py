@@ -53,8 +53,10 @@ class Cost:
     now: Total  #: what the ledger holds, at the study's delta
     first: Total  #: with the first thing that the study would charge
     alone: Total  #: the study by itself, if the silo takes part in every round
-    after: Total  #: the ledger with all of it
+    after: Total  #: the ledger with all of it that is still to come
     allowed: float
+    charged: int = 0  #: releases of this very study that the ledger has already
+    planned: int = 0  #: releases that it plans
 
     @property
     def unpayable(self) -> str:
@@ -80,6 +82,10 @@ class Cost:
             f"this study alone      epsilon {epsilon_words(self.alone.epsilon)}",
             f"with this study       epsilon {epsilon_words(self.after.epsilon)}",
         ]
+        if self.charged >= self.planned > 0:
+            return [*said[:2], "charged already       nothing more is added: a study runs once"]
+        if self.charged:
+            said.append(f"charged already       {self.charged} of its {self.planned} releases")
         if math.isinf(self.allowed):
             return [*said, "no limit is set       (limits.maximum_epsilon in the silo's file)"]
         left = self.allowed - self.after.epsilon
@@ -95,14 +101,20 @@ def epsilon_words(epsilon: float) -> str:
     return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
-def cost_of(planned: Planned, ledger: Path) -> Cost:
-    spent, p = read_ledger(ledger), planned
+def cost_of(planned: Planned, ledger: Path, study: str = "") -> Cost:
+    """`study`: its hash; what the ledger has of it already is not counted a second time."""
+    lines, p = _read(ledger), planned
+    spent = [event for event, _ in lines]
+    charged = sum(1 for _, of in lines if study and of == study)
+    coming = p.events[charged:]
     return Cost(
         now=total(spent, p.delta, p.unit),
-        first=total([*spent, *p.events[:1]], p.delta, p.unit),
+        first=total([*spent, *coming[:1]], p.delta, p.unit),
         alone=total(p.events, p.delta, p.unit),
-        after=total([*spent, *p.events], p.delta, p.unit),
+        after=total([*spent, *coming], p.delta, p.unit),
         allowed=p.allowed,
+        charged=charged,
+        planned=len(p.events),
     )
 
 
@@ -110,14 +122,20 @@ def read_ledger(path: Path) -> list[Event]:
     """Every event, without taking the file from a silo that runs. A last line still being written
     is left out.
     """
+    return [event for event, _ in _read(path)]
+
+
+def _read(path: Path) -> list[tuple[Event, str]]:
+    """Every event, and the hash of the study that it belongs to."""
     if not path.exists():
         return []
     text = path.read_text("utf-8")
     events = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
-            events.append(from_record(json.loads(line)["event"]))
-        except (ValueError, KeyError, TypeError, UnknownEvent):
+            charge = json.loads(line)
+            events.append((from_record(charge["event"]), str(charge.get("study", ""))))
+        except (ValueError, KeyError, TypeError, AttributeError, UnknownEvent):
             raise UserError(
                 f"{path}, line {number}: it is not a line of a privacy ledger."
             ) from None

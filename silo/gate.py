@@ -205,6 +205,8 @@ class Gate:
     def end_round(self) -> None:
         self._carried.clear()
         self._certified.clear()
+        if self._last is not None and isinstance(self._last[1].masked, Lazily):
+            give_back()  # what masking took; it is large
         self._last = None
 
 

@@ -88,7 +88,9 @@ class SiloPage:
             if k.word != "accept":
                 actions.append({"do": "accept", "label": "Accept …", "text": True})
             if k.word != "decline":
-                actions.append({"do": "decline", "label": "Decline …", "why": True})
+                actions.append(
+                    {"do": "decline", "label": "Decline …", "why": True, "ask": _leaving(k)}
+                )
         facts = [("called", k.id), ("decided", _decision(k)), *_shown_facts(k.facts)]
         if self._undecided(k) and (cost := self._studies.cost(k.id)) is not None:
             facts += [("your privacy budget", line) for line in cost.lines]
@@ -165,6 +167,13 @@ class SiloPage:
     def folder(self, id_: str) -> Path:
         """Where a study's documents are."""
         return self._home / "records" / (self._studies[id_].hash[:12] or "none")
+
+
+def _leaving(k: Known) -> str:
+    """Before it is declined."""
+    if not k.state.startswith("running"):
+        return ""
+    return "This silo leaves the study, which runs. What is in a sum already cannot be taken out again."
 
 
 def _decision(k: Known) -> str:

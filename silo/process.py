@@ -254,7 +254,7 @@ def serve(
                 session.cut()
                 log.warning("%s: %s; dialling again", dealer.address, e)
                 if record is not None:
-                    record.cut()
+                    record.cut(dealer.stood)
                 redial.cut(e)
                 dealer.redial()
         if session.turned_away:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable
@@ -121,15 +123,17 @@ def look_at(config: Path, answer: Path) -> int:
     """
     one_thread()
     log_to(sys.stderr)
-    look: dict[str, Any]
+    look: dict[str, Any] = {}
     try:
         site = read_site(config)
+        if site.study is not None:
+            look["title"] = read_study(site.study).title
         home = Home(site.home, passphrase_for(site.home))
         of = silo_study(site, home, rules_of(site.limits))
         s = of.prepared.settings
         facts = {k: getattr(s, k) for k in ("rounds", "dp", "epsilon", "delta", "fraction")}
         planned = planned_for(of, home.index, site.limits.maximum_epsilon)
-        if why := cost_of(planned, site.home / "ledger.jsonl").unpayable:
+        if why := cost_of(planned, site.home / "ledger.jsonl", of.hash.hex()).unpayable:
             raise UserError(f"{why[0].upper()}{why[1:]}.")
         look = {
             "title": of.study.title,
@@ -140,11 +144,22 @@ def look_at(config: Path, answer: Path) -> int:
             "planned": planned.to_record(),
         }
     except UserError as e:
-        look = {"refused": str(e)}
+        look["refused"] = str(e)
     except PermissionError as e:
-        look = {"refused": f"{e.filename} cannot be read by the user that serves ({e.strerror})."}
+        look["refused"] = _unreadable(e)
     answer.write_text(json.dumps(look), "utf-8")
     return 0
+
+
+def _unreadable(e: PermissionError) -> str:
+    try:
+        who = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user need not have a name
+        who = str(os.geteuid())
+    return (
+        f"{e.filename} cannot be read by the user {who}, who serves ({e.strerror}). The folder and all "
+        "files in it must be readable to that user."
+    )
 
 
 def _own_page(of: Agreed, index: int) -> str:

@@ -51,18 +51,22 @@ class Record:
         self._answered, self._greeting = False, []
         self._counter.connection(self._name)
 
-    def cut(self) -> None:
+    def cut(self, stood: bool) -> None:
+        """`stood`: somebody with the coordinator's key was there, whether or not it said a word."""
         self.flush()
-        if self._answered:
+        if stood:
+            self._connected()
             self._append("left.jsonl", {"what": "connection lost"})
-        else:
-            # Nobody was there: the greeting never went out.
+        else:  # the greeting never went out
             self._append("traffic.jsonl", *({**x, **_negative(x)} for x in self._greeting))
 
-    def heard(self, message: m.Message, payload: Any) -> None:
+    def _connected(self) -> None:
         if not self._answered:
             self._answered = True
             self._append("left.jsonl", {"what": "connected"})
+
+    def heard(self, message: m.Message, payload: Any) -> None:
+        self._connected()
         # One that the session will refuse must not move this record.
         if isinstance(message, m.Broadcast) and 0 <= message.exchange < len(self._method.exchanges):
             self._round = self._counter.round = message.round

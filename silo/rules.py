@@ -8,17 +8,15 @@ that a request met.
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from config.errors import UserError
 from config.settings import Settings
+from config.site import HOURS
 
 __all__ = ["NO_RULES", "Declined", "Hours", "Rules"]
-
-_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
 class Declined(Exception):
@@ -40,7 +38,7 @@ class Hours:
 
     @classmethod
     def parse(cls, text: str) -> Hours:
-        match = _HOURS.fullmatch(text.replace(" ", ""))
+        match = HOURS.fullmatch(text.replace(" ", ""))
         if match is None:
             raise UserError(f'hours must be as in "18:00-06:00", not "{text}".')
         a, b, c, d = map(int, match.groups())

@@ -93,10 +93,9 @@ class Server:
             raise RosterRefused("wrong-shape", "a proposal that is none")
         if id_ != sha256(text.encode()).hexdigest()[:12]:
             raise RosterRefused("wrong-shape", "a proposal under the name of another study")
-        if id_ in self._again and shown["state"] != "ended":
-            self._again.remove(id_)
-            self.studies.forget(id_)
-        if id_ not in self.studies:
+        again = id_ in self._again or self.studies.to_look_at_again(id_)
+        if id_ not in self.studies or id_ in self._looks or (again and shown["state"] != "ended"):
+            self._again.discard(id_)
             self._look(id_, text)
             return
         known = self.studies[id_]
@@ -143,7 +142,10 @@ class Server:
             words = ["silo", "--config", str(file), "--look", str(folder / "look.new")]
             self._looks[id_] = Child(words, folder / "log")
             self._looks[id_].start()
-            log.info("a new study is proposed: %s", id_)
+            what = (
+                "a study is looked at again" if id_ in self.studies else "a new study is proposed"
+            )
+            log.info("%s: %s", what, id_)
             return
         status = self._looks[id_].ended()
         if status is None:
@@ -247,9 +249,6 @@ def serve_studies(config: Path, console: Console) -> int:
         raise UserError(
             f'{config} names a study; a silo that serves is told of studies, so remove "study" from it.'
         )
-    for hours in (site.accept.hours, site.limits.hours):
-        if hours:
-            Hours.parse(hours)  # said now, and not when the first study comes
     phrase = passphrase_for(site.home)
     stop: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -30,7 +30,6 @@ from silo.said import sealed_messages, unforeseen, where_of
 from silo.states import LEGAL, State
 from silo.told import Told, ToldRound
 from wire import messages as m
-from wire.stored import Lazily, give_back
 
 __all__ = ["Session", "State"]
 
@@ -282,8 +281,6 @@ class Session:
                 yield m.SumStart(self._number, {}), None
             for i, frame in enumerate(frames):
                 yield m.Chunk(self._number, "masked", i), frame.data.cast("B")
-            if isinstance(answer.masked, Lazily):  # it is large, and this silo now waits
-                give_back()
 
     def _propose(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
         # A silo that cannot keep its answer does not sign: nothing is open yet, and somebody would

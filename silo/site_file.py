@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def write_for_study(site: Site, folder: Path, coordinator: str) -> Path:
         place = 1 + (study - board - 1) % PLACES
         table["metrics"] = figures_beside(site.metrics, place)
     for key in ("corpus", "mapping"):
-        if getattr(site, key) and Path(getattr(site, key)).exists():
+        if getattr(site, key) and os.path.exists(getattr(site, key)):
             table[key] = str(Path(getattr(site, key)).resolve())
     lines = [f"{k} = {_toml(v)}" for k, v in table.items()]
     limits = {f.name: getattr(site.limits, f.name) for f in fields(site.limits)}

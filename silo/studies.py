@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Known", "Studies"]
 
+_AGAIN = "look.again"  #: what stood against the study may have been put right
+
 
 @dataclass(frozen=True)
 class Known:
@@ -38,6 +40,13 @@ class Known:
     facts: Mapping[str, Any]  #: method, rounds, dp, epsilon, delta: what a policy looks at
     decided: float = 0.0  #: when, in seconds since 1970; 0: not yet
     planned: Mapping[str, Any] = field(default_factory=dict)  #: charges (silo.cost.Planned)
+
+    def check_open(self) -> None:
+        """Refuses to decide about what is over."""
+        if self.state.startswith(("ended", "finished")):
+            raise UserError(
+                f"The study {self.id} has ended ({self.state}); nothing is to be decided."
+            )
 
 
 class Studies:
@@ -95,9 +104,11 @@ class Studies:
         """What it would cost now, for its operator; None: nothing is planned."""
         from silo.cost import Planned, cost_of  # accountants: nothing for a program that serves
 
-        if not (planned := self[id_].planned):
+        known = self[id_]
+        if not known.planned:
             return None
-        return cost_of(Planned.from_record(planned), self._folder.parent / "ledger.jsonl")
+        ledger = self._folder.parent / "ledger.jsonl"
+        return cost_of(Planned.from_record(known.planned), ledger, known.hash)
 
     def accept(self, id_: str, how: str) -> None:
         """By the operator: if its ledger can still pay for it."""
@@ -108,10 +119,14 @@ class Studies:
     def looked_at(self, id_: str, look: Mapping[str, Any]) -> None:
         self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self.folder(id_) / "look.json", look)
+        (self.folder(id_) / _AGAIN).unlink(missing_ok=True)
 
-    def forget(self, id_: str) -> None:
-        """What this silo saw when it looked at the study; it looks again."""
-        (self.folder(id_) / "look.json").unlink(missing_ok=True)
+    def look_again(self, id_: str) -> None:
+        """Asked for by the operator; the serving program does it."""
+        (self.folder(id_) / _AGAIN).touch()
+
+    def to_look_at_again(self, id_: str) -> bool:
+        return (self.folder(id_) / _AGAIN).exists()
 
     def decide(self, id_: str, word: str, how: str, why: str = "") -> None:
         """`word`: accept or decline. An acceptance is of the hash that was looked at."""
@@ -121,8 +136,7 @@ class Studies:
                 f"This silo cannot take part in {id_}: {known.refused} Put it right and start the serving "
                 "silo again: it then looks again."
             )
-        if known.state.startswith(("ended", "finished")):
-            raise UserError(f"The study {id_} has ended ({known.state}); nothing is to be decided.")
+        known.check_open()
         decision = {"word": word, "how": how, "why": why, "hash": known.hash, "time": time.time()}
         _write(self.folder(id_) / "decision.json", decision)
 

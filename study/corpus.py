@@ -16,7 +16,10 @@ import numpy as np
 from config.errors import UserError, check_choice
 from config.load import load
 from config.settings import Settings
+from corpora.holding import Holding, Unnamed
 from corpora.recognise import choose
+from corpora.relations import is_none
+from corpora.splits import NoSplit
 from methods import tasks_of
 from methods.tasks.base import Task
 from methods.tasks.distant import DistantTask
@@ -64,7 +67,7 @@ def open_corpus(spec: str, overrides: Mapping[str, str]) -> tuple[Settings, Task
                 f"METHOD={given['method']} is for {' and '.join(possible)}, not {task}."
             )
         settings = load(None, given)
-        return settings, load_task(settings)
+        return settings, _loaded(settings)
     for name in (task,) if task else _METHODS:
         settings = load(None, {**given, "method": _METHODS[name]})
         try:
@@ -72,9 +75,26 @@ def open_corpus(spec: str, overrides: Mapping[str, str]) -> tuple[Settings, Task
         except UserError:
             continue
         if found == name:
-            return settings, load_task(settings)
+            return settings, _loaded(settings)
     choose(spec, (task,) if task else tuple(_METHODS))  # says why none fits
     raise UserError(f'"{spec}" is no corpus that can be read.')
+
+
+def _loaded(settings: Settings) -> Task:
+    """A folder without a test file is read as a silo's, which needs training files and no more."""
+    try:
+        return load_task(settings)
+    except NoSplit as e:
+        if e.split != "test":
+            raise
+        task = task_name(settings)
+    try:
+        return load_task(settings, Holding(task, (), "train"))
+    except Unnamed as e:
+        if not e.found:
+            raise
+        none = next(filter(is_none, e.found), "") if task == "sentence" else ""
+        return load_task(settings, Holding(task, e.found, "train", none))
 
 
 def counts(task: Task) -> dict[str, SplitCounts]:

@@ -82,9 +82,18 @@ def write_run_papers(
 
 def check_document(file: Path, roster: Roster) -> dict[str, Any]:
     """The document, if somebody in the roster signed it as it stands."""
-    document = read_table(file)
+    if not file.is_file():
+        raise UserError(
+            f"There is no file {file}. A silo's documents are in records/<12 letters> of its folder, "
+            "the coordinator's in the run folder."
+        )
+    try:
+        document = read_table(file)
+    except UserError:
+        document = None
     if document is None or document.get("document") not in KINDS:
-        raise UserError(f"{file} is not a document of this program.")
+        names = ", ".join(f"{kind}.json" for kind in KINDS)
+        raise UserError(f"{file} is not a signed document; those are {names}.")
     if "signature" not in document:
         raise UserError(f"{file} is not signed: it is of a simulation, or was made without --home.")
     signer = roster.card(str(document.get("signed_by")))

@@ -62,16 +62,16 @@ class Presence:
 
 
 @contextmanager
-def alone(home: Path) -> Iterator[None]:
-    """One program serves a party's folder at a time: two would take part in the same study twice."""
-    handle = os.open(home / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
+def alone(home: Path, doing: str = "serving", busy: str = "is served already") -> Iterator[None]:
+    """One program serves a party's folder at a time: two would take part in the same study twice.
+    `doing`: what else only one may do; `busy`: what the other is told.
+    """
+    handle = os.open(home / f"{doing}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(
-                f"{home} is served already, by another process; end that one first."
-            ) from None
+            raise Busy(f"{home} {busy}, by another process; end that one first.") from None
         yield
     finally:
         os.close(handle)

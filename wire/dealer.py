@@ -93,7 +93,7 @@ class Dealer:
         self._poller = zmq.Poller()
         self._poller.register(s, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
-        self._down, self._refused = "", False
+        self._down, self._refused, self.stood = "", False, False
         self._number, self._order = 0, InOrder[tuple[Message, memoryview | None]]()
         self._ready: deque[tuple[Message, memoryview | None]] = deque()
         s.connect(self.address)
@@ -165,6 +165,8 @@ class Dealer:
             if event & zmq.EVENT_CONNECTED:
                 self._descriptor = seen["value"]
                 self._backlog.opened(seen["value"], _COORDINATOR)
+            elif event & _UP:
+                self.stood = True  # what was to be sent went out
             elif event & _REFUSED:
                 self._refused = (
                     bool(event & zmq.EVENT_HANDSHAKE_FAILED_AUTH) and seen["value"] == _NOT_ALLOWED

@@ -69,9 +69,7 @@ class Keyring:
 
     @classmethod
     def load(cls, home: Path, passphrase: str = "") -> Keyring:
-        if not (home / _KEYS).exists() and (home / _RETIRED).exists() and (home / _NEXT).exists():
-            # a rotation that was cut short between its two renames
-            (home / _NEXT).rename(home / _KEYS)
+        _keys_of(home)
         return cls._read(home, _KEYS, passphrase)
 
     @classmethod
@@ -90,7 +88,7 @@ class Keyring:
     @staticmethod
     def sealed(home: Path) -> bool:
         """Whether a passphrase is wanted."""
-        return any(is_sealed(home / _KEYS / name) for name in ("identity", "curve"))
+        return any(is_sealed(_keys_of(home) / name) for name in ("identity", "curve"))
 
     def rotate(self, passphrase: str = "") -> Keyring:
         """New keys, signed with these, in `next/`. They come into force with the roster that has
@@ -183,8 +181,14 @@ class Keyring:
         """
         path, pins = self.path / "roster.json", self._pins()
         if not path.exists() or not pins["version"]:
+            todo = {
+                "silo": "sottovoce join",
+                "coordinator": f"sottovoce consortium seal {self.path}",
+            }
             raise RosterRefused(
-                "unsigned-roster", f'{self.path} has no pinned roster; run "sottovoce roster pin"'
+                "unsigned-roster",
+                f"{self.path} has no pinned roster, so it belongs to no consortium yet; go on with "
+                f'"{todo[self.card.role]}", or by hand with "sottovoce roster pin"',
             )
         roster = _verified(path.read_bytes())
         _not_older(roster, pins)
@@ -227,6 +231,20 @@ class Keyring:
         beside.unlink(missing_ok=True)
         write_public(beside, json.dumps(pins, indent=1) + "\n")
         beside.replace(self.path / "pinned.json")
+
+
+def _keys_of(home: Path) -> Path:
+    """The folder of its keys, which must be there."""
+    keys = home / _KEYS
+    if not keys.exists() and (home / _RETIRED).exists() and (home / _NEXT).exists():
+        # a rotation that was cut short between its two renames
+        (home / _NEXT).rename(keys)
+    if not keys.is_dir():
+        raise KeyFileError(
+            f'{home} has no keys; a silo makes them with "sottovoce join", a coordinator with '
+            '"sottovoce consortium new", by hand "sottovoce keys new"'
+        )
+    return keys
 
 
 def _not_older(roster: Roster, pins: dict[str, Any]) -> None:

@@ -205,11 +205,11 @@ def main(words: list[str]) -> None:
             table["CORPUS"],
             table["BUDGET"],
             folder / table["BUDGET"],
-            extra,
+            extra=extra,
             # "fedcmc, major" is one name
-            tuple(filter(None, re.split(",(?! )", table["ROWS"]))),
-            int(table["JOBS"]),
-            Path(table["PAGE"]) if table["PAGE"] else None,
+            rows=tuple(filter(None, re.split(",(?! )", table["ROWS"]))),
+            jobs=int(table["JOBS"]),
+            page=Path(table["PAGE"]) if table["PAGE"] else None,
         )
         path = run_study(STUDIES[paper], asked, say)
     say.print(f"study: {path}", highlight=False, soft_wrap=True)

@@ -110,7 +110,8 @@ class Gathering:
         if here is not None:
             raise RosterRefused(
                 "key-substitution",
-                f"the invitation of {card.name} was answered before, with other keys",
+                f"the invitation of {card.name} was answered before, with other keys; answer from that "
+                "folder, or ask the coordinator for another invitation",
             )
         if self.fixed:
             raise RosterRefused(
@@ -160,14 +161,21 @@ class Gathering:
 def invite(
     gathering: Gathering | None, consortium: str, coordinator: Card, names: tuple[str, ...]
 ) -> tuple[Gathering, dict[str, bytes]]:
-    """A gathering in which these are invited too, and the tokens of their invitations."""
+    """A gathering in which these are invited too, and the tokens of their invitations. For one that
+    is invited already, the new invitation takes the place of the old one and of its answer.
+    """
     gathering = gathering or Gathering(found(consortium, coordinator), {})
     if gathering.fixed:
-        raise RosterRefused("split-view", "a roster is being signed; seal it first")
-    taken = {*gathering.invited, *(c.name for c in gathering.roster.cards)}
+        raise RosterRefused(
+            "split-view",
+            "a roster is being signed; seal it first. If somebody in it cannot sign any more, found the "
+            "consortium anew, in another folder",
+        )
+    members = {c.name for c in gathering.roster.cards} - set(gathering.invited)
     for name in names:
-        if name in taken or names.count(name) > 1:
-            raise RosterRefused("sybil-majority", f"{name} is invited, or in the roster, already")
+        if name in members or names.count(name) > 1:
+            raise RosterRefused("sybil-majority", f"{name} is in the roster, or named twice")
+    gathering = replace(gathering, roster=gathering.roster.drop(names))
     if len(gathering.invited) + len(names) > _MOST_SILOS:
         raise RosterRefused("oversize", f"more than {_MOST_SILOS} invitations")
     tokens = {name: secrets.token_bytes(_TOKEN_BYTES) for name in names}

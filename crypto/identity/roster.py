@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -170,6 +170,17 @@ class Roster:
         changed = self._next(silos=(*self.silos, card))
         changed.check()
         return changed
+
+    def drop(self, names: Collection[str]) -> Roster:
+        """Without the cards of silos that nobody has signed for yet."""
+        kept = tuple(c for c in self.silos if c.name not in names)
+        if len(kept) == len(self.silos):
+            return self
+        if self.signatures:
+            raise RosterRefused(
+                "tampered-roster", "a silo that was signed for is taken out by revoke"
+            )
+        return replace(self, silos=kept)
 
     def revoke(self, name: str, why: str) -> Roster:
         card = next((c for c in self.silos if c.name == name), None)

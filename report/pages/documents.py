@@ -8,6 +8,7 @@ is not protected.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from report.pages.budget import budget_parts, down, epsilon_words
@@ -82,7 +83,8 @@ def _which(about: Mapping[str, Any]) -> Html:
         rows += [("roster", roster), ("study hash", about["study_hash"])]
     if consent := about.get("consent"):
         how = {"asked": "by its operator, who was asked", "policy": "by its own policy"}
-        rows.append(("agreed to", f"{consent['time']}, {how.get(consent['how'], 'by its hash')}"))
+        when = clock(datetime.fromisoformat(consent["time"]).timestamp())
+        rows.append(("agreed to", f"{when}, {how.get(consent['how'], 'by its hash')}"))
     pairs = [x for name, value in rows for x in (node("dt", name), node("dd", str(value)))]
     return node("dl", *pairs, class_="facts", id="about")
 

@@ -132,3 +132,27 @@ def test_a_corpus_of_another_task_is_said_to_be_one(
     told = _refused(capsys, folder, "METHOD=lazymil")
     assert "is read as brat, of the task ner" in told
     assert 'Option "task" must be' in _refused(capsys, folder, "TASK=tagging")
+
+
+def test_a_silos_folder_is_looked_at_without_a_test_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A silo trains and scores nothing, so it has training files and nothing else."""
+    row = {"text": "xol eased a cough", "head": {"start": 0, "end": 3}}
+    row |= {"tail": {"start": 12, "end": 17}}
+    lines = [
+        json.dumps(row | {"text": f"xol eased a cough {i}", "relation": ("eases", None)[i % 2]})
+        for i in range(40)
+    ]
+    (tmp_path / "silo").mkdir()
+    (tmp_path / "silo" / "train.jsonl").write_text("\n".join(lines))
+    found = json.loads(_said(capsys, str(tmp_path / "silo"), "--json"))
+    train = found["splits"]["train"]
+    assert (train["units"], train["labels"]) == (40, {"None": 20, "eases": 20})
+    assert found["splits"]["dev"]["units"] == found["splits"]["test"]["units"] == 0
+    told = _said(capsys, str(tmp_path / "silo"))
+    assert "read as a silo's folder" in told and 'classes = ["None", "eases"]' in told
+    assert "make simulate" not in told
+    # what is wrong in it is said all the same
+    (tmp_path / "silo" / "train.jsonl").write_text("\n".join([*lines, "{"]))
+    assert "train.jsonl, line 41: not JSON" in _refused(capsys, str(tmp_path / "silo"))

@@ -252,13 +252,19 @@ def play(
             was == should,
             "correct" if was == should else "another model than its survivors give",
         )
-        if error := _said_twice(world.run):
+        if error := _said_twice(world.run) or _unsaid(world.run):
             result.ok, result.why = False, error
         elif result.spent:  # whoever dies here is started again, so no round may be lost
             result.ok, result.why = False, f"{result.spent} rounds were given up"
     if result.ok and not keep:
         shutil.rmtree(folder)
     return result
+
+
+def _unsaid(run: Path) -> str:
+    """A round of which the coordinator does not know what it cost, though each silo told it."""
+    lost = [x for x in read_lines(run / "privacy.jsonl") if "said nothing" in x["event"]]
+    return f"round {lost[0]['round']}: what {lost[0]['silo']} was charged is lost" if lost else ""
 
 
 def _said_twice(run: Path) -> str:

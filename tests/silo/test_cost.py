@@ -43,8 +43,8 @@ def gaussian_epsilon(noise: float, delta: float) -> float:
     return float(brentq(excess, 0, 50))
 
 
-def _ledger(path: Path, *events: Any) -> Path:
-    ledger = Ledger(path, Budget())
+def _ledger(path: Path, *events: Any, study: str = "") -> Path:
+    ledger = Ledger(path, Budget(), study=study)
     for event in events:
         ledger.charge(0, "train", "update", event)
     ledger.close()
@@ -158,6 +158,26 @@ def test_what_cannot_be_paid_for_is_refused_before_anybody_agrees(
     look_at(tmp_path / "north.toml", look)
     studies.looked_at("bbbbbbbbbbbb", json.loads(look.read_text()))
     assert "cannot be kept" in studies["bbbbbbbbbbbb"].refused
+
+
+def test_a_study_is_not_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = _consortium(tmp_path, dp="record", noise=2.0, epsilon=8.0, batch=1000)
+    of, index = _agreed(made)
+    planned, ledger = planned_for(of, index, math.inf), tmp_path / "north" / "ledger.jsonl"
+    alone = cost_of(planned, tmp_path / "none.jsonl", of.hash.hex()).after.epsilon
+    # halfway: what is to come is added to what was charged, and comes to the same
+    half = _ledger(tmp_path / "half.jsonl", *planned.events[:2], study=of.hash.hex())
+    cost = cost_of(planned, half, of.hash.hex())
+    assert cost.after.epsilon == pytest.approx(alone, rel=1e-9)
+    assert "charged already 2 of its 4 releases" in " ".join(" ".join(cost.lines).split())
+    assert cost_of(planned, half, "00" * 32).after.epsilon > alone  # another study's charges
+    # finished
+    _ledger(ledger, *planned.events, study=of.hash.hex())
+    cost = cost_of(planned, ledger, of.hash.hex())
+    assert cost.now == cost.after and not cost.unpayable
+    status, said = _forecast(capsys, "--config", str(tmp_path / "north.toml"))
+    assert status == 0 and "nothing more is added: a study runs once" in said
+    assert "would be left" not in said and "stop before its end" not in said
 
 
 def _forecast(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -21,6 +21,19 @@ def _what(folder: Path) -> list[str]:
     return [x["what"] for x in read_lines(folder / "left.jsonl")]
 
 
+def _broadcast() -> m.Broadcast:
+    return m.Broadcast(
+        number=1,
+        round=0,
+        exchange=0,
+        cohort=[],
+        common=[],
+        private=[],
+        header={},
+        encoding={},
+    )
+
+
 def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     record = _record(tmp_path)
     record.dialled()
@@ -28,7 +41,7 @@ def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     record.heard(m.Welcome(b"r", 0), None)
     sent = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
     assert sent["by_kind"]["up, hello, control"][0] == 1 and sent["messages_down"] == 2
-    record.heard(m.Broadcast(1, 0, 0, [], [], [], {}, {}), None)
+    record.heard(_broadcast(), None)
     record.sending(m.SumStart(1, {}), None)
     record.sending(m.Chunk(1, "masked", 0), memoryview(bytes(1000)))
     # killed now: nothing is flushed or closed, and all of it is there
@@ -47,12 +60,18 @@ def test_a_greeting_that_nobody_heard_never_left(tmp_path: Path) -> None:
     for _ in range(3):  # the coordinator does not listen yet
         record.dialled()
         record.sending(HELLO, None)
-        record.cut()
+        record.cut(stood=False)
     assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["bytes_up"] == 0
     assert _what(tmp_path) == []
     record.dialled()
     record.sending(HELLO, None)
     record.heard(m.Welcome(b"r", 0), None)
-    record.cut()
+    record.cut(stood=True)
     assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 1
     assert _what(tmp_path) == ["connected", "connection lost"]
+    # it was there, and died before it said a word: what was sent may have arrived
+    record.dialled()
+    record.sending(HELLO, None)
+    record.cut(stood=True)
+    assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 2
+    assert _what(tmp_path) == ["connected", "connection lost"] * 2

@@ -18,7 +18,7 @@ from crypto.derive import Label
 from silo.home import Home
 from silo.serving import Server
 from study.machine import Machine
-from tests.consortium import Consortium
+from tests.consortium import NAMES, Consortium
 
 __all__ = ["Acted", "Stage", "Told"]
 
@@ -57,20 +57,26 @@ class Acted:
 
 
 class Stage:
-    def __init__(self, path: Path, slots: int = 1, patience: float = 0.0) -> None:
-        self.parties = Consortium(path)
+    def __init__(
+        self, path: Path, slots: int = 1, patience: float = 0.0, names: tuple[str, ...] = NAMES
+    ) -> None:
+        self.parties = Consortium(path, names)
         self.board = Board(path / "hub", self.parties.roster)
         machine = Machine(path / "hub", out=str(path))
         self.runner = Runner(self.board, machine, "0.0.0.0", 6000, slots, patience)
 
     def post(self, title: str, accepted: bool = True) -> str:
-        hash_ = title.encode().hex().ljust(64, "0")
-        id_ = self.board.post(title=title, text=f'title = "{title}"', hash=hash_, enough=3).id
+        hash_, enough = title.encode().hex().ljust(64, "0"), len(self.parties.names)
+        text = f'title = "{title}"'
+        id_ = self.board.post(title=title, text=text, hash=hash_, enough=enough).id
         for name in self.parties.names if accepted else ():
-            identity = self.parties.rings[name].identity
-            signed = identity.sign(Label.CONSENT, id_.encode(), hash_.encode()).hex()
-            self.board.answer(name, id_, {"word": "accept", "hash": hash_, "signature": signed})
+            self.accept(name, id_)
         return id_
+
+    def accept(self, name: str, id_: str) -> None:
+        identity, hash_ = self.parties.rings[name].identity, self.board[id_].hash
+        signed = identity.sign(Label.CONSENT, id_.encode(), hash_.encode()).hex()
+        self.board.answer(name, id_, {"word": "accept", "hash": hash_, "signature": signed})
 
 
 class Told:

@@ -14,9 +14,12 @@ import msgpack
 import pytest
 import zmq
 
+from cli.main import main
+from config.errors import BUSY
 from crypto.identity.card import RosterRefused
 from crypto.identity.enrolment import Gathering, Stage, invite, read_invitation
 from crypto.identity.words import words
+from study.presence import alone
 from tests.conftest import ROOT, command, sottovoce, wait_for
 from wire.enrolment import EnrolmentClient, EnrolmentServer
 from wire.keyring import Keyring
@@ -201,6 +204,47 @@ def test_an_invitation_that_was_answered_takes_no_other_keys(
     question[1] = json.dumps(thief.card.to_record())
     assert _raw(made, hub, port, msgpack.packb(question))[:2] == ["refused", "key-substitution"]
     assert made.gathering.roster.silos == (first.card,)
+
+
+def test_a_silo_that_lost_its_keys_is_invited_anew(
+    server: tuple[EnrolmentServer, dict[str, bytes], Keyring, int], tmp_path: Path
+) -> None:
+    made, tokens, hub, _ = server
+    rings = {n: Keyring.create(tmp_path / n, n, "silo") for n in NAMES}
+    for name, ring in rings.items():
+        made.change(lambda g, r=ring, t=tokens[name]: g.card(r.card, t))  # type: ignore[misc]
+    assert not made.gathering.missing
+    gathering, again = invite(made.gathering, "a test", hub.card, ("north",))
+    assert gathering.missing == ("north",) and set(again) == {"north"}
+    fresh = Keyring.create(tmp_path / "fresh", "north", "silo").card
+    for card, token in ((fresh, tokens["north"]), (fresh, tokens["east"])):
+        with pytest.raises(RosterRefused, match="not the invitation of north"):
+            gathering.card(card, token)
+    gathering = gathering.card(fresh, again["north"])
+    assert not gathering.missing and gathering.roster.card("north") == fresh
+    with pytest.raises(RosterRefused, match="ask the coordinator for another invitation"):
+        gathering.card(rings["north"].card, again["north"])
+    # once it is being signed, what others compared stays as it is
+    with pytest.raises(RosterRefused, match="found the consortium anew"):
+        invite(gathering.fix(), "a test", hub.card, ("north",))
+
+
+def test_nobody_changes_the_papers_while_they_are_sealed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub = Keyring.create(tmp_path / "hub", "hub", "coordinator")
+    gathering, _ = invite(None, "a test", hub.card, NAMES)
+    papers = tmp_path / "hub" / "gathering.json"
+    papers.write_text(gathering.to_text())
+    words = ["consortium", "invite", str(tmp_path / "hub"), "north", "--address", "127.0.0.1:1"]
+    with alone(tmp_path / "hub", "sealing"), pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == BUSY and "consortium seal" in capsys.readouterr().err
+    assert papers.read_text() == gathering.to_text()
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "north is invited anew" in capsys.readouterr().out
+    assert papers.read_text() != gathering.to_text()
 
 
 def test_a_signature_on_another_content_is_refused(

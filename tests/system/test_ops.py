@@ -251,3 +251,16 @@ def test_the_runbooks_commands_exist(page: str) -> None:
     assert found > {"docs/operations.md": 15, "docs/operations/officer.md": 1}.get(page, 2)
     for named in re.findall(r"(?:^|[\s(`])((?:ops|docs)/[\w./-]*\w)", text):
         assert (ROOT / named).exists(), named
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not here")
+def test_the_alerts_ring_when_they_should() -> None:
+    """alerts.test.yml plays figures over hours; Prometheus's own tool says what rings."""
+    folder = OPS / "prometheus"
+    for words in (
+        ("check", "rules", "alerts.yml"),
+        ("check", "config", "--syntax-only", "scrape.yml"),
+        ("test", "rules", "alerts.test.yml"),
+    ):
+        done = subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

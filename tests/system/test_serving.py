@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cli.main import main
 from config.errors import BUSY, UserError
 from coordinator.board import Board, Wanted
 from coordinator.process import FAILED
+from coordinator.serving import Runner
 from crypto.derive import Label
 from crypto.identity.card import Card, RosterRefused
+from study.machine import Machine
 from tests.consortium import Consortium
 from tests.system.serving import Acted, Stage, Told
 
@@ -109,6 +112,48 @@ def test_a_stated_deadline_ends_a_study(tmp_path: Path, acted: list[Acted]) -> N
     acted[0].status = FAILED
     stage.runner.step()
     assert stage.board[study].outcome == "too few silos came back within 60 s"
+
+
+def test_nobody_waits_for_a_silo_that_left(
+    tmp_path: Path, acted: list[Acted], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage(tmp_path, names=("north", "east", "south", "west"))
+    study = stage.post("a")
+    stage.runner.step()
+    # three are left, and a round needs three: it goes on, also after a restart
+    stage.board.answer("west", study, {"word": "decline", "why": ""})
+    stage.runner.step()
+    assert study in stage.runner.running and acted[0].happened[-1] == "start"
+    assert stage.board.standing(stage.board[study], True) == "running; west left it"
+    again = Runner(stage.board, Machine(tmp_path / "hub", out=str(tmp_path)), "0.0.0.0", 6000)
+    again.step()
+    assert study in again.running and acted[1].said("--expect") == "east,north,south"
+    # one more, and no round can be made: it is paused, and says who left and why
+    stage.board.answer("east", study, {"word": "decline", "why": "officer withdrew"})
+    again.step()
+    assert study not in again.running and acted[1].happened[-1] == "end"
+    with pytest.raises(SystemExit):
+        main(["study", "status", study, "--home", str(tmp_path / "hub")])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "paused: east (officer withdrew), west left it, and a round needs 3 silos" in told
+    stage.board.want(study, Wanted.RUN)
+    again.step()
+    assert not again.running
+    assert "cannot run: east, west declined" in stage.board.standing(stage.board[study], False)
+    stage.accept("east", study)
+    again.step()
+    assert study in again.running
+
+
+def test_a_new_study_waits_for_as_many_as_its_proposer_said(
+    tmp_path: Path, acted: list[Acted]
+) -> None:
+    stage = Stage(tmp_path, names=("north", "east", "south", "west"))
+    study = stage.post("a", accepted=False)
+    for name in ("north", "east", "south"):
+        stage.accept(name, study)
+    stage.runner.step()
+    assert not stage.runner.running  # four were asked for, though three could make a round
 
 
 def test_a_new_roster_ends_what_was_agreed_under_the_old_one(tmp_path: Path) -> None:

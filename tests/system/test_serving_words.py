@@ -199,6 +199,44 @@ def test_what_stood_against_a_study_is_looked_at_again_after_a_restart(
         again.studies.decide(study["id"], "decline", "asked", "too late")
 
 
+def test_what_stood_against_a_study_is_looked_at_again_when_its_operator_asks(
+    tmp_path: Path,
+    acted: list[Acted],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = Told(tmp_path, monkeypatch)
+    study = told.accepted("a", 6000) | {"state": "proposed"}
+    told.shown[:] = [study]
+    studies, id_ = told.server.studies, study["id"]
+    studies.looked_at(id_, {"title": "a", "refused": "train.jsonl, line 17: not JSON."})
+
+    def accept() -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["study", "accept", id_, "--home", str(tmp_path / "north")])
+        assert ended.value.code == 2
+        return " ".join(capsys.readouterr().err.split())
+
+    said = accept()  # nobody serves
+    assert "line 17" in said and "start the serving program" in said
+    told.server.step()
+    assert not acted
+    assert "line 17: not JSON. The serving program looks at it again now" in accept()
+    listed = _typed(capsys, "list", "--home", str(tmp_path / "north"))
+    assert f"{id_} cannot take part" in listed and "line 17" in listed
+    told.server.step()
+    told.server.step()
+    (look,) = acted
+    Path(look.said("--look")).write_text('{"title": "a", "hash": "cd", "page": "", "facts": {}}')
+    look.status = 0
+    told.server.step()
+    assert studies[id_].refused == "" and "--hash cd" in accept()
+    told.server.step()
+    assert len(acted) == 1  # once
+    studies.tell(id_, "ended: finished")
+    assert "nothing is to be decided" in accept()
+
+
 def test_one_program_serves_a_folder(tmp_path: Path) -> None:
     Consortium(tmp_path)
     with alone(tmp_path / "north"):

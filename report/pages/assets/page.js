@@ -121,6 +121,7 @@
     folded = [...document.querySelectorAll("details:not([open])")].filter((d) => !d.closest("figure"));
     for (const d of folded) d.open = true;
     again();
+    for (const [chart] of charts) chart.setOption({ toolbox: { show: false } });
   });
   addEventListener("afterprint", () => { for (const d of folded) d.open = false; again(); });
   document.documentElement.dataset.drawn = String(charts.length);
