@@ -237,13 +237,19 @@ def test_whoever_waits_is_told_for_whom_and_when_nobody_answers(
         Keyring.create(tmp_path / n, n, r) for n, r in (("hub", "coordinator"), ("north", "silo"))
     )
     client = EnrolmentClient("127.0.0.1:1", north.curve, hub.card)
-    said = [("east", "south"), ("east", "south"), "nobody answers", ("south",), ()]
+    said: list[tuple[str, ...] | None] = [
+        ("east", "south"),
+        ("east", "south"),
+        None,
+        ("south",),
+        (),
+    ]
     shown = iter(said)
 
     def news() -> Answer:
         now = next(shown)
-        if isinstance(now, str):
-            raise Unreached(now)
+        if now is None:
+            raise Unreached("nobody answers")
         return Answer(Stage.INVITING if now else Stage.SEALED, now, None)
 
     monkeypatch.setattr(client, "news", news)
