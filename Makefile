@@ -50,6 +50,7 @@ compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARG
 
 soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
+	@$(BIN)/python -m tests.faults.long_life
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200) --consortia $(or $(SEEDS),200)
 
 audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500

@@ -23,6 +23,10 @@ ledger_app = typer.Typer(
 Delta = Annotated[float, typer.Option(help="At which delta to state epsilon.")]
 
 
+def _lines(ledger: Path) -> list[bytes]:
+    return ledger.read_bytes().splitlines() if ledger.exists() else []
+
+
 @ledger_app.command("show")
 def show(home: Own, delta: Delta = 1e-5) -> None:
     """Everything that was ever charged, and epsilon over all of it."""
@@ -79,3 +83,6 @@ def forecast_(
     say(f"{of.study.title}: DP={s.dp}, {s.rounds} rounds, at delta {s.delta:g}")
     for line in cost.lines:
         say(f"  {line}")
+    ledger = Path(site.home) / "ledger.jsonl"
+    if done := sum(of.hash.hex().encode() in line for line in _lines(ledger)):
+        say(f"  {done} lines of this study are in the ledger already; a study is run once")

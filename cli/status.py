@@ -57,6 +57,11 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     state = board.standing(posted, study in seen.running and seen.alive(time.time()))
     by = ", ".join(posted.said("accept")) or "nobody"
     said = [f"{posted.title}: {state}; accepted by {by}, {posted.enough} needed"]
+    for silo in posted.said("decline"):
+        why = posted.answers[silo].get("why") or "it gives no reason"
+        said.append(f"  {silo} declined: {why}")
+    if state.startswith("running") and len(posted.said("accept")) < posted.least:
+        said.append("  too few have accepted for it to go on: stop it, unless one accepts again")
     if run is None:
         return said
     live = LiveRun(run)

@@ -253,6 +253,7 @@ def test_the_ledger_says_what_was_spent_and_what_the_same_again_would_cost(
     assert figures["this study alone"] == figures["spent so far"]
     assert figures["with this study"] > 1.2 * spent
     assert "leaves no room for one round" in done.stdout
+    assert "6 lines of this study are in the ledger already" in done.stdout
     ledger = finished.path / "south" / "ledger.jsonl"
     text = ledger.read_text()
     try:

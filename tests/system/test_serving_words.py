@@ -25,7 +25,7 @@ from silo.serving import LAST_WRITTEN, Server
 from silo.site_file import write_for_study
 from silo.studies import Studies
 from study.papers import papers_are_whole, write_documents
-from study.presence import alone
+from study.presence import Presence, alone
 from tests.consortium import Consortium
 from tests.system.serving import Acted, Stage, Told
 
@@ -115,6 +115,12 @@ def test_how_a_study_stands_is_said_in_words(
     stage.runner.step()
     assert standing(stage.board[other], False) == "paused: The corpus is gone."
     assert "paused: The corpus is gone." in said("status", other)
+    # a silo that leaves while it runs is not waited for in silence
+    third = stage.post("c")
+    stage.board.answer("south", third, {"word": "decline", "why": "withdrawn"})
+    Presence(tmp_path / "hub").beat({third: 6000})
+    told = said("status", third)
+    assert "running" in told and "south declined: withdrawn" in told and "stop it" in told
     stage.board.want(study, Wanted.STOP)
     assert standing(stage.board[study], False) == "stopping"
     # a silo that has been told of nothing, and one that is still reading
