@@ -100,7 +100,7 @@ def join(
             if invitation:
                 _retried(lambda: client.send_card(ring.card, invited.token), wait)
                 say(f"{ring.card.name} has answered; waiting for the other parties")
-            answer = client.wait(wait, lambda a: a.roster is not None and _new(a.roster, ring))
+            answer = client.wait(wait, lambda a: a.roster is not None and _new(a.roster, ring), say)
             roster = answer.roster
             assert roster is not None
             roster.check()
@@ -110,7 +110,7 @@ def join(
                 compare(roster, ring, told)
                 roster = ring.sign(roster, phrase)
                 client.send_signature(roster)
-            sealed = client.wait(wait, lambda a: a.stage is Stage.SEALED).roster
+            sealed = client.wait(wait, lambda a: a.stage is Stage.SEALED, say).roster
         except Unreached as e:
             raise UserError(
                 f"The coordinator at {place}: {e}; start this again to go on."

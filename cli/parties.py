@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from config.parent import forks
 from study.commands import (
     Checkpoint,
     Mapped,
@@ -43,8 +44,12 @@ def _run_silo(config: Path, *, accept: str, look: str) -> int:
 
 def _papers(home: Home, study: bytes) -> None:
     """The silo's own documents, in a process of their own: the one that had the data loads nothing
-    of reports. It is forked, so that nobody is asked for a passphrase a second time.
+    of reports. It is forked, so that nobody is asked for a passphrase a second time; where fork is
+    not safe, they are written here.
     """
+    if not forks():
+        _write_papers(home, study)
+        return
     if child := os.fork():
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             say = f"its documents could not be written; later: sottovoce documents {study.hex()}"
@@ -52,14 +57,18 @@ def _papers(home: Home, study: bytes) -> None:
         return
     status = 1
     try:
-        from cli.documents import write_own
-
-        for page in write_own(home.path, study.hex(), home.keys):
-            console.print(f"report: {page}", soft_wrap=True, highlight=False)
+        _write_papers(home, study)
         status = 0
     finally:
         sys.stdout.flush()
         os._exit(status)  # nothing of the parent's is ended a second time
+
+
+def _write_papers(home: Home, study: bytes) -> None:
+    from cli.documents import write_own
+
+    for page in write_own(home.path, study.hex(), home.keys):
+        console.print(f"report: {page}", soft_wrap=True, highlight=False)
 
 
 def _serve_silo(config: Path) -> int:

@@ -1,5 +1,8 @@
-"""A process of ours ends with the one that started it, however that one ends: no study runs on that
-nobody follows.
+"""How a process of ours is started, and that it ends with the one that started it, however that one
+ends: no study runs on that nobody follows.
+
+Where fork is safe, a simulation's processes are forked from a warmed one. macOS has fork and its
+libraries do not promise to work after it: there they are started anew (SOTTOVOCE_START=spawn).
 
 Linux's kernel does it when asked (PR_SET_PDEATHSIG). Elsewhere a thread asks whose child this process
 is: whoever takes an orphan in has another number.
@@ -14,11 +17,21 @@ import sys
 import threading
 import time
 
-__all__ = ["end_with_parent"]
+from config.errors import UserError
+
+__all__ = ["end_with_parent", "forks"]
 
 _PR_SET_PDEATHSIG = 1
 _ASKED_EVERY = 0.25  #: seconds
 _KERNEL_DOES_IT = sys.platform == "linux"  #: the seam
+
+
+def forks() -> bool:
+    """Whether processes are forked; else they are started anew and prepare what they need."""
+    asked = os.environ.get("SOTTOVOCE_START", "")
+    if asked not in ("", "fork", "spawn"):
+        raise UserError(f'SOTTOVOCE_START is fork or spawn, not "{asked}"; or leave it out.')
+    return asked == "fork" if asked else sys.platform == "linux"
 
 
 def end_with_parent(parent: int, how: signal.Signals) -> bool:

@@ -309,6 +309,24 @@ RECORD_HEAD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "weight_decay": 0.0,
         **_PLAIN,
     },
+    "distant": {
+        "rounds": 4,
+        "epochs": 10,
+        "batch": 100_000,
+        "lr": 2.0,
+        "optimizer": "momentum",
+        "weight_decay": 0.0,
+        **_PLAIN,
+    },
+    "document": {
+        "rounds": 4,
+        "epochs": 10,
+        "batch": 100_000,
+        "lr": 1.0,
+        "optimizer": "momentum",
+        "weight_decay": 0.0,
+        **_PLAIN,
+    },
 }
 #: A small part of a full-size encoder takes a larger rate than all of it, where the optimizer is of
 #: Adam's kind: kind of TRAIN -> rate.

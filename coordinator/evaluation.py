@@ -120,6 +120,10 @@ class Inline:
         while self._done:
             yield self._done.pop(0)
 
+    def look(self) -> bool:
+        """Nothing is done beside the rounds."""
+        return False
+
     def close(self) -> None:
         """Nothing is open."""
 

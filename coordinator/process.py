@@ -12,9 +12,10 @@ from typing import Any
 import zmq
 
 from config.errors import Busy
+from config.parent import forks
 from config.settings import Settings
 from coordinator import checkpoint, reopen
-from coordinator.evaluation import Apart, scorer
+from coordinator.evaluation import Apart, Inline, scorer
 from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.loop import run_study
 from coordinator.network import NetworkCarrier
@@ -91,8 +92,9 @@ def serve(
     start_publicly(run, settings, task)
     task.keep_features_in(run / "features")
     # Forked before anything is open here: what it inherits would outlive this process.
-    evaluator = Apart(
-        scorer(method, task, settings.seed), lambda: stop["asked"], device=settings.device
+    score = scorer(method, task, settings.seed)
+    evaluator = (
+        Apart(score, lambda: stop["asked"], device=settings.device) if forks() else Inline(score)
     )
     use_device(settings.device)  # after the fork above: none may follow
     try:

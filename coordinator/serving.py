@@ -120,8 +120,8 @@ class Runner:
         if len(posted.said("accept")) < posted.needed:
             # nobody may wait for a silo that said no: it comes back only if it accepts again
             why = (
-                f"{posted.left} left it, and a round needs {posted.needed} silos. Stop it, or let it "
-                "go on when they have accepted again."
+                f"{posted.left} left it, and a round needs {posted.needed} silos: stop it, or let "
+                "it go on when they have accepted again"
             )
             child.end()
             self._hold(posted.id, why)

@@ -114,7 +114,12 @@ class BagExtractor(Extractor):
         word_dim = (
             weights["word.weight"].shape[1] if "word.weight" in weights else int(knobs["word_dim"])
         )
-        network = PCNN(int(about["vocabulary_size"]), len(self.relations), word_dim=word_dim)
+        network = PCNN(
+            int(about["vocabulary_size"]),
+            len(self.relations),
+            word_dim=word_dim,
+            sums=knobs.get("encoder") == "sums",
+        )
         self._model = saved.loaded(network, folder)
 
     def _word(self, word: str) -> int:

@@ -32,6 +32,7 @@ from models import saved
 from models.document_pieces import Batch
 from models.halves import upper_half
 from models.precision import computing
+from models.standard import Standard
 from models.tuning import fixed_numbers
 
 __all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model", "seen_by"]
@@ -52,7 +53,10 @@ class Reading:
 class DocumentEncoder(nn.Module):
     """`backbone` is copied: one loaded checkpoint serves any number of models."""
 
-    def __init__(self, backbone: Any, outputs: int, block: int = 64) -> None:
+    def __init__(self, backbone: Any, outputs: int, block: int = 64, linear: bool = False) -> None:
+        """`linear`: for a head on a frozen encoder, one linear layer on standardised [h_s; h_o; c]
+        in place of the bilinear classifier and its projections.
+        """
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.backbone.set_attn_implementation("eager")  # the only one that hands its attention out
@@ -63,6 +67,13 @@ class DocumentEncoder(nn.Module):
         if width % block:
             raise ValueError(f"blocks of {block} do not divide {width} dimensions")
         self.block = block
+        self.standard: Standard | None = None
+        if linear:
+            self.standard = Standard(3 * width)
+            self.linear = nn.Linear(3 * width, outputs)
+            nn.init.zeros_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
+            return
         self.subject = nn.Linear(2 * width, width)
         self.object = nn.Linear(2 * width, width)
         self.bilinear = nn.Linear(width * block, outputs)
@@ -112,6 +123,8 @@ class DocumentEncoder(nn.Module):
     def _pairs(
         self, batch: Batch, entities: torch.Tensor, context: torch.Tensor, by_document: bool
     ) -> Reading:
+        if self.standard is not None:
+            return self._read_linearly(batch, entities, context, by_document)
         s, o = (torch.cat([entities[e], context], dim=1) for e in (batch.head, batch.tail))
         if by_document:
             s, o = _beside(batch, s), _beside(batch, o)
@@ -120,6 +133,16 @@ class DocumentEncoder(nn.Module):
             return Reading(self._grouped(z_s, z_o), context, z_s, z_o)
         pairs = (batch.pair_document, batch.pair_slot)
         return Reading(self._multiplied(z_s, z_o)[pairs], context, z_s[pairs], z_o[pairs])
+
+    def _read_linearly(
+        self, batch: Batch, entities: torch.Tensor, context: torch.Tensor, by_document: bool
+    ) -> Reading:
+        assert self.standard is not None
+        subject, object_ = entities[batch.head], entities[batch.tail]
+        x = self.standard(torch.cat([subject, object_, context], dim=1))
+        logits = self.linear(_beside(batch, x) if by_document else x)
+        logits = logits[batch.pair_document, batch.pair_slot] if by_document else logits
+        return Reading(logits, context, subject, object_)
 
     def _grouped(self, z_s: torch.Tensor, z_o: torch.Tensor) -> torch.Tensor:
         """b_r + sum over groups of z_s^T W_r z_o."""
@@ -238,5 +261,6 @@ def open_model(folder: str | Path) -> tuple[DocumentEncoder, Any, dict[str, Any]
     folder = Path(folder)
     about = json.loads((folder / "config.json").read_text("utf-8"))
     backbone = saved.new_backbone(folder, about)
-    model = DocumentEncoder(backbone, int(about["outputs"]), int(about["block"]))
+    linear = about.get("classifier", "bilinear") == "linear"
+    model = DocumentEncoder(backbone, int(about["outputs"]), int(about["block"]), linear)
     return saved.loaded(model, folder), saved.open_tokenizer(folder), about

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from config.part import ALL, HEAD, Part
+from models.standard import Standard
 from models.tuning import fixed_numbers, fixed_vectors
 
 __all__ = [
@@ -38,6 +39,7 @@ PARTS = {
     "all": "",
     "top": ", with word vectors that stay as they are",
     "head": ", of which only the classifier is trained",
+    "sums": ", of which words are added up in each piece and only the classifier is trained",
 }
 _POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX_LENGTH
 
@@ -107,9 +109,19 @@ class PCNN(nn.Module):
         filters: int = 230,
         dropout: float = 0.2,
         vectors: np.ndarray | None = None,
+        sums: bool = False,
     ) -> None:
+        """`sums`: for a head that is trained with noise, a sentence vector is the sum of the word
+        vectors in each piece, standardised, in place of a convolution's maxima.
+        """
         super().__init__()
         self.word = nn.Embedding(words, word_dim, padding_idx=PAD)
+        self.standard = Standard(3 * word_dim) if sums else None
+        if sums:
+            self.dropout, self.out = nn.Dropout(dropout), nn.Linear(3 * word_dim, relations)
+            nn.init.zeros_(self.out.weight)
+            self._take(vectors)
+            return
         self.head_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
         self.tail_position = nn.Embedding(_POSITIONS, position_dim, padding_idx=0)
         # A convolution of width 3 is a linear layer over each token and its two neighbours. Written
@@ -118,6 +130,9 @@ class PCNN(nn.Module):
         self.convolution = nn.Linear(3 * (word_dim + 2 * position_dim), filters)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(3 * filters, relations)
+        self._take(vectors)
+
+    def _take(self, vectors: np.ndarray | None) -> None:
         if vectors is not None:
             with torch.no_grad():
                 self.word.weight.copy_(
@@ -129,7 +144,7 @@ class PCNN(nn.Module):
         if part == ALL:
             return
         fixed_vectors(self.word, given)
-        if part == HEAD:
+        if part == HEAD and self.standard is None:
             for table in (self.head_position, self.tail_position):
                 fixed_vectors(table, given=False)
             fixed_numbers([self.convolution.weight])
@@ -147,6 +162,9 @@ class PCNN(nn.Module):
         """Sentence vectors (batch, 3 * filters). `words` is padded with PAD beyond each row's
         length.
         """
+        if self.standard is not None:
+            made: torch.Tensor = self.standard(self.pooled(words, lengths, head_at, tail_at))
+            return made
         longest = words.shape[1]
         real = torch.arange(longest) < lengths.unsqueeze(1)
         head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
@@ -164,6 +182,22 @@ class PCNN(nn.Module):
         inside = F.one_hot(piece, 3).to(embedded.dtype) * real.unsqueeze(-1)
         pooled: torch.Tensor = PiecewiseMax.apply(self.convolution(window), inside)
         return pooled.flatten(1)
+
+    def pooled(
+        self,
+        words: torch.Tensor,
+        lengths: torch.Tensor,
+        head_at: torch.Tensor,
+        tail_at: torch.Tensor,
+    ) -> torch.Tensor:
+        """The sums of word vectors in each piece, (batch, 3 * word_dim)."""
+        longest = words.shape[1]
+        real = torch.arange(longest) < lengths.unsqueeze(1)
+        head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
+        piece = pieces(longest, torch.minimum(head_at, tail_at), torch.maximum(head_at, tail_at))
+        vectors = self.word(words)
+        inside = F.one_hot(piece, 3).to(vectors.dtype) * real.unsqueeze(-1)
+        return torch.bmm(inside.transpose(1, 2), vectors).flatten(1)
 
     def forward(
         self,

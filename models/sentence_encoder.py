@@ -21,13 +21,13 @@ from models import saved
 from models.halves import upper_half
 from models.marking import HEAD, TAIL
 from models.precision import computing
+from models.standard import Standard
 
 __all__ = [
     "FEDCMC",
     "FEDED",
     "STYLES",
     "SentenceEncoder",
-    "Standard",
     "Style",
     "open_model",
     "pooled",
@@ -44,7 +44,6 @@ class Style:
     standard: bool = False  #: h is standardised by fixed, public statistics (`Standard`)
 
 
-_LEAST = 1e-3  #: added to a deviation: a number that never changes stays small
 FEDED = Style(cls=True, blinding=True, bias=True)
 FEDCMC = Style(cls=False, blinding=False, bias=False)
 STYLES = {"feded": FEDED, "fedcmc": FEDCMC}
@@ -56,26 +55,6 @@ def pooled(hidden: torch.Tensor, flags: torch.Tensor, style: Style) -> torch.Ten
     weights = torch.stack([(flags & HEAD) > 0, (flags & TAIL) > 0], dim=1).to(hidden.dtype)
     entities = (weights @ hidden).flatten(1)
     return torch.cat([hidden[:, 0], entities], dim=1) if style.cls else entities
-
-
-class Standard(nn.Module):
-    """(h - mean) / deviation, number by number. For a head on a frozen encoder: clipped gradients
-    then point where sentences differ, and not where all are alike.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.mean = nn.Parameter(torch.zeros(width), requires_grad=False)
-        self.scale = nn.Parameter(torch.ones(width), requires_grad=False)
-
-    def set(self, features: torch.Tensor) -> None:
-        """By the statistics of these features, (texts, width)."""
-        with torch.no_grad():
-            self.mean.copy_(features.mean(dim=0))
-            self.scale.copy_(1 / (features.std(dim=0) + _LEAST))
-
-    def forward(self, h: torch.Tensor) -> torch.Tensor:
-        return (h - self.mean) * self.scale
 
 
 class SentenceEncoder(nn.Module):
@@ -125,22 +104,11 @@ class SentenceEncoder(nn.Module):
         return ids if ready else pooled(self._hidden(ids, real), flags, self.style)
 
     def standardise(self, features: torch.Tensor) -> None:
-        """By the statistics of these features. What reads them is changed so that every answer
-        stays what it was; without a bias there, only deviations are taken.
-        """
+        """By the statistics of these features, with the same answers."""
         assert self.standard is not None
         reader = self.classifier if self.projection is None else self.projection[0]
         assert isinstance(reader, nn.Linear)
-        with torch.no_grad():
-            weight = reader.weight * self.standard.scale
-            if reader.bias is not None:
-                reader.bias.sub_(weight @ self.standard.mean)
-            self.standard.set(features)
-            if reader.bias is None:
-                self.standard.mean.zero_()
-            else:
-                reader.bias.add_(weight @ self.standard.mean)
-            reader.weight.copy_(weight / self.standard.scale)
+        self.standard.take(features, reader)
 
     def _hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         if ids.is_floating_point():

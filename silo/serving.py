@@ -43,6 +43,8 @@ __all__ = ["Server", "serve_studies"]
 log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
+#: What the coordinator's operator wants of a study, for this silo's.
+_STATES = {"pause": "paused by the coordinator", "stop": "stopping"}
 LAST_WRITTEN = "privacy-budget.html"  #: of a silo's documents
 
 
@@ -109,7 +111,8 @@ class Server:
                     "study %s (%s) waits for its operator (%s): %s", id_, known.title, why, words
                 )
         self._answer(id_, shown)
-        state = str(shown["state"]) + (f": {shown['outcome']}" if shown.get("outcome") else "")
+        state = _STATES.get(shown["state"], str(shown["state"]))
+        state += f": {shown['outcome']}" if shown.get("outcome") else ""
         running, mine = shown["state"] == "running", id_ in self._runs
         if not mine and running and self.studies[id_].word == "accept":
             if len(self._runs) < self._site.slots:

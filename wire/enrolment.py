@@ -101,17 +101,28 @@ class EnrolmentClient:
         except (ValueError, TypeError, AttributeError):
             raise RosterRefused("wrong-shape", "the coordinator's answer cannot be read") from None
 
-    def wait(self, seconds: float, enough: Callable[[Answer], bool]) -> Answer:
-        """Ask for news until they are `enough`; `Unreached` after `seconds` without them."""
+    def wait(
+        self,
+        seconds: float,
+        enough: Callable[[Answer], bool],
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> Answer:
+        """Ask for news until they are `enough`; `Unreached` after `seconds` without them. `tell`
+        hears who is missing, or that nobody answers, whenever that changes.
+        """
         until, last = time.monotonic() + seconds, "there is no news"
         while time.monotonic() < until:
+            before = last
             try:
                 answer = self.news()
                 if enough(answer):
                     return answer
-                last = f"still missing: {', '.join(answer.missing)}"
+                if answer.missing:
+                    last = f"waiting for {', '.join(answer.missing)}"
             except Unreached as e:
                 last = str(e)
+            if last != before:
+                tell(last)
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
         raise Unreached(last)
 

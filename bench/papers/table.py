@@ -95,7 +95,7 @@ def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
         if len(outside) < len(files):
             raise UserError("Two files in METHODS have one name, so their rows would; rename one.")
         return replace(comparison, methods=ours, variants=outside)
-    rows = {**comparison.variants, **comparison.more_variants}
+    rows = {**comparison.more_variants, **comparison.variants}  # of the smaller size, if it has one
     known = {
         word.partition("=")[2]
         for words in rows.values()
@@ -105,15 +105,17 @@ def with_methods(comparison: Comparison, wanted: list[str]) -> Comparison:
     for name in wanted:
         if name not in known:
             raise UserError(f'This table has no method "{name}".{nearest(name, known)}')
-    chosen = {
-        label: words for label, words in rows.items() if any(f"METHOD={m}" in words for m in wanted)
-    }
-    return replace(comparison, variants=chosen, more_variants={})
+
+    def of(rows: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        named = [f"METHOD={m}" for m in wanted]
+        return {label: words for label, words in rows.items() if set(named) & set(words)}
+
+    return replace(comparison, variants=of(rows), more_variants=of(comparison.more_variants))
 
 
 def with_rows(comparison: Comparison, wanted: list[str]) -> Comparison:
     """Only these rows, by the names they have in the table; references too."""
-    variants = {**comparison.variants, **comparison.more_variants}
+    variants = {**comparison.more_variants, **comparison.variants}
     known = (*comparison.methods, *variants, *comparison.references)
     for name in wanted:
         if name not in known:

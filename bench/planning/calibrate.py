@@ -25,6 +25,7 @@ import psutil
 import torch
 
 from config.errors import UserError
+from config.parent import forks
 from coordinator.rundir import shared_secret
 from methods.base import Folded, Heard, SiloView
 from methods.common.training import load
@@ -175,7 +176,9 @@ def _coordinator(study: Study) -> dict[str, Any]:
 
 
 def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """What `work` gives in a forked child, as JSON through a pipe."""
+    """What `work` gives in a forked child, as JSON through a pipe; here, where fork is not safe."""
+    if not forks():
+        return _checked(_said(work))
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -193,12 +196,15 @@ def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     if not text:  # killed: what kills a child that only computes is the kernel, short of memory
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "no word"
         raise UserError(f"The calibration ended with {how}: {_MEMORY}")
-    table: dict[str, Any] = json.loads(text)
+    return _checked(json.loads(text))
+
+
+def _checked(table: Mapping[str, Any]) -> dict[str, Any]:
     if "mistake" in table:
         raise UserError(f"The calibration cannot be made: {table['mistake']}")
     if "bug" in table:
         raise RuntimeError(f"the calibration failed; in its process:\n{table['bug']}")
-    return table
+    return dict(table)
 
 
 def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

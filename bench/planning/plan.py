@@ -13,6 +13,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from rich.table import Table
 from bench.planning.bytes import Rehearsal, rehearse
 from bench.planning.calibrate import Calibration, calibrate
 from bench.planning.fits import PROCESS_MB, SEAT_MB, too_large
+from bench.planning.utility import utility_of
 from config.errors import UserError
 from config.settings import Settings
 from methods.dp.coverage import large_delta, records_in
@@ -54,6 +56,7 @@ def make_plan(study: Study, measured: bool, bandwidth: float = 0.0) -> dict[str,
         "arrays_down_per_silo_round": r.arrays_down / r.participations,
         **(_bytes(r) if wire else {}),
         **_epsilon(study, r),
+        **_utility(study),
         **(_measured(study, r, calibrate(study)) if measured else {}),
     }
     plan["bandwidth"] = bandwidth or None
@@ -116,6 +119,15 @@ def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
         "delta": s.delta,
         "noise": [e.noise for e in worst[:1]][0] if worst else None,
     }
+
+
+def _utility(study: Study) -> dict[str, Any]:
+    """What such a budget left of a model where it was measured, for silos of this study's size."""
+    s, sizes = study.settings, [len(ix) for ix in study.partition.indices]
+    if s.dp != "record" or s.public:
+        return {}
+    found = utility_of(study.task.name, round(sum(sizes) / len(sizes)), s.silos, s.epsilon)
+    return {} if found is None else {"utility": asdict(found)}
 
 
 def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
@@ -254,6 +266,7 @@ def _rows(plan: Mapping[str, Any], s: Settings) -> Sequence[tuple[str, str]]:
         ("arrays as coded, a round", f"{human_bytes(arrays[0])} up, {human_bytes(arrays[1])} down")
     )
     rows.append(("epsilon", _epsilon_words(plan, s)))
+    rows += _utility_rows(plan.get("utility"), s)
     if "wall_seconds" in plan:
         took = f"calibrated for {duration(plan['calibration_seconds'])}; connecting and masking come on top"
         rows += [
@@ -265,6 +278,19 @@ def _rows(plan: Mapping[str, Any], s: Settings) -> Sequence[tuple[str, str]]:
                 f"{plan['peak_rss_mb']:.0f} MB, {plan['shared_mb']:.0f} MB of it shared",
             ),
         ]
+    return rows
+
+
+def _utility_rows(found: Mapping[str, Any] | None, s: Settings) -> Sequence[tuple[str, str]]:
+    if found is None:
+        public = s.dp == "record" and s.public
+        return [("what to expect", "not measured with public text")] if public else []
+    points = ", ".join(f"{v:.2f} at {e:g}" for e, v in found["by_epsilon"].items())
+    whose = f"measured with {found['method']} on the built-in corpus, {found['floor']:.2f} without the silos"
+    rows = [(f"{found['metric']} by epsilon", f"about {points} ({whose})")]
+    if s.epsilon and found["hopeless_below"]:
+        few = f"fewer than about {found['hopeless_below']:,} records a silo add nothing"
+        rows.append((f"at epsilon {s.epsilon:g}", few))
     return rows
 
 

@@ -24,6 +24,7 @@ import msgpack
 
 from bench.simulation.worker import request, unpack_homes
 from config.errors import UserError
+from config.parent import forks
 from config.settings import Settings
 from coordinator.rundir import silo_home
 
@@ -35,6 +36,10 @@ Send = Callable[[bytes], bytes]
 
 def check_launcher(settings: Settings) -> None:
     """Before anything is prepared or started: whether this machine has what the launcher needs."""
+    if settings.launcher != "local" and not forks():
+        raise UserError(
+            f"LAUNCHER={settings.launcher} needs a system where fork is safe (Linux); leave it out."
+        )
     if settings.launcher == "ray" and find_spec("ray") is None:
         raise UserError(
             "LAUNCHER=ray needs Ray, which is not installed here: pip install 'sottovoce[ray]'."

@@ -1,5 +1,5 @@
-"""Real processes for a simulation: one coordinator and many silos forked from this warmed one,
-watched until the end.
+"""Real processes for a simulation: one coordinator and many silos forked from this warmed one (or
+started anew where fork is not safe), watched until the end.
 
 Every child dies with its parent (config.parent), so that no way of ending this process, kill -9
 included, leaves any behind; and the parent ends them all when the coordinator ends, however it
@@ -9,42 +9,39 @@ ended.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
-import logging
 import os
 import platform
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.simulation.elsewhere import places
 from bench.simulation.hosts import hosts_of, serve_many
 from bench.simulation.memory import MemoryWatch
-from config.errors import UserError
-from config.logs import log_to
-from config.parent import end_with_parent
+from bench.simulation.parts import (
+    as_child,
+    coordinate,
+    coordinator_log,
+    silo_log,
+    take_part,
+)
+from bench.simulation.spawned import spawn_coordinator, spawn_silos
+from config.parent import forks
 from coordinator import process as coordinator_process
-from coordinator.rundir import coordinator_home, silo_home
+from coordinator.rundir import coordinator_home
 from methods.base import silo_name
 from report.progress import Follower
-from silo import process as silo_process
-from silo.home import Home
-from study.agreement import study_hash
 from study.prepare import Study
 from wire.keyring import Keyring
 from wire.stored import give_back
 
 __all__ = ["Outcome", "fork", "fork_silos", "run_processes"]
 
-_ALONE = contextlib.nullcontext()
-#: seconds for silos to say hello, and more for each of them: they are forked one after another
-_HELLO, _HELLO_EACH = 60.0, 0.25
-#: seconds for silos on other machines to be there: each has to load its corpus first
-_ELSEWHERE = 300.0
 _GRACE = 3.0  #: seconds the coordinator has to end in good order before it is killed
 
 
@@ -55,7 +52,6 @@ class Outcome:
 
 def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     settings = study.settings
-    study_id = study_hash(settings, study.agreement, study.task.name)
     keys = Keyring.load(coordinator_home(run))
     keys.pinned()  # verified here, once for all that are forked
     parent = os.getpid()
@@ -67,24 +63,9 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
 
     local = settings.launcher == "local"
 
-    def coordinate() -> int:
+    def coordinating() -> int:
         os.close(reader)
-
-        def bound(port: int) -> None:
-            os.write(writer, f"{port}\n".encode())
-
-        return coordinator_process.serve(
-            run,
-            keys,
-            settings=settings,
-            task=study.task,
-            method=study.method,
-            study=study_id,
-            host="127.0.0.1" if local else "0.0.0.0",  # noqa: S104 (only keys of this run's roster are let in)
-            bound=bound,
-            enrol_seconds=(_HELLO if local else _ELSEWHERE) + _HELLO_EACH * settings.silos,
-            simulated=True,
-        )
+        return coordinate(run, study, keys, writer, warmed=True)
 
     interrupted = {"times": 0}
 
@@ -92,7 +73,10 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         interrupted["times"] += 1
 
     previous = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    coordinator = fork(parent, coordinator_home(run) / "coordinator.log", coordinate, writer)
+    if forks():
+        coordinator = fork(parent, coordinator_log(run), coordinating, writer)
+    else:
+        coordinator = spawn_coordinator(run, writer)
     silos: dict[int, int] = {}
     memory = MemoryWatch()
     try:
@@ -107,7 +91,7 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
         address = f"tcp://127.0.0.1:{first}"
         for k, (name, program) in enumerate([] if local else places(run, settings, int(first))):
             silos[fork(parent, run / "silos" / f"{name}.log", program)] = k
-        pids = _fork_silos(run, study, address) if local else {}
+        pids = _silos(run, study, address) if local else {}
         silos |= {pid: i for i, pid in pids.items()}
         table = {"host": platform.node(), "launcher": parent, "coordinator": coordinator}
         table["silos"] = {silo_name(i): p for i, p in sorted(pids.items())}
@@ -129,27 +113,13 @@ def run_processes(run: Path, study: Study, follower: Follower) -> Outcome:
     return Outcome(status, memory.peak_mb, sentence)
 
 
-def _fork_silos(run: Path, study: Study, address: str) -> dict[int, int]:
+def _silos(run: Path, study: Study, address: str) -> dict[int, int]:
     """Silo -> the process that it is in."""
-
-    def take_part(i: int, turn: contextlib.AbstractContextManager[object] = _ALONE) -> int:
-        return silo_process.serve(
-            Home(silo_home(run, i)),
-            address=address,
-            settings=study.settings,
-            task=study.task,
-            data=study.task.subset(study.partition.indices[i]),
-            method=study.method,
-            simulated=True,
-            turn=turn,
-        )
-
-    return fork_silos(
-        range(study.settings.silos),
-        study.settings.silos_per_process,
-        take_part,
-        lambda i: silo_home(run, i) / "silo.log",
-    )
+    silos, each = range(study.settings.silos), study.settings.silos_per_process
+    if not forks():
+        return spawn_silos(run, address, silos, each)
+    part = functools.partial(take_part, run, study, address)
+    return fork_silos(silos, each, part, functools.partial(silo_log, run))
 
 
 def fork_silos(
@@ -207,39 +177,9 @@ def fork(parent: int, logfile: Path, work: Callable[[], int], tell: int | None =
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
-    if pid:
-        return pid
-    status, sentence = 70, ""
-    try:
-        if not end_with_parent(parent, signal.SIGKILL):
-            os._exit(status)
-        # Ctrl-C reaches the whole group; the parent decides
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        out = os.open(logfile, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        log_to(sys.stderr)
-        status = work()
-    except UserError as e:
-        status, sentence = 2, str(e)
-    except coordinator_process.RoundFailed as e:
-        status, sentence = coordinator_process.FAILED, str(e)
-    except OSError as e:
-        status, sentence = 1, f"Reading or writing failed: {e}."
-    except BaseException as e:
-        status, sentence = 1, f"{type(e).__name__}: {e}; {logfile} has the details."
-        with contextlib.suppress(OSError):
-            traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError):
-            if sentence:
-                logging.error("%s", sentence)
-            if tell is not None:
-                os.write(tell, sentence.replace("\n", " ").encode()[:4000])
-            sys.stderr.flush()
-        os._exit(status)
+    if pid == 0:
+        as_child(parent, logfile, work, tell)
+    return pid
 
 
 def _end(silos: dict[int, int]) -> None:

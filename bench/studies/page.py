@@ -234,12 +234,13 @@ def _bytes(o: Outcome) -> list[str]:
 
 
 def _searched(o: Outcome, row: str, chosen: Chosen) -> str:
-    """Of a trial's settings those that were searched; what all have is above."""
+    """Of a trial's settings the row's own and those that were searched; what all have is above."""
     names = {name.removeprefix("SET=").rstrip("=") for name in o.rows[row].own}
     names |= {name for one in o.spec.space for name in one}
     table = dict(w.partition("=")[::2] for w in chosen.words)
     given = [f"{k}={v}" for k, v in table.items() if k != "SET"] + table.get("SET", "").split()
-    return " ".join(w for w in given if w.partition("=")[0] in names)
+    own = [placeless(w).removeprefix("SET=") for w in o.rows[row].words]
+    return " ".join([*own, *(w for w in given if w.partition("=")[0] in names)])
 
 
 def _minutes(o: Outcome) -> int:

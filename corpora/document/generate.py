@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -34,7 +35,15 @@ from corpora.recipe import at_least, parse_recipe, shares
 from corpora.sentence import phrases as sentence_phrases
 from corpora.sentence.generate import lexicon
 
-__all__ = ["SETTINGS", "Recipe", "generate", "load", "parse", "pretraining_text"]
+__all__ = [
+    "SETTINGS",
+    "Recipe",
+    "generate",
+    "load",
+    "parse",
+    "pretraining_text",
+    "public_documents",
+]
 
 _VERSION = 2  #: part of the cache key: bump it when the same recipe would give other documents
 _RELATIONS = ("causes", "treats", "relieves")
@@ -117,18 +126,20 @@ def generate(recipe: Recipe, name: str = "document") -> Content:
     return Content(name, note, _RELATIONS[: recipe.relations], splits)
 
 
+def public_documents(count: int) -> list[Document]:
+    """Always the same ones, for statistics that everybody may know."""
+    return list(islice(_of_no_task(Recipe(), np.random.default_rng(0x57A7)), count))
+
+
 def pretraining_text(wanted: int, seed: int) -> Iterator[str]:
-    """Documents of the same language that can be in no task, their mentions marked by stars as the
-    task marks them.
-    """
-    rng = np.random.default_rng([seed, 0x9E7B])
-    recipe = Recipe(wordings=0)
-    made = 0
-    while made < wanted:
-        document = _document(recipe, rng, "")
-        if for_pretraining(document.text):
-            made += 1
-            yield _starred(document)
+    """Documents with their mentions marked by stars, as the task marks them."""
+    found = _of_no_task(Recipe(wordings=0), np.random.default_rng([seed, 0x9E7B]))
+    return map(_starred, islice(found, wanted))
+
+
+def _of_no_task(recipe: Recipe, rng: np.random.Generator) -> Iterator[Document]:
+    made = iter(lambda: _document(recipe, rng, ""), None)
+    return (document for document in made if for_pretraining(document.text))
 
 
 def _starred(document: Document) -> str:

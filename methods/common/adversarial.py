@@ -44,7 +44,7 @@ from methods.dp.coverage import TRAINED
 from methods.tasks.ner import Data, NerTask
 from methods.tasks.ner_networks import Batch
 from models.device import first_numbers, place
-from models.pointer import PointerNer, losses_of, split_losses
+from models.pointer import PointerNer, family_of, losses_of, split_losses
 from models.prompted import Source
 
 __all__ = ["Adversary", "Step", "build_adversarial", "domain_loss", "reverse"]
@@ -122,7 +122,8 @@ def build_adversarial(
 
     def new_pair(seed: int) -> _Pair:
         with first_numbers(seed):
-            beside = adversary(int(config.encoder_layers), task.platforms, int(config.d_model))
+            layers, *_ = family_of(task.checkpoint.name, config).sizes(config)["encoder"]
+            beside = adversary(layers, task.platforms, int(config.d_model))
         ner = task.new_model(seed)
         assert isinstance(ner, PointerNer)  # any other network is refused above
         return _Pair(ner, place(beside))

@@ -26,7 +26,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from config.part import ALL, Part
+from config.errors import check_choice
+from config.part import ALL, HEAD, Part
+from corpora.distant.generate import load as load_built_in
 from corpora.distant.table import SPLITS, Corpus
 from corpora.notes import Note
 from methods.tasks.base import Evaluation, Split, Task
@@ -41,6 +43,7 @@ from methods.tasks.distant_bags import (
     pad,
     pad_together,
     ranked,
+    sums_of,
 )
 from models.bags import bag_logits
 from models.device import first_numbers, here, place, there
@@ -52,6 +55,8 @@ __all__ = ["DistantTask", "Knobs"]
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 #: training batches whose words are looked up together, which costs little more than for one
 _GATHER = 32
+_WIDER = 4  #: times as many dimensions where word vectors are random and only added up
+_PUBLIC, _PUBLIC_SEED = "distant:sentences=600", 0x57A7
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    word_dim: int = 50
+    word_dim: int = 50  #: of word vectors that are not given; four times as many for `sums`
+    #: pcnn, or sums: of fixed word vectors in each piece; empty: sums where DP=record trains a head
+    encoder: str = ""
     hash_words: int = 30_000  #: slots of a hashed vocabulary
     vector_words: int = 50_000  #: how many words of a word-vector file are used, from its start
 
@@ -78,37 +85,28 @@ class DistantTask(Task[Rows]):
         part: Part = ALL,
     ) -> None:
         self.part = check_part(part, "a PCNN", layers=1)
+        check_choice("encoder", knobs.encoder or "pcnn", ("pcnn", "sums"))
         self.corpus, self.knobs, self.bag_rule = corpus, knobs, bag_rule
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about, self.reading = corpus.about, corpus.reading
         self.labels = corpus.relations
         self._vectors: np.ndarray | None = None
+        self.vocabulary_kind, words = "hashed", tuple[str, ...]()
         if vectors is not None:
-            words, matrix = vectors
-            self._known = {w: i for i, w in enumerate(words, start=2)}
-            self._vocabulary_size = len(words) + 2
+            (words, matrix), self.vocabulary_kind = vectors, "vectors"
             self._vectors = np.concatenate([np.zeros((2, matrix.shape[1]), np.float32), matrix])
-            self.vocabulary_kind = "vectors"
         elif corpus.public_words:
-            self._known = {w: i for i, w in enumerate(corpus.words, start=2)}
-            self._vocabulary_size = len(corpus.words) + 2
-            self.vocabulary_kind = "lexicon"
-        else:
-            self._known = {}
-            self._vocabulary_size = knobs.hash_words + 2
-            self.vocabulary_kind = "hashed"
-        start = (
-            "starting from given word vectors"
-            if vectors is not None
-            else "starting from random numbers"
-        )
-        start += PARTS[part.kind]
+            self.vocabulary_kind, words = "lexicon", tuple(corpus.words)
+        self._known = {w: i for i, w in enumerate(words, start=2)}
+        hashed = self.vocabulary_kind == "hashed"
+        self._vocabulary_size = 2 + (knobs.hash_words if hashed else len(words))
+        start = f"starting from {'random numbers' if vectors is None else 'given word vectors'}"
+        start += PARTS["sums" if knobs.encoder == "sums" else part.kind]
         self.network_words = (
             f"a piecewise convolutional network (PCNN) over words, {start}; no pretrained encoder"
         )
 
     def sibling(self, corpus: Any) -> DistantTask:
-        """With the vocabulary of this task, whatever words the other corpus has."""
         made = DistantTask(corpus, self.knobs, self.bag_rule)
         made._known, made._vocabulary_size = self._known, self._vocabulary_size
         made._vectors, made.vocabulary_kind = self._vectors, self.vocabulary_kind
@@ -137,24 +135,42 @@ class DistantTask(Task[Rows]):
 
     def new_model(self, seed: int) -> PCNN:
         with first_numbers(seed):
-            word_dim = self.knobs.word_dim if self._vectors is None else self._vectors.shape[1]
+            sums = self.knobs.encoder == "sums"
+            drawn = self.knobs.word_dim * (_WIDER if sums else 1)
             model = PCNN(
                 words=self._vocabulary_size,
                 relations=len(self.labels),
-                word_dim=word_dim,
+                word_dim=drawn if self._vectors is None else self._vectors.shape[1],
                 dropout=self.knobs.dropout,
                 vectors=self._vectors,
+                sums=sums,
             )
         model.train_part(self.part, given=self._vectors is not None)
-        return self.started(place(model))
+        model = place(model)
+        if model.standard is not None and self.part == HEAD and not self.start:
+            other, rows = self._public_rows
+            model.standard.set(sums_of(model, other.in_parts(rows)))
+        return self.started(model)
+
+    @cached_property
+    def _public_rows(self) -> tuple[DistantTask, Rows]:
+        other = self.sibling(load_built_in(_PUBLIC, _PUBLIC_SEED))
+        return other, other.subset(np.arange(other.train_size()))
+
+    def settle(self, model: nn.Module, data: Rows) -> None:
+        assert isinstance(model, PCNN)
+        if model.standard is not None:
+            model.standard.take(sums_of(model.eval(), self.in_parts(data)), model.out)
+
+    def in_parts(self, data: Rows) -> Iterator[Batch]:
+        for chosen in chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH):
+            yield self.batch(data, chosen)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
 
     def agreement(self) -> Mapping[str, str]:
-        """Relations by name and order, and the vocabulary by its words, or by how many slots words
-        are hashed into.
-        """
+        """Relations in order, and the vocabulary by its words or its number of slots."""
         words = json.dumps([self.vocabulary_kind, self._vocabulary_size, list(self._known)])
         relations = json.dumps(list(self.labels))
         content = {"classes": relations, "vocabulary": words}
@@ -204,9 +220,7 @@ class DistantTask(Task[Rows]):
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
 
     def evaluate(self, model: nn.Module, split: Split) -> Evaluation:
-        """Rank every (pair, relation) of the split; equal scores keep the order (head, tail,
-        relation).
-        """
+        """Rank every (pair, relation); equal scores keep the order (head, tail, relation)."""
         sentences = self.corpus.split(split)
         data = Rows(sentences, np.arange(len(sentences)))
         bags = self.bags(data, by_label=False)
@@ -257,9 +271,7 @@ class DistantTask(Task[Rows]):
         ]
 
     def probabilities(self, model: nn.Module, data: Rows) -> np.ndarray:
-        """p(r | s) for every row and relation (equation 1), dropout off: (rows, relations)
-        float32.
-        """
+        """p(r | s) of every row and relation (equation 1), dropout off: (rows, relations)."""
         out = np.empty((len(data.indices), len(self.labels)), dtype=np.float32)
         self._sweep(data, model, lambda batch: F.softmax(model(*batch.inputs), dim=-1), out)
         return out
@@ -325,9 +337,7 @@ class DistantTask(Task[Rows]):
         compute: Callable[[Batch], torch.Tensor],
         out: np.ndarray,
     ) -> None:
-        """Fill `out` batch by batch, rows sorted by length; the model's mode is put back
-        afterwards.
-        """
+        """Fill `out` batch by batch, rows sorted by length; the model's mode is put back."""
         was = model.training
         model.eval()
 

@@ -4,7 +4,7 @@ entity pair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from corpora.distant.table import Corpus, Sentences
 from methods.tasks.base import Evaluation, Split
 from models.bags import bag_scores
 from models.device import here, there
-from models.pcnn import MAX_LENGTH, PAD
+from models.pcnn import MAX_LENGTH, PAD, PCNN
 
 __all__ = [
     "BagBatch",
@@ -29,6 +29,7 @@ __all__ = [
     "pad",
     "pad_together",
     "ranked",
+    "sums_of",
 ]
 
 _SCORE_BAGS = 128  #: bags pooled at once
@@ -176,3 +177,9 @@ def ranked(corpus: Corpus, split: Split, bags: Bags, scores: np.ndarray) -> Eval
         if gold[:, r].any()
     }
     return Evaluation(result.auc(points), figures, per_class, result.points(points))
+
+
+def sums_of(model: PCNN, batches: Iterable[Batch]) -> torch.Tensor:
+    """What a head on sums of word vectors reads of every row, before it is standardised."""
+    with torch.no_grad():
+        return torch.cat([model.pooled(*batch.inputs) for batch in batches])

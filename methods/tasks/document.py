@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from config.errors import UserError, check_choice
-from config.part import ALL, BIAS, Part
+from config.part import ALL, BIAS, HEAD, Part
 from corpora.document import entropy
 from corpora.document.scores import best_threshold, facts, known_facts, score
 from corpora.document.table import SPLITS, Document, DocumentCorpus
@@ -34,7 +34,17 @@ from methods.tasks.batching import (
     for_each,
 )
 from methods.tasks.bottom import Bottom, of_documents, with_features
-from methods.tasks.document_data import Data, Labelled, LazyKeys, Ready, prepare
+from methods.tasks.document_data import (
+    Data,
+    Knobs,
+    Labelled,
+    LazyKeys,
+    Ready,
+    keys_of,
+    pair_types,
+    prepare,
+)
+from methods.tasks.document_features import in_parts, linear_features, public_data
 from models import document_heads as heads
 from models.backbone import Checkpoint
 from models.device import first_numbers, here, place, there
@@ -54,19 +64,6 @@ _MEASURED = 2_000  #: documents whose entropy a report shows though nothing was 
 _MOST = 4  #: relations predicted for one pair by `atl`, as for DocRED
 
 
-@dataclass(frozen=True)
-class Knobs:
-    """The task's own settings, the same for every method that is compared on it."""
-
-    head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
-    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where only biases are trained
-    block: int = 0
-    window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
-    #: pieces of a document, markers included; two windows hold at most 2 window - 2
-    max_length: int = 1024
-    mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
-
-
 class DocumentTask(Task[Data]):
     name = "document"
     record_unit = "document"
@@ -76,15 +73,18 @@ class DocumentTask(Task[Data]):
         self, corpus: DocumentCorpus, knobs: Knobs, checkpoint: Checkpoint, part: Part = ALL
     ) -> None:
         self.part = check_part(part, "an encoder", checkpoint.backbone)
-        knobs = replace(knobs, block=knobs.block or (16 if part == BIAS else 64))
+        block, classifier = (
+            knobs.block or (16 if part == BIAS else 64),
+            knobs.classifier or "bilinear",
+        )
+        knobs = replace(knobs, block=block, classifier=classifier)
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
         self.can_halve = True
-        few = words_of(part)
-        if part == BIAS:
-            few = ", of which only biases, layer norms and the classifier are trained"
+        biases = ", of which only biases, layer norms and the classifier are trained"
+        few = biases if part == BIAS else words_of(part)
         self.network_words = f"a document encoder, starting from {checkpoint.words}{few}"
         self.relations = corpus.relations
         self.labels = ("no relation", *self.relations)
@@ -98,9 +98,13 @@ class DocumentTask(Task[Data]):
         self._split("train")  # before silos are forked, so that they share it
 
     def new_bottom(self) -> Bottom:
+        self.__dict__.pop("_public_features", None)
+        return of_documents(self.checkpoint, self.part, self.window, self._special)
+
+    @property
+    def _special(self) -> tuple[int, int, int]:
         t = self.checkpoint.tokenizer
-        special = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
-        return of_documents(self.checkpoint, self.part, self.window, special)
+        return t.cls_token_id, t.sep_token_id, t.pad_token_id
 
     def sibling(self, corpus: Any) -> DocumentTask:
         return DocumentTask(corpus, self.knobs, self.checkpoint)
@@ -108,6 +112,7 @@ class DocumentTask(Task[Data]):
     def _check(self) -> None:
         knobs, config = self.knobs, self.checkpoint.backbone.config
         check_choice("head", self.head, heads.HEADS)
+        check_choice("classifier", knobs.classifier, ("bilinear", "linear"))
         if self.head == "softmax2" and len(self.relations) > 1:
             raise UserError(
                 f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
@@ -153,21 +158,35 @@ class DocumentTask(Task[Data]):
         return tuple(n for n in found if n.count)
 
     def warning(self, split: Split) -> str:
-        if self.corpus.counts(split).relations:
-            return ""
-        return f"the {split} split has no relation to find: its {self.metric} says nothing"
+        nothing = f"the {split} split has no relation to find: its {self.metric} says nothing"
+        return "" if self.corpus.counts(split).relations else nothing
 
     # The contract of methods.tasks.base.Task
 
     def new_model(self, seed: int) -> DocumentEncoder:
         with first_numbers(seed):
             outputs = heads.outputs(self.head, len(self.relations))
-            model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block)
+            linear = self.knobs.classifier == "linear"
+            model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block, linear)
             train_part(model.backbone, self.part)
-        if self.part == BIAS:
+        if self.part == BIAS and not linear:
             model.fix_projections()
         model.cut(self.part)
-        return self.started(place(model))
+        model = place(model)
+        if model.standard is not None and self.bottom is not None and not self.start:
+            model.standard.set(self._public_features)
+        return self.started(model)
+
+    @cached_property
+    def _public_features(self) -> torch.Tensor:
+        data = public_data(self.checkpoint.tokenizer, self.limit)
+        return linear_features(self.batch(data, rows)[0] for rows in in_parts(data))
+
+    def settle(self, model: nn.Module, data: Data) -> None:
+        assert isinstance(model, DocumentEncoder)
+        if model.standard is not None:
+            batches = (self.batch(data, rows)[0] for rows in in_parts(data))
+            model.standard.take(linear_features(batches, model.eval().backbone), model.linear)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         return frozen(self.new_model(0))
@@ -189,18 +208,7 @@ class DocumentTask(Task[Data]):
 
     @cached_property
     def _keys(self) -> LazyKeys:
-        train = self._split("train")
-
-        def label() -> np.ndarray:
-            """The relation that a document has most of; 0 if none."""
-            at = train.pieces.pair_at
-            counts = np.array([train.labels[a:b].sum(axis=0) for a, b in zip(at, at[1:])])
-            return np.where(counts.any(axis=1), counts.argmax(axis=1) + 1, 0)
-
-        def measured(kind: str) -> Callable[[], np.ndarray]:
-            return lambda: np.array([entropy.KINDS[kind](d) for d in self.documents("train")])
-
-        return LazyKeys({"label": label, **{kind: measured(kind) for kind in entropy.KINDS}})
+        return keys_of(self._split("train"), lambda: self.documents("train"))
 
     def label_counts(self, indices: np.ndarray) -> np.ndarray:
         """Candidate pairs without a relation, and with each."""
@@ -238,7 +246,12 @@ class DocumentTask(Task[Data]):
         return batch[0].mean_of_pairs(heads.losses(self.head, reading.logits, batch[1]))
 
     def record_chunks(self, data: Data, chosen: np.ndarray, most: int) -> Iterator[np.ndarray]:
-        """A document in two windows by itself: its windows are the first axis then."""
+        """A document in two windows by itself: its windows are the first axis then. Above a frozen
+        encoder nobody sees windows.
+        """
+        if self.part == HEAD:
+            yield from chunks_by_length(data.lengths, chosen, most)
+            return
         pairs = np.diff(data.split.pieces.pair_at)[data.indices]
         long = data.lengths[chosen] > self.window
         for chunk in chunks_by_length(data.lengths, chosen[~long], min(most, _CLIP_BATCH)):
@@ -279,34 +292,22 @@ class DocumentTask(Task[Data]):
             "head": self.head,
             "outputs": heads.outputs(self.head, len(self.relations)),
             "block": self.knobs.block,
+            "classifier": self.knobs.classifier,
             "window": self.window,
             "max_length": self.limit,
-            "pair_types": self._pair_types(),
+            "pair_types": pair_types(self.documents("train") or self.documents("test")),
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
         }
         files = {"config.json": json.dumps(config, indent=1, default=str).encode()}
         return files | encoder_files(self.checkpoint, self.part)
 
-    def _pair_types(self) -> list[list[str]]:
-        """The types, head and tail, of which the training split (or what a coordinator scores on)
-        has candidate pairs: what a model can be asked for.
-        """
-        seen = {
-            (d.entities[p.head].type, d.entities[p.tail].type)
-            for d in self.documents("train") or self.documents("test")
-            for p in d.candidates
-        }
-        return [list(pair) for pair in sorted(seen)]
-
     # What the methods of this task use
 
     def batch(self, data: Data, chosen: np.ndarray) -> Labelled:
         """The documents at `chosen` of the data's list as tensors, and their pairs' labels."""
-        t = self.checkpoint.tokenizer
-        ids = (t.cls_token_id, t.sep_token_id, t.pad_token_id)
         rows, pieces = data.indices[chosen], data.split.pieces
-        batch = assemble(pieces, rows, self.window, *ids)
+        batch = assemble(pieces, rows, self.window, *self._special)
         if self.bottom is not None:
             texts = self.bottom.texts(pieces, data.indices, rows)
             batch = with_features(batch, self.bottom.store, texts, self.part)
@@ -327,8 +328,9 @@ class DocumentTask(Task[Data]):
 
         if self.bottom is not None:
             self.bottom.prepare(data.split.pieces, data.indices)
-        everything = np.arange(self.size(data))
-        found = for_each(read, chunks_by_length(data.lengths, everything, _SCORE_BATCH))
+        found = for_each(
+            read, chunks_by_length(data.lengths, np.arange(self.size(data)), _SCORE_BATCH)
+        )
         model.train(was)
         if not found:
             return torch.zeros(0, 1)

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from corpora.document import entropy
 from corpora.document.table import Document
 from models.document_pieces import Batch, Pieces, tokenise
 
-__all__ = ["Data", "Labelled", "LazyKeys", "Ready", "prepare"]
+__all__ = ["Data", "Knobs", "Labelled", "LazyKeys", "Ready", "keys_of", "pair_types", "prepare"]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The task's own settings, the same for every method that is compared on it."""
+
+    head: str = ""  #: softmax2, bce or atl; empty: softmax2 for one relation, bce for several
+    #: dimensions of a group of the bilinear classifier; 0: 64, or 16 where only biases are trained
+    block: int = 0
+    window: int = 0  #: pieces read at once; 0: 512, or what the encoder has positions for
+    #: pieces of a document, markers included; two windows hold at most 2 window - 2
+    max_length: int = 1024
+    #: bilinear, or linear: one layer on standardised features; empty: linear where DP=record trains
+    #: a head, else bilinear
+    classifier: str = ""
+    mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 
 @dataclass(frozen=True)
@@ -95,3 +112,28 @@ def _marked(
     number = {e: i for i, e in enumerate(used)}
     pairs = [(number[p.head], number[p.tail]) for p in document.candidates]
     return document.text, [document.entities[e].mentions for e in used], pairs
+
+
+def pair_types(documents: Iterable[Document]) -> list[list[str]]:
+    """The types, head and tail, of which these documents (the training split, or what a coordinator
+    scores on) have candidate pairs: what a model can be asked for.
+    """
+    seen = {
+        (d.entities[p.head].type, d.entities[p.tail].type) for d in documents for p in d.candidates
+    }
+    return [list(pair) for pair in sorted(seen)]
+
+
+def keys_of(train: Ready, documents: Callable[[], Sequence[Document]]) -> LazyKeys:
+    """What training documents are partitioned by."""
+
+    def label() -> np.ndarray:
+        """The relation that a document has most of; 0 if none."""
+        at = train.pieces.pair_at
+        counts = np.array([train.labels[a:b].sum(axis=0) for a, b in zip(at, at[1:])])
+        return np.where(counts.any(axis=1), counts.argmax(axis=1) + 1, 0)
+
+    def measured(kind: str) -> Callable[[], np.ndarray]:
+        return lambda: np.array([entropy.KINDS[kind](d) for d in documents()])
+
+    return LazyKeys({"label": label, **{kind: measured(kind) for kind in entropy.KINDS}})

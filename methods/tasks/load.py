@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError, check_choice, nearest
-from config.part import ALL, BIAS, HEAD, PROMPTS, TOP, Part, parse_part
+from config.part import ALL, BIAS, HEAD, PROMPTS, Part, parse_part
 from config.settings import OWN, Settings
 from corpora.holding import Holding
 from methods import bag_rule_of, default_corpus, network_of, task_knobs, tasks_of, uses_public
@@ -96,9 +96,9 @@ def _refuse_unused(settings: Settings, task: str, used: tuple[str, ...]) -> None
 
 #: Which part of a network is trained where TRAIN does not say: without and with DP=record.
 _PARTS = {
-    "distant": (ALL, TOP),
+    "distant": (ALL, HEAD),
     "sentence": (ALL, HEAD),
-    "document": (ALL, BIAS),
+    "document": (ALL, HEAD),
     "ner, pointer": (PROMPTS, BIAS),
     "ner, tagger": (ALL, BIAS),
 }
@@ -132,6 +132,9 @@ def _distant(settings: Settings, holding: Holding | None) -> Task:
     _refuse_unused(settings, "distant", ("vectors",))
     knobs = Knobs(**task_knobs("distant", settings.options))
     loaded = load_corpus(settings, "distant", knobs, holding)
+    part = _part(settings, "distant")
+    if part == HEAD and settings.dp == "record" and not knobs.encoder:
+        knobs = replace(knobs, encoder="sums")
     vectors = None
     if settings.vectors:
         from corpora.distant.vectors import read_vectors
@@ -142,7 +145,7 @@ def _distant(settings: Settings, holding: Holding | None) -> Task:
         knobs,
         bag_rule_of(settings.method, settings.options),
         vectors,
-        _part(settings, "distant"),
+        part,
     )
 
 
@@ -174,7 +177,10 @@ def _document(settings: Settings, holding: Holding | None) -> Task:
     knobs = Knobs(**task_knobs("document", settings.options))
     loaded = load_corpus(settings, "document", knobs, holding)
     checkpoint = load_checkpoint(settings.encoder, "document", (STAR,))
-    return DocumentTask(loaded, knobs, checkpoint, _part(settings, "document"))
+    part = _part(settings, "document")
+    if part == HEAD and settings.dp == "record" and not knobs.classifier:
+        knobs = replace(knobs, classifier="linear")
+    return DocumentTask(loaded, knobs, checkpoint, part)
 
 
 def _ner(settings: Settings, holding: Holding | None) -> Task:

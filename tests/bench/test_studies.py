@@ -187,7 +187,7 @@ def test_a_finished_study_is_a_page_a_table_and_a_picture(tmp_path: Path) -> Non
     assert "| a is above b by 0.2 | +0.20 |" in page and "| **fails** |" in page
     assert "- Why not: b is strong" in page and "- Why not: \n" not in page
     # as for a, and the rest is on the line that all have
-    assert "| a | x | 1 of 3 | `LR=0.001 mu=1` | 0.4000 |" in page
+    assert "| a | x | 1 of 3 | `METHOD=moon LR=0.001 mu=1` | 0.4000 |" in page
     assert "All runs: `RUNNER=inprocess BATCH=8 CORPUS=sentence SILOS=3 ROUNDS=2`." in page
     assert "2 CPU minutes" in page  # three rows, three trials and two seeds, six seconds each: 1.5
     assert "| a | 0.6050 ± 0.0071 |" in page and "| all (reference) | 0.7050 ± 0.0071 |" in page
@@ -231,7 +231,7 @@ def test_a_real_study_from_search_to_page(tmp_path: Path) -> None:
     )
     asked = Asked("toy", small, "minutes", tmp_path)
     page = run_study(spec, asked, Console(quiet=True)).read_text("utf-8")
-    assert "`LR=0.001`" in page and "**Nothing was claimed.**" in page
+    assert "`METHOD=fedavg LR=0.001`" in page and "**Nothing was claimed.**" in page
     assert not (tmp_path / "features").exists()  # they are as private as the texts
     (row,) = csv.DictReader((tmp_path / "study.csv").open())
     assert row["row"] == "b" and 0.0 <= float(row["value"]) <= 1.0

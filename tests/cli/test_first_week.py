@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,8 +38,12 @@ class Typed:
 
 
 @pytest.fixture
-def typed(capsys: pytest.CaptureFixture[str]) -> Typed:
-    return Typed(capsys)
+def typed(capsys: pytest.CaptureFixture[str]) -> Iterator[Typed]:
+    """In this process; a program that serves takes the signals that end it."""
+    taken = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield Typed(capsys)
+    for number, handler in taken.items():
+        signal.signal(number, handler)
 
 
 def test_an_officer_checks_whichever_file_is_at_hand(tmp_path: Path, typed: Typed) -> None:
@@ -93,10 +98,13 @@ def test_a_folder_that_belongs_to_no_consortium_says_how_it_gets_there(
         Keyring.create(home, "new", role)
         words = ["coordinator", "serve", "--home", home, "--listen", "127.0.0.1:1"]
         if role == "silo":
-            file.write_text(f'home = "{home}"\ncoordinator = "127.0.0.1:1"\n')
+            limits = '[limits]\nmethods = ["fedavgg"]\n'
+            file.write_text(f'home = "{home}"\ncoordinator = "127.0.0.1:1"\n{limits}')
             words = ["silo", "serve", "--config", file]
         status, said = typed(*words)
         assert status == 2 and "has no pinned roster" in said and todo in said
+        # a method that nobody has would refuse every study
+        assert ('Did you mean \\"fedavg\\"?' in said) == (role == "silo")
 
 
 def test_a_rotation_that_was_cut_short_asks_for_no_passphrase(tmp_path: Path) -> None:

@@ -213,6 +213,20 @@ def test_names_of_another_run_are_not_used() -> None:
     assert not (mine == theirs).all(axis=1).any()
 
 
+def test_another_run_counts_as_another_committee() -> None:
+    """A run without a sum may be given up for another one, with another key: a coordinator's friends
+    could ask for their guesses anew, as often as it names a run.
+    """
+    silo = view(0)
+    for seed in range(COMMITTEES):
+        silo = replace(silo, peers=view(0, seed=seed).among)
+        silo = _under(silo, [view(i, seed=seed) for i in ALL if i], (0, 1))
+    assert silo.memory["names/committees"].tolist() == [COMMITTEES]
+    assert len(NAMING.ask(silo, asks(0, 1)).sealed["points/blinded"])
+    silo = replace(silo, peers=view(0, seed=COMMITTEES).among)
+    assert not len(NAMING.ask(silo, asks(0, 1)).sealed["points/blinded"])
+
+
 def _under(
     silo: SiloView[Any, Any], others: list[Any], committee: tuple[int, ...], then: Any = None
 ) -> Any:

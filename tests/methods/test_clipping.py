@@ -39,6 +39,9 @@ from tests.methods.small_private import WORDS, private_view
         "fedner, bias",
         "fedlcc, bias",
         "fedlcc, bias, two windows",
+        "pcnn, head, sums",
+        "fedlcc, head, linear",
+        "fedlcc, head, linear, two windows",
     ],
 )
 def test_clipping_is_by_record(network: str, clip: float) -> None:
@@ -57,6 +60,8 @@ def test_clipping_is_by_record(network: str, clip: float) -> None:
     said = network.split(", ")
     light = {"train": few[said[1]]} if len(said) > 1 else {}
     short = {"options.window": "96"} if "windows" in network else {}
+    light |= {"options.classifier": "linear"} if "linear" in said else {}
+    light |= {"options.encoder": "sums"} if "sums" in said else {}
     task: Any = load_task(load(None, words | light | short))
     data, rows = task.subset(np.arange(12)), np.array([0, 3, 4, 7, 9, 11])
     if short:

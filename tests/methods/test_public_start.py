@@ -40,7 +40,8 @@ STUDIES: dict[str, dict[str, str]] = {
         "encoder": "tiny",
         "options.block": "8",
         "public": "document:documents=10,dev=10,test=10",
-        "train": "bias",
+        "dp": "record",
+        "epsilon": "3",
     },
     "ner": {
         "method": "fedner",

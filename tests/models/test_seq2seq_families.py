@@ -193,6 +193,14 @@ def test_fedner_runs_on_it_and_its_model_opens_again(kind: str, tmp_path: Path) 
         )
 
 
+def test_an_adversary_reads_every_encoder_layer_of_a_t5(tmp_path: Path) -> None:
+    task = _task(load_checkpoint(str(_folder("t5", tmp_path)), "bart"))
+    model, _ = run(tiny_study("fadv_ganin", task, natural(task), rounds=1))
+    assert all(np.isfinite(v).all() for v in model.values())
+    names = tiny_study("fadv_ganin", task, natural(task)).method.exchanges[0].masked
+    assert len([n for n in names if "adversary" in n]) == 2  # of its layers
+
+
 def _task(checkpoint: Checkpoint) -> NerTask:
     knobs = Knobs(max_length=64, prompts=3, hidden=8, dropout=0.0)
     corpus = corpus_of(tiny_content())

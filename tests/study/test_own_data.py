@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from config.study import read_study
 from coordinator.program import coordinator_study
 from silo.home import Home
 from silo.program import rules_of, silo_study
-from study.agreement import Agreed
+from study.agreement import Agreed, page
 from study.machine import Machine
+from study.public_start import public_words, start_publicly
 from tests.consortium import Consortium
 from tests.methods import small_document, small_ner, small_sentence
 
@@ -233,3 +235,45 @@ def test_what_fits_no_study_on_own_data_is_said(parties: Consortium) -> None:
     study.write_text(whole)
     with pytest.raises(UserError, match="there is no folder"):
         own.hub(Path("/nowhere/at/all"))
+
+
+PART = {"sentence": "head", "distant": "top:1", "document": "head", "ner": "prompts"}
+
+
+@pytest.mark.parametrize("task", FORMS)
+def test_a_study_that_starts_from_public_text_of_the_coordinators(
+    parties: Consortium, task: str, tmp_path: Path
+) -> None:
+    """Silos agree that there is some, need none of it, and the consent text says what they are sent;
+    a folder of public text has the study's classes, or is refused.
+    """
+    own = Own(parties, task)
+    file = parties.path / "study.toml"
+    said = f'public = "folder"\npublic_epochs = 1\ntrain = "{PART[task]}"\nmethod'
+    file.write_text(file.read_text().replace("method", said, 1))
+    silo = own.silo("north", ["eases", "causes"] * 4)
+    held_out = own.folder("hub", dev=["eases", "causes"], test=["worsens", "eases"])
+    text = own.folder("public", train=["worsens", "causes", "eases"] * 2)
+
+    def hub(public: Path) -> Agreed:
+        machine = Machine(parties.path / "hub", corpus=str(held_out), **own.checkpoints)
+        machine = replace(machine, public=str(public))
+        return coordinator_study(read_study(file), parties.roster, machine)
+
+    of = hub(text)
+    assert of.hash == silo.hash and page(silo) == page(of)
+    assert "numbers, is sent to each silo once, which keeps it. Nothing leaves" in page(silo)
+    before = {k: v.copy() for k, v in of.prepared.task.not_trained().items()}
+    start_publicly(tmp_path, of.prepared.settings, of.prepared.task)
+    after = of.prepared.task.not_trained()
+    assert any(not np.array_equal(after[k], before[k]) for k in before)
+    odd = own.folder("odd", train=["cures", "eases"])
+    other = hub(odd).prepared
+    with pytest.raises(UserError, match=r'PUBLIC: .*"cures" \(1\)'):
+        public_words(other.settings, other.task)
+    file.write_text(file.read_text().replace('public = "folder"', 'public = "/data"', 1))
+    with pytest.raises(UserError, match='public may be "own", "folder" or a built-in corpus'):
+        hub(text)
+    file.write_text(file.read_text().replace('public = "/data"\npublic_epochs = 1\n', "", 1))
+    with pytest.raises(UserError, match="so nobody agreed"):
+        hub(text)

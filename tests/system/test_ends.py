@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from bench.simulation.inprocess import run_inprocess
 from config.load import load
@@ -82,6 +83,30 @@ def test_a_killed_launcher_leaves_no_process(start: Callable[..., Running]) -> N
     # A process's main thread may be gone a moment before the thread that holds its socket: both are
     # waited for.
     wait_for(lambda: not any(map(alive, everybody)) and _port_closed(running), seconds=5)
+
+
+def test_processes_that_are_not_forked_end_and_go_on_alike(
+    tmp_path: Path, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where fork is not safe: each process is started anew, two silos in each."""
+    monkeypatch.setenv("SOTTOVOCE_START", "spawn")
+    running = start(*WORDS, "SILOS_PER_PROCESS=2")
+    everybody = _everybody(running)
+    assert len(set(everybody)) == 3
+    wait_for(lambda: running.computing("silo-002", round=1))
+    # nobody is a fork of another: no process has children but the launcher
+    assert not any(psutil.Process(pid).children() for pid in everybody)
+    os.killpg(running.process.pid, signal.SIGINT)
+    status, text = running.finish(timeout=5)
+    assert status == 130 and "--resume" in text and "Traceback" not in text
+    assert not any(map(alive, everybody)) and _port_closed(running)
+    monkeypatch.setenv("SOTTOVOCE_START", "fork")  # it goes on with either
+    done = sottovoce("simulate", "--resume", str(running.run))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert summary(running.run)["model_sha256"] == _undisturbed(tmp_path / "plain")
+    monkeypatch.setenv("SOTTOVOCE_START", "spawn")
+    far = sottovoce("simulate", "LAUNCHER=ssh", "HOSTS=a", "SILOS=3")
+    assert far.returncode == 2 and "LAUNCHER=ssh needs a system where fork is safe" in far.stderr
 
 
 def test_a_sum_that_was_opened_and_lost_is_given_up_not_opened_again(

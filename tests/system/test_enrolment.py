@@ -21,7 +21,7 @@ from crypto.identity.enrolment import Gathering, Stage, invite, read_invitation
 from crypto.identity.words import words
 from study.presence import alone
 from tests.conftest import ROOT, command, sottovoce, wait_for
-from wire.enrolment import EnrolmentClient, EnrolmentServer
+from wire.enrolment import Answer, EnrolmentClient, EnrolmentServer
 from wire.keyring import Keyring
 from wire.keys import CurveKeys
 from wire.questions import Unreached
@@ -227,6 +227,35 @@ def test_a_silo_that_lost_its_keys_is_invited_anew(
     # once it is being signed, what others compared stays as it is
     with pytest.raises(RosterRefused, match="found the consortium anew"):
         invite(gathering.fix(), "a test", hub.card, ("north",))
+
+
+def test_whoever_waits_is_told_for_whom_and_when_nobody_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wire.enrolment.time.sleep", lambda seconds: None)
+    hub, north = (
+        Keyring.create(tmp_path / n, n, r) for n, r in (("hub", "coordinator"), ("north", "silo"))
+    )
+    client = EnrolmentClient("127.0.0.1:1", north.curve, hub.card)
+    said: list[tuple[str, ...] | None] = [
+        ("east", "south"),
+        ("east", "south"),
+        None,
+        ("south",),
+        (),
+    ]
+    shown = iter(said)
+
+    def news() -> Answer:
+        now = next(shown)
+        if now is None:
+            raise Unreached("nobody answers")
+        return Answer(Stage.INVITING if now else Stage.SEALED, now, None)
+
+    monkeypatch.setattr(client, "news", news)
+    told: list[str] = []
+    client.wait(60.0, lambda answer: answer.stage is Stage.SEALED, told.append)
+    assert told == ["waiting for east, south", "nobody answers", "waiting for south"]
 
 
 def test_nobody_changes_the_papers_while_they_are_sealed(

@@ -135,7 +135,9 @@ def test_nobody_waits_for_a_silo_that_left(
     with pytest.raises(SystemExit):
         main(["study", "status", study, "--home", str(tmp_path / "hub")])
     told = " ".join(capsys.readouterr().out.split())
-    assert "paused: east (officer withdrew), west left it, and a round needs 3 silos" in told
+    assert (
+        "paused: east (officer withdrew), west left it, and a round needs 3 silos: stop it" in told
+    )
     stage.board.want(study, Wanted.RUN)
     again.step()
     assert not again.running
@@ -211,3 +213,6 @@ def test_a_silo_takes_part_as_its_slots_allow_and_leaves_what_it_declines(
     told.server.step()
     assert acted[0].happened[-1] == "end" and told.state(first) != "running, without this silo"
     assert told.state(second) == "running"
+    second["state"] = "pause"
+    told.server.step()
+    assert acted[1].happened[-1] == "end" and told.state(second) == "paused by the coordinator"

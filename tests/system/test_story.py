@@ -310,7 +310,7 @@ def test_a_consortiums_life(story: Story) -> None:
     run = path / "runs" / f"study-{hashes.pop()[:12]}"
     wait_for(lambda: [e for e in lines(run / "events.jsonl") if e["event"] == "round-done"])
     story.study("hub", "pause", second)
-    wait_for(lambda: story.state("east", second) == "pause")
+    wait_for(lambda: story.state("east", second) == "paused by the coordinator")
     story.kill("hub")
     story.board()
     wait_for(lambda: story.said("hub").count("the board is on") == 3)
