@@ -32,6 +32,18 @@ from tests.consortium import Consortium
 
 CORPUS = "distant:sentences=60,dev=20,test=20,entities=20,filler=20"
 
+#: Without a word that a default could change: each round is one release with noise of 2.
+PRIVATE = {
+    "method": "fedavg",
+    "corpus": CORPUS,
+    "rounds": 12,
+    "epochs": 1,
+    "batch": 1000,
+    "dp": "record",
+    "noise": 2.0,
+    "epsilon": 8.0,
+}
+
 
 def gaussian_epsilon(noise: float, delta: float) -> float:
     """Of one Gaussian release, in closed form (Balle and Wang 2018, equation 6)."""
@@ -117,7 +129,7 @@ def test_without_noise_nothing_is_left_and_a_budget_can_never_be_kept_again(tmp_
     cost = cost_of(planned_for(*_agreed(made), own_limit=math.inf), tmp_path / "none.jsonl")
     assert math.isinf(cost.alone.epsilon) and not cost.unpayable
     assert "no limit is set" in cost.lines[-1]
-    made.study(method="fedavg", corpus=CORPUS, dp="record", noise=2.0, epsilon=8.0, batch=1000)
+    made.study(**PRIVATE)
     planned = planned_for(*_agreed(made), own_limit=math.inf)
     after = cost_of(planned, _ledger(tmp_path / "ledger.jsonl", NonPrivate()))
     assert "released without noise before" in after.unpayable
@@ -194,7 +206,7 @@ def test_the_command_names_the_study_and_refuses_what_it_cannot_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = _consortium(tmp_path, "[limits]\nmaximum_epsilon = 6\n", dp="record", epsilon=8.0)
-    made.study(method="fedavg", corpus=CORPUS, dp="record", noise=2.0, epsilon=8.0, batch=1000)
+    made.study(**PRIVATE)
     site = tmp_path / "north.toml"
     status, said = _forecast(capsys, "--config", str(site))
     assert status == 0 and "DP=record, 12 rounds" in said and "of 6 allowed" in said
