@@ -16,6 +16,7 @@ from typing import Any
 from bench.simulation.launch import fork
 from coordinator.board import Board, Posted
 from crypto.identity.roster import Roster
+from methods.base import silo_name
 from privacy.accountant import total
 from report.documents import KINDS, consortium_documents
 from report.files import read_lines, read_run
@@ -132,13 +133,15 @@ def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
     whole = consortium_documents(read_run(run))
     events: Sequence[Line] = read_lines(run / "events.jsonl")
     restarted = sum(e["event"] == "listening" for e in events) > 1
-    for card in roster.silos:
+    gone = {e["silo"] for e in events if e["event"] == "lost"}  # also one that never came back
+    for i, card in enumerate(roster.silos):
         record = path / card.name / "records" / posted.hash[:12]
         if not (record / "about.json").is_file():
             continue
         own = own_documents(path / card.name, record, posted.proposed)
         lives = _lives(path / card.name, posted)
-        lost = len(own["report"]["connections"]) > 1 or lives > 1 or restarted
+        again = len(own["report"]["connections"]) > 1 or lives > 1
+        lost = again or restarted or silo_name(i) in gone
         found = different(own, whole)
         if lost:
             found = beyond(own, whole, card.name, restarted)
