@@ -43,12 +43,16 @@ def beyond(own: Documents, whole: Documents, silo: str, restarted: bool) -> list
     were taken. `restarted`: the coordinator was, too, and forgot what it had sent in a round that it
     began again.
     """
+    mine, theirs = ({k: d[k]["silos"][silo] for k in d} for d in (own, whole))
+    released = mine["report"]["rounds"] or mine["report"]["rounds_unsure"]
     wrong = [
         f"{at}: {a} and {b}"
         for at, a, b in compared(own, whole)
-        if f".silos.{silo}" not in at and a != b
+        if f".silos.{silo}" not in at
+        and a != b
+        # what left nobody need protect: a silo that was lost before is right to say less
+        and (released or not at.endswith("not_protected"))
     ]
-    mine, theirs = ({k: d[k]["silos"][silo] for k in d} for d in (own, whole))
     sure, taken = set(mine["report"]["rounds"]), set(theirs["report"]["rounds"])
     if not sure <= taken <= sure | set(mine["report"]["rounds_unsure"]):
         wrong.append(f"rounds: {mine['report']} and {sorted(taken)}")
