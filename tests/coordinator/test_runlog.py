@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def test_runs_one_after_another_in_a_process_hold_no_descriptor(tmp_path: Path) 
     for k in range(3):
         (tmp_path / str(k)).mkdir()
         assert run_inprocess(tmp_path / str(k), study) == 0
+        gc.collect()  # what earlier tests left open
         held.append(_descriptors())
     assert held[2] == held[1] == held[0]
 
