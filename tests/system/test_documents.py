@@ -254,7 +254,6 @@ def test_the_ledger_says_what_was_spent_and_that_a_study_runs_once(
     # and it runs once
     assert "with this study" not in figures
     assert "nothing more is added: a study runs once" in done.stdout
-    assert "leaves no room for one round" in done.stdout
     assert "6 lines of this study are in the ledger already" in done.stdout
     ledger = finished.path / "south" / "ledger.jsonl"
     text = ledger.read_text()

@@ -280,13 +280,15 @@ def test_a_consortiums_life(story: Story) -> None:
         record = path / name / "records" / agreed[:12]
         wait_for(lambda at=record: papers_are_whole(at))  # type: ignore[misc]
         own = _documents(record)
-        assert not beyond(own, whole, name, restarted=False)
+        found = beyond(own, whole, name, restarted=False)
+        # who released shares for a sum that was never opened counts its round
+        assert not [x for x in found if not (given_up and x.startswith("rounds:"))]
         lost = [x for x in own["report"]["connections"] if x["what"] == "connected"][1:]
         assert bool(lost) == (name == "south")
-        if not lost:
+        if not lost and not given_up:
             assert not different(own, whole)
-        opened = [r for r in range(ROUNDS) if r not in given_up]
-        assert own["report"]["silos"][name]["rounds"] == opened
+        opened = set(range(ROUNDS)) - set(given_up)
+        assert opened <= set(own["report"]["silos"][name]["rounds"]) <= set(range(ROUNDS))
     said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
     assert "dialled the coordinator 2 times" in said
     assert any("south " in line for line in whole["report"]["not_counted"])
