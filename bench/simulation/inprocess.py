@@ -8,6 +8,7 @@ arrives.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -223,6 +224,9 @@ def run_inprocess(
     carrier = InProcessCarrier(study, runlog, absent, should_stop)
     start_publicly(run, settings, study.task)
     runlog.disclosures(study.method, settings.secagg, sum_assumption(settings))
+    # every silo's turn ends with a collection: what is here before the first need not be looked
+    # through each time (six sevenths of a run with a small head)
+    gc.freeze()
     try:
         run_study(
             study.method,
@@ -239,5 +243,6 @@ def run_inprocess(
         runlog.event(events.Interrupted())
         return INTERRUPTED
     finally:
+        gc.unfreeze()
         carrier.close()
         runlog.close()
