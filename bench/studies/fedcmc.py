@@ -27,9 +27,10 @@ SPEC = Spec(
         "PRECISION=float32",
         "WARMUP=0",
         "SCHEDULE=constant",
-        "CLIP_NORM=1",
+        "CLIP_NORM=0",
         "WEIGHT_DECAY=0.01",
-        "SET=metric=macro_f1 model=fedcmc public=0",
+        # a frozen encoder's features are standardised by a public tenth, which no silo trains on
+        "SET=metric=macro_f1 model=fedcmc public=0.1",
     ),
     rows={
         "fedcmc": Row(words=("METHOD=fedcmc",), own=_MU),
@@ -43,8 +44,8 @@ SPEC = Spec(
     },
     columns={"alpha=0.05": ("PARTITION=dirichlet:0.05",)},
     space=(
-        {"OPTIMIZER": Span(word="sgd"), "LR": Span(3e-3, 0.3)},
-        {"OPTIMIZER": Span(word="adamw"), "LR": Span(3e-5, 3e-3)},
+        {"OPTIMIZER": Span(word="sgd"), "LR": Span(0.015, 0.15)},
+        {"OPTIMIZER": Span(word="adamw"), "LR": Span(2e-4, 2e-3)},
     ),
     claims=(
         Claim(
@@ -66,7 +67,7 @@ SPEC = Spec(
             trials=4,
             seeds=5,
             words=(
-                "ROUNDS=12",
+                "ROUNDS=100",
                 "BATCH=32",
                 "TRAIN=head",
                 "SET=projection=128 pooling=entities blinding=yes",
@@ -80,7 +81,9 @@ SPEC = Spec(
         "entities are replaced by their types, because a frozen encoder tells more of sentences so (tried on "
         "900 training and 500 dev sentences, centralised, before the study)",
         "the corpus is ChemProt as it is published, and the paper's CPR is another split of it",
-        "rounds, batch and learning rate are ours; the paper does not give mu",
+        "a tenth of the training data is public and standardises features; nobody trains on it",
+        "rounds, batch and learning rate are ours; the paper does not give mu. Their range comes from FedAvg's curves "
+        "on dev: with fewer rounds, or with clipped gradients, it only ever answered the most frequent class",
     ),
     steady=5,
     target=0.5,

@@ -82,7 +82,7 @@ SPEC = Spec(
             trials=4,
             seeds=5,
             words=(
-                "ROUNDS=12",
+                "ROUNDS=40",
                 "BATCH=16",
                 "TRAIN=head",
                 "SET=projection=128 pooling=entities",
