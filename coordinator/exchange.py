@@ -31,6 +31,7 @@ __all__ = [
     "Phases",
     "RoundFailed",
     "RoundSpent",
+    "SharesMissing",
     "TooFew",
     "call_ranges",
     "first_ranges",
@@ -49,6 +50,12 @@ class RoundFailed(Exception):
 class TooFew(RoundFailed):
     """Silos that were asked are gone, and the round needs them. A carrier that waits for silos asks
     again once they are back.
+    """
+
+
+class SharesMissing(RoundFailed):
+    """Shares of a sum are out, and holders who have the others on their disks did not come back in
+    the stated time. The sum is on disk too: a coordinator that is started again goes on asking.
     """
 
 

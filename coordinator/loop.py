@@ -29,6 +29,7 @@ from coordinator.exchange import (
     NothingToSpend,
     RoundFailed,
     RoundSpent,
+    SharesMissing,
     TooFew,
     call_ranges,
     next_ranges,
@@ -107,6 +108,8 @@ class _Loop:
             except RoundSpent as e:
                 self._give_up(round, now, e)
                 break
+            except SharesMissing:
+                raise  # the round is not lost: its sum is on disk
             except RoundFailed as e:
                 if self.carrier.spent:
                     # Too few silos can still pay for a round. What they paid for is whole; it is

@@ -21,6 +21,7 @@ from coordinator.exchange import Call, CohortLost, Phases, RoundFailed, RoundSpe
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
+from coordinator.waiting import Patience
 from crypto.errors import SumFailed, TooFewContribute
 from crypto.sum.coordinator import OpenSum
 from crypto.sum.params import policy_for
@@ -78,9 +79,9 @@ class NetworkCarrier:
             run_id,
         )
         self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
-        self._grace, self._folder, self.patient = grace, folder, patience > 0
+        self._grace, self._patience, self.patient = grace, patience, patience > 0
         self._admission = Admission(self.members, settings, runlog, patience)
-        self._cohort_source = cohort_source
+        self._folder, self._cohort_source = folder, cohort_source
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
         # Above every number of an earlier process of this run: silos refuse any that is not above
@@ -103,6 +104,7 @@ class NetworkCarrier:
         """
         self._runlog.event(events.Reopening(round=kept.round, exchange=kept.index))
         policy = policy_for(self._settings.fraction, self._settings.silos)
+        waits = Patience(self._patience, self._runlog, kept.round) if self.patient else None
         self._reopened = reopen.reopen(
             kept,
             self._router,
@@ -111,6 +113,7 @@ class NetworkCarrier:
             run_id=self._run_id,
             policy=policy,
             seconds=seconds,
+            patience=waits,
             should_stop=self._should_stop,
         )
         self._runlog.event(
@@ -312,6 +315,7 @@ class NetworkCarrier:
             deadline=self._settings.deadline,
             quorum=1.0 if call.exchange.patient else self._settings.quorum,
             grace=self._grace,
+            patience=self._patience,
             should_stop=self._should_stop,
             keep=keep,
         )
