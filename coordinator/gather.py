@@ -249,11 +249,7 @@ class Gather:
         stage = self._stages[silo]
         if not self._members.greeted(silo, hello):
             let_in = stage is Stage.DONE and silo in self._members.newcomers
-            if (
-                let_in
-                and self._unmasking is not None
-                and self._unmasking.again(silo, restarted=True)
-            ):
+            if let_in and self._unmasking and self._unmasking.again(silo, restarted=True):
                 self._anew.add(silo)  # what it was about to release may be on its disk
             else:
                 self._out(silo, "it began anew")
@@ -273,9 +269,10 @@ class Gather:
             self._out(silo, "its connection closed in the middle of something")
 
     def _heard(self, silo: str, message: m.Message, payload: Any) -> None:
+        opening = self._unmasking
         if isinstance(message, m.SumStep):
-            if self._unmasking is not None:
-                self._unmasking.hear(silo, message)
+            if opening is not None:
+                opening.hear(silo, message)
             else:
                 log.debug(
                     "refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo
@@ -284,11 +281,7 @@ class Gather:
         if isinstance(message, m.Hello):
             self._greets(silo, message)
             return
-        if (
-            isinstance(message, m.Refused)
-            and self._unmasking
-            and self._unmasking.busy(silo, message)
-        ):
+        if isinstance(message, m.Refused) and opening and opening.busy(silo, message):
             return
         if isinstance(message, m.Refused) and silo in self._anew:
             self._out(silo, "it began anew, and has nothing to release")
