@@ -25,6 +25,7 @@ from tests.faults.consortium import Schedule, drawn
 from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
+from tests.faults.waits import WAITS
 from tests.faults.world import Result, play, tiny
 
 __all__ = ["main", "matrix", "schedule"]
@@ -102,7 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many random schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument(
-        "--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays"
+        "--matrix",
+        choices=("none", "lean", "waits", "full"),
+        default="full",
+        help="crashes, and the plays",
     )
     parser.add_argument("--method", default="lazymil")
     parser.add_argument(
@@ -122,7 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
     kept = json.loads(path.read_text()) if path is not None and path.exists() else {}
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     plays: dict[str, tuple[list[Fault], float]] = {}
-    if o.matrix != "none":
+    if o.matrix in ("waits", "full"):
+        plays |= {f"wait {name}": (list(p.faults), 0.1) for name, p in WAITS.items()}
+    if o.matrix in ("lean", "full"):
         crashes = LEAN if o.matrix == "lean" else matrix(work / "undisturbed", study)
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
         if o.method == "lazymil":  # the plays speak of its exchanges
@@ -133,7 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         if o.seconds and time.monotonic() - began > o.seconds:
             break
-        folder, told = work / label.replace(" ", "-"), PLAYS.get(label.removeprefix("play "))
+        kind, _, name = label.partition(" ")
+        folder = work / label.replace(" ", "-")
+        told = PLAYS[name] if kind == "play" else WAITS[name] if kind == "wait" else None
         result = told.run(folder) if told else play(folder, study, faults, pause)
         kept[label] = asdict(result)
         _say(label, faults, result, len(kept), len(plays))

@@ -45,10 +45,12 @@ class Fault:
     name: str = ""  #: its name, the `occurrence`-th time
     occurrence: int = 0
     seconds: float = 0.0
+    down: float = 0.0  #: seconds until who was killed is started again; 0: as the schedule says
 
     def __str__(self) -> str:
         where = f"step {self.step}" if self.step >= 0 else f"{self.name} #{self.occurrence}"
-        return f"{self.action} {self.actor}.{self.life} at {where}"
+        away = f", down {self.down:.1f} s" if self.down else ""
+        return f"{self.action} {self.actor}.{self.life} at {where}{away}"
 
 
 class _Steps:

@@ -1,0 +1,110 @@
+"""Silos that are away for longer than the grace, where all of them are needed: at every point of the
+opening of a sum the coordinator waits, says for whom, and no round is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from report.files import read_lines
+from study.prepare import Study
+from tests.faults.steps import Fault
+from tests.faults.world import GRACE, Result, play, tiny
+
+__all__ = ["WAITS", "Waits"]
+
+_AWAY = GRACE + 2.5
+_LONG = 12.0  #: longer than a coordinator that was started again waits for greetings
+_HERE = (
+    3  #: of four in the roster: with one that may be corrupt, the shares of all three are needed
+)
+_SETTINGS = {"method": "fedavg", "silos": 4, "minimum": _HERE}
+
+
+@dataclass(frozen=True)
+class Waits:
+    faults: tuple[Fault, ...]
+    made: Callable[..., Study] = tiny
+    settings: dict[str, Any] = field(default_factory=lambda: dict(_SETTINGS))
+    #: whether the round begins again: then silos compute, and pay, again
+    again: bool = False
+    #: for whom the coordinator says that it waits; nobody: for all who are killed
+    waited: tuple[str, ...] = ()
+
+    def run(self, folder: Path) -> Result:
+        study = self.made(**self.settings)
+        result = play(folder, study, list(self.faults), keep=True, absent=1)
+        if result.ok and (why := self._wrong(folder, study, result)):
+            result.ok, result.why = False, why
+        return result
+
+    def _wrong(self, folder: Path, study: Study, result: Result) -> str:
+        run = folder / "run"
+        events, rounds = read_lines(run / "events.jsonl"), read_lines(run / "rounds.jsonl")
+        if len(result.met) != len(self.faults):
+            return f"only {result.met} came to pass"
+        if [len(r["survivors"]) for r in rounds] != [_HERE] * study.settings.rounds:
+            return f"survivors {[len(r['survivors']) for r in rounds]}"
+        lost = set(self.waited) or {f.actor for f in self.faults} - {"coordinator"}
+        waiting = [e for e in events if e["event"] == "waiting"]
+        waited = {s for e in waiting for s in e["silos"]} - {"silo-003"}
+        if waited != lost:
+            return f"it said that it waits for {sorted(waited)}"
+        if self.again != any(e["event"] == "round-again" for e in events):
+            return f"the round was {'not ' * self.again}begun again"
+        quiet = play(folder / "quiet", study, [], keep=True, absent=1)
+        undisturbed = read_lines(folder / "quiet" / "run" / "rounds.jsonl")
+        if not quiet.ok or _hashes(undisturbed) != _hashes(rounds):
+            return "another model than the undisturbed run's"
+        return "" if self.again else self._charged(run, study)
+
+    def _charged(self, run: Path, study: Study) -> str:
+        """Every silo once for everything it disclosed in every round, here and at the coordinator."""
+        wanted = sorted(
+            (r, d.name)
+            for r in range(study.settings.rounds)
+            for e in study.method.exchanges
+            for d in e.disclosures
+        )
+        told = read_lines(run / "privacy.jsonl")
+        for path in sorted((run / "silos").iterdir())[:_HERE]:
+            paid = sorted((x["round"], x["disclosure"]) for x in read_lines(path / "ledger.jsonl"))
+            if paid != wanted:
+                return f"{path.name} was charged {paid}"
+            known = sorted((x["round"], x["disclosure"]) for x in told if x["silo"] == path.name)
+            if known != wanted:
+                return f"the coordinator says of {path.name} {known}"
+        return ""
+
+
+def _hashes(rounds: list[dict[str, Any]]) -> list[str]:
+    return [r["model_sha256"] for r in rounds]
+
+
+def _kill(name: str, actor: str = "silo-001", away: float = _AWAY, times: int = 0) -> Fault:
+    how = "kill-after" if name == "send:sum-endorse" else "kill"
+    return Fault(actor, 0, how, name=name, occurrence=times, down=away)
+
+
+#: the coordinator, with the shares of the two others: it waits for the third
+_HUB = Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1)
+
+WAITS = {
+    # Asked to sign, and dead: nothing is open, and the round begins again when it is back.
+    "before signing": Waits((_kill("hear:sum-propose"),), again=True),
+    "with its answer written, not signed": Waits((_kill("release:after"),), again=True),
+    # Signed, and dead before it is asked.
+    "after signing": Waits((_kill("send:sum-endorse"),)),
+    "asked for shares": Waits((_kill("hear:sum-unmask"),)),
+    "with its release noted, not said": Waits((_kill("send:sum-release"),)),
+    # Two of three, in the second round.
+    "two of three": Waits(
+        (_kill("hear:sum-unmask", times=1), _kill("hear:sum-unmask", "silo-002", GRACE + 4, 1))
+    ),
+    # The coordinator dies while it waits, and goes on waiting, for longer than it waits for
+    # greetings.
+    "the coordinator too": Waits((_kill("hear:sum-unmask", away=_LONG), _HUB)),
+}
