@@ -26,7 +26,7 @@ from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
 from tests.faults.waits import WAITS
-from tests.faults.world import Result, play, tiny
+from tests.faults.world import GRACE, Result, play, tiny
 
 __all__ = ["main", "matrix", "schedule"]
 
@@ -36,7 +36,7 @@ _COORDINATOR_STEPS, _SILO_STEPS = 220, 70
 
 def schedule(seed: int, silos: int = 4) -> tuple[list[Fault], float]:
     """One to five faults, anywhere, and how long it takes until a dead process is started again."""
-    rng = random.Random(seed)
+    rng, away = random.Random(seed), random.Random(f"away {seed}")
     faults = []
     for _ in range(rng.randint(1, 5)):
         coordinator = rng.random() < 0.35
@@ -51,6 +51,8 @@ def schedule(seed: int, silos: int = 4) -> tuple[list[Fault], float]:
                 action,
                 step=rng.randrange(most),
                 seconds=round(rng.uniform(0.05, 2.0), 2),
+                # one killed silo in three is away for longer than the grace
+                down=0.0 if coordinator else away.choice((0.0, 0.0, GRACE + 1.5)),
             )
         )
     return faults, rng.choice((0.0, 0.1, 0.5))
