@@ -28,6 +28,10 @@ def test_crashes_at_the_hardest_steps_end_with_the_survivors_model() -> None:
     _soak("--matrix", "lean", "--seeds", "0")
 
 
+def test_silos_that_are_away_for_long_while_a_sum_is_opened_cost_no_round() -> None:
+    _soak("--matrix", "waits", "--seeds", "0")
+
+
 def test_random_faults_end_with_the_survivors_model() -> None:
     _soak("--matrix", "none", "--seeds", "5")
 
