@@ -31,8 +31,8 @@ __all__ = [
     "Phases",
     "RoundFailed",
     "RoundSpent",
-    "SharesMissing",
     "TooFew",
+    "WaitedInVain",
     "call_ranges",
     "first_ranges",
     "message_bytes",
@@ -53,9 +53,10 @@ class TooFew(RoundFailed):
     """
 
 
-class SharesMissing(RoundFailed):
-    """Shares of a sum are out, and holders who have the others on their disks did not come back in
-    the stated time. The sum is on disk too: a coordinator that is started again goes on asking.
+class WaitedInVain(RoundFailed):
+    """A round cannot begin again, because shares of a sum are out or a sum is in the model, and silos
+    that have on their disks what it lacks did not come back in the stated time. The round is on disk:
+    a coordinator that is started again goes on waiting.
     """
 
 
@@ -101,6 +102,7 @@ class Call:
     lane_bits: int
     #: the arrays are on the encoding's grid already (DP=silo): neither dice nor rotation
     exact: bool = False
+    opened: bool = False  #: a sum of this round is in the model: it cannot begin again
 
     def encoding(self) -> Encoding:
         """With room for everybody who was asked: whoever is lost on the way does not change how the

@@ -5,6 +5,7 @@ with after a crash.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -16,7 +17,8 @@ from config.settings import Settings
 from coordinator import reopen
 from coordinator.admission import Admission
 from coordinator.announcement import Announcement
-from coordinator.cohorts import draws, least_in_a_sum, select
+from coordinator.attendance import Attendance
+from coordinator.cohorts import draws, select
 from coordinator.exchange import Call, CohortLost, Phases, RoundFailed, RoundSpent, TooFew
 from coordinator.gather import Gather
 from coordinator.membership import Membership
@@ -81,6 +83,7 @@ class NetworkCarrier:
         self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
         self._grace, self._patience, self.patient = grace, patience, patience > 0
         self._admission = Admission(self.members, settings, runlog, patience)
+        self._attendance = Attendance(self.members, settings, runlog, patience)
         self._folder, self._cohort_source = folder, cohort_source
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
@@ -152,7 +155,7 @@ class NetworkCarrier:
             return self._reopened.cohort
         able = {
             self.members.names[s]
-            for s in self.members.carrying(round, self._said) & self.members.present
+            for s in self.members.remembered.carrying(self.members.present, round, self._said)
         }
         if draws(self._settings):  # new keys may mean another draw, and silos refuse all others
             able &= set(select(self._settings, round, self.session(), self.source))
@@ -192,16 +195,18 @@ class NetworkCarrier:
                 return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
         reason, attempt = "", 0
         until = time.monotonic() + (self._settings.deadline if self._grace > 0 else 0.0)
+        if self.patient and call.opened:
+            until = math.inf
         while attempt < _ATTEMPTS:
-            cohort = self._gathered(call, until)
-            if len(cohort) < self._least(call):
+            cohort = self._attendance.gathered(call, self._said, until, self.spent)
+            if len(cohort) < self._attendance.least(call):
                 reason = f"only {len(cohort)} of the {len(call.cohort)} participants are left"
                 break
             try:
                 gather = self._gather(call, cohort, common, private)
             except SumFailed as e:  # so few are left that no sum over them could hide anybody
                 reason = str(e)
-                if time.monotonic() >= until or self._nobody_else(call):
+                if time.monotonic() >= until or self._attendance.nobody_else(call, self._said):
                     break
                 self.members.one(0.5)
                 continue
@@ -227,9 +232,14 @@ class NetworkCarrier:
                     "round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason
                 )
                 self._runlog.event(events.SumFailed(round=call.round, attempt=attempt, why=reason))
-                attempt += 1
+                # Who waits has nothing to count where silos were lost: each attempt follows a return.
+                lost = call.opened and not set(cohort) <= set(self.present())
+                attempt += not (self.patient and lost)
                 continue
             gather.close(ok=True)
+            # those who were restarted meanwhile have said in their greeting what they remember
+            kept = set(map(silo_name, folded.survivors)) - self.members.anew
+            self.members.remembered.note(call.round, call.index, kept)
             return folded
         kind = RoundFailed
         if self.patient and not set(call.cohort) <= set(self.present()):
@@ -242,39 +252,9 @@ class NetworkCarrier:
             f"Round {call.round + 1} ({call.exchange.name}) could not be completed: {reason}."
         )
 
-    def _least(self, call: Call) -> int:
-        """Silos below which no sum is asked for: every silo would refuse it."""
-        if not self._settings.secagg or not call.exchange.masked:
-            return 1
-        return least_in_a_sum(self._settings)
-
     def _first(self, call: Call) -> bool:
         """Whether nothing was said in this round before: exchanges may be passed over."""
         return min(self._said, default=call.index) == call.index
-
-    def _nobody_else(self, call: Call) -> bool:
-        """Whether it is of no use to wait within the round. In its first exchange nothing is lost
-        by beginning again, and that is where silos are waited for. Later, all who have what the
-        earlier exchanges left may be here already; a restarted silo has lost that, and is let in
-        when the round begins again.
-        """
-        if self._first(call):
-            return self.patient
-        return {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
-
-    def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
-        """Those of the cohort who are here. Where they are too few, they are waited for, except in
-        a round's first exchange: `begin_round` waits for that.
-        """
-        while True:
-            here = tuple(i for i in call.cohort if i in self.present())
-            if (
-                len(here) >= self._least(call)
-                or time.monotonic() >= until
-                or self._nobody_else(call)
-            ):
-                return here
-            self.members.one(until - time.monotonic())
 
     def _gather(
         self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]

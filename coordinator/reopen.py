@@ -190,7 +190,7 @@ def reopen(
     should_stop: Callable[[], bool],
 ) -> Reopened | None:
     """Ask whoever greets for the shares again. None when too few can say them, within `seconds`, or,
-    with `patience`, when it is certain; SharesMissing when that is at its end.
+    with `patience`, when it is certain; WaitedInVain when that is at its end.
     """
     try:
         opened = thaw(kept.record, kept.words, roster, run_id, policy)

@@ -143,7 +143,7 @@ class Unmasking:
         return self._answered | (self._questions.keys() & self._router.connected)
 
     def _lacking(self, patience: Patience, wait: Wait | None, late: bool) -> Wait | None:
-        """Say who is missing, if the sum cannot be opened without; SharesMissing when the stated
+        """Say who is missing, if the sum cannot be opened without; WaitedInVain when the stated
         time is up.
         """
         for silo in [s for s, when in self._later.items() if time.monotonic() >= when]:

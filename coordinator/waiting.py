@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.exchange import RoundFailed, SharesMissing
+from coordinator.exchange import RoundFailed, WaitedInVain
 from coordinator.runlog import RunLog
 from report import events
 from report.units import clock
@@ -94,8 +94,8 @@ class Patience:
     def wait(self) -> Wait:
         return Wait(self.runlog, self.round, self.seconds)
 
-    def missed(self, silos: Collection[str]) -> SharesMissing:
-        return SharesMissing(
+    def missed(self, silos: Collection[str]) -> WaitedInVain:
+        return WaitedInVain(
             f"Round {self.round + 1}: its sum is being opened, and {', '.join(sorted(silos))} did "
             f"not come back within {self.seconds:.0f} s to release shares. The sum is kept."
         )

@@ -13,6 +13,7 @@ from report.files import read_lines
 from study.prepare import Study
 from tests.faults.steps import Fault
 from tests.faults.world import GRACE, Result, play, tiny
+from tests.methods.small_sentence import tiny_study
 
 __all__ = ["WAITS", "Waits"]
 
@@ -29,14 +30,17 @@ class Waits:
     faults: tuple[Fault, ...]
     made: Callable[..., Study] = tiny
     settings: dict[str, Any] = field(default_factory=lambda: dict(_SETTINGS))
-    #: whether the round begins again: then silos compute, and pay, again
-    again: bool = False
+    again: bool = False  #: whether the round begins again
+    once: bool = True  #: whether nobody computes, and pays, twice
+    simulated: bool = True  #: silos of a simulation do not keep a round on disk
     #: for whom the coordinator says that it waits; nobody: for all who are killed
     waited: tuple[str, ...] = ()
 
     def run(self, folder: Path) -> Result:
         study = self.made(**self.settings)
-        result = play(folder, study, list(self.faults), keep=True, absent=1)
+        result = play(
+            folder, study, list(self.faults), keep=True, absent=1, simulated=self.simulated
+        )
         if result.ok and (why := self._wrong(folder, study, result)):
             result.ok, result.why = False, why
         return result
@@ -59,7 +63,7 @@ class Waits:
         undisturbed = read_lines(folder / "quiet" / "run" / "rounds.jsonl")
         if not quiet.ok or _hashes(undisturbed) != _hashes(rounds):
             return "another model than the undisturbed run's"
-        return "" if self.again else self._charged(run, study)
+        return self._charged(run, study) if self.once else ""
 
     def _charged(self, run: Path, study: Study) -> str:
         """Every silo once for everything it disclosed in every round, here and at the coordinator."""
@@ -89,13 +93,23 @@ def _kill(name: str, actor: str = "silo-001", away: float = _AWAY, times: int = 
     return Fault(actor, 0, how, name=name, occurrence=times, down=away)
 
 
+def _two_sums() -> Study:
+    """FedCMC, whose round has two sums, the second standing on the first."""
+    silos = [list(range(12 * i, 12 * i + 12)) for i in range(4)]
+    return tiny_study("fedcmc", silos, rounds=2, batch=16, deadline=10.0, minimum=_HERE)
+
+
+def _later(*faults: Fault, once: bool = True) -> Waits:
+    return Waits(faults, made=_two_sums, settings={}, once=once, simulated=False)
+
+
 #: the coordinator, with the shares of the two others: it waits for the third
 _HUB = Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1)
 
 WAITS = {
     # Asked to sign, and dead: nothing is open, and the round begins again when it is back.
-    "before signing": Waits((_kill("hear:sum-propose"),), again=True),
-    "with its answer written, not signed": Waits((_kill("release:after"),), again=True),
+    "before signing": Waits((_kill("hear:sum-propose"),), again=True, once=False),
+    "with its answer written, not signed": Waits((_kill("release:after"),), again=True, once=False),
     # Signed, and dead before it is asked.
     "after signing": Waits((_kill("send:sum-endorse"),)),
     "asked for shares": Waits((_kill("hear:sum-unmask"),)),
@@ -107,4 +121,14 @@ WAITS = {
     # The coordinator dies while it waits, and goes on waiting, for longer than it waits for
     # greetings.
     "the coordinator too": Waits((_kill("hear:sum-unmask", away=_LONG), _HUB)),
+    # Between two sums of one round, of which the first is in the model: the second stands on what
+    # each silo has on its disk.
+    "first of two sums": _later(_kill("hear:sum-unmask")),
+    "between two sums": _later(_kill("hear:go", times=1)),
+    "second of two sums, before signing": _later(_kill("hear:sum-propose", times=1), once=False),
+    "second of two sums, asked for shares": _later(_kill("hear:sum-unmask", times=1)),
+    "between two sums, and the coordinator": _later(
+        _kill("hear:go", times=1, away=_LONG),
+        Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1),
+    ),
 }
