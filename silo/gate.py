@@ -208,8 +208,15 @@ class Gate:
         return len(self._method.exchanges) - 1
 
     def kept(self) -> tuple[dict[int, Mapping[str, Any]], dict[int, tuple[int, ...]]]:
-        """What the round's later exchanges stand on: what answers left, and who is in which sum."""
-        return dict(self._carried), dict(self._certified)
+        """What the round's later exchanges stand on and do not compute again: what answers left, and
+        who is in which sum.
+        """
+        again = {k: self.exchange(k).computed_again for k in self._carried}
+        carried: dict[int, Mapping[str, Any]] = {
+            k: {name: value for name, value in carry.items() if name not in again[k]}
+            for k, carry in self._carried.items()
+        }
+        return carried, dict(self._certified)
 
     def restore(
         self,

@@ -27,7 +27,7 @@ class InRound:
 
     def ask_again(self, exchange: int) -> None:
         """Asked for an exchange again, a silo starts from what came before it and nothing else."""
-        told_before = bool(self._told.answers.keys() - set(range(exchange)))
+        told_before = any(k >= exchange for k in self._told.answers)
         self._told.ask_again(exchange)
         self._gate.ask_again(exchange)
         self._sums = {h: k for h, k in self._sums.items() if k < exchange}
@@ -39,13 +39,15 @@ class InRound:
         self._told.note_answered(told)
         if header is not None:
             self._sums[header.h] = told.message.exchange
-            self._write()
+            if told.message.exchange < self._gate.last:
+                self._write()
 
     def certified(self, request: UnmaskRequest) -> None:
         """Enough holders signed who is in this sum; that was checked. On disk before it is used."""
         if (exchange := self._sums.get(request.h)) is not None:
             self._gate.certified(exchange, request.survivors)
-            self._write()
+            if exchange < self._gate.last:
+                self._write()
 
     def over(self) -> None:
         self._gate.end_round()

@@ -35,6 +35,10 @@ class KeptRound:
     sums: Mapping[bytes, int] = field(default_factory=dict)  #: context hash of a sum -> exchange
 
 
+def _is_plain(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+
+
 class RoundFile:
     def __init__(self, path: Path | None) -> None:
         """None: nothing is kept (a simulation, whose silos are not started again)."""
@@ -52,13 +56,11 @@ class RoundFile:
         words: list[list[Any]] = []
         for exchange, carry in kept.carried.items():
             for name, value in carry.items():
-                if isinstance(value, bytes):
-                    words.append([exchange, name, value])
-                elif isinstance(value, np.ndarray):
+                if isinstance(value, bytes) or (isinstance(value, Mapping) and not value):
+                    words.append([exchange, name, value if isinstance(value, bytes) else {}])
+                elif _is_plain(value):
                     arrays[f"{exchange}:array:{name}"] = value
-                elif isinstance(value, Mapping) and all(
-                    isinstance(a, np.ndarray) for a in value.values()
-                ):
+                elif isinstance(value, Mapping) and all(map(_is_plain, value.values())):
                     arrays |= {f"{exchange}:table:{name}:{k}": a for k, a in value.items()}
                 else:
                     self.forget()
@@ -69,6 +71,7 @@ class RoundFile:
             "certified": [[k, list(silos)] for k, silos in kept.certified.items()],
             "sums": [[h, k] for h, k in kept.sums.items()],
             "words": words,
+            "arrays": list(arrays),  # in their order, which the file does not keep
         }
         packed = np.frombuffer(msgpack.packb(about, use_bin_type=True), np.uint8)
         save_arrays(self._path, {**arrays, "about": packed})
@@ -85,13 +88,13 @@ class RoundFile:
         carried: dict[int, dict[str, Any]] = {k: {} for k in answered}
         for exchange, name, value in about["words"]:
             carried[exchange][name] = value
-        for key, array in arrays.items():
+        for key in about["arrays"]:
             exchange, kind, name = key.split(":", 2)
             if kind == "array":
-                carried[int(exchange)][name] = array
+                carried[int(exchange)][name] = arrays[key]
             else:
                 table, _, inner = name.partition(":")
-                carried[int(exchange)].setdefault(table, {})[inner] = array
+                carried[int(exchange)].setdefault(table, {})[inner] = arrays[key]
         return KeptRound(
             about["round"],
             answered,

@@ -13,6 +13,7 @@ from report.files import read_lines
 from study.prepare import Study
 from tests.faults.steps import Fault
 from tests.faults.world import GRACE, Result, play, tiny
+from tests.methods import small_ner
 from tests.methods.small_sentence import tiny_study
 
 __all__ = ["WAITS", "Waits"]
@@ -99,8 +100,15 @@ def _two_sums() -> Study:
     return tiny_study("fedcmc", silos, rounds=2, batch=16, deadline=10.0, minimum=_HERE)
 
 
-def _later(*faults: Fault, once: bool = True) -> Waits:
-    return Waits(faults, made=_two_sums, settings={}, once=once, simulated=False)
+def _computed_again() -> Study:
+    """FedNER, whose second exchange stands on more than arrays of the first."""
+    silos = [list(range(9 * i, 9 * i + 9)) for i in range(4)]
+    settings = {"rounds": 2, "epochs": 1, "deadline": 10.0, "minimum": _HERE}
+    return small_ner.tiny_study("fedner", small_ner.tiny_task(), silos, **settings)
+
+
+def _later(*faults: Fault, made: Callable[[], Study] = _two_sums, once: bool = True) -> Waits:
+    return Waits(faults, made=made, settings={}, once=once, simulated=False)
 
 
 #: the coordinator, with the shares of the two others: it waits for the third
@@ -127,6 +135,7 @@ WAITS = {
     "between two sums": _later(_kill("hear:go", times=1)),
     "second of two sums, before signing": _later(_kill("hear:sum-propose", times=1), once=False),
     "second of two sums, asked for shares": _later(_kill("hear:sum-unmask", times=1)),
+    "between two sums of FedNER": _later(_kill("hear:go", times=3), made=_computed_again),
     "between two sums, and the coordinator": _later(
         _kill("hear:go", times=1, away=_LONG),
         Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1),
