@@ -57,7 +57,8 @@ class Attendance:
             if self._stands(call):
                 if self._let_back(call, said):
                     continue
-                if len(self._possible(call, said)) < self.least(call):
+                paying = self._possible(call, said) - {silo_name(i) for i in spent}
+                if len(paying) < self.least(call):
                     return here
                 wait = wait or Wait(self._runlog, call.round, self._patience)
                 self._say(call, wait, here)
@@ -92,11 +93,11 @@ class Attendance:
 
     def _possible(self, call: Call, said: Collection[int]) -> set[str]:
         """Those of the cohort who have, or may have, what the earlier exchanges left: all but those
-        who said that they do not.
+        who said that they do not, or who are not let in any more.
         """
         cohort = {silo_name(i) for i in call.cohort}
         told = self._members.anew | self._members.present
-        return cohort - (told - self._carrying(told, call, said))
+        return cohort - (told - self._carrying(told, call, said)) - self._members.banned
 
     def _let_back(self, call: Call, said: Collection[int]) -> bool:
         """New keys with those who were restarted and can go on, once they are enough."""

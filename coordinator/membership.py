@@ -72,7 +72,7 @@ class Membership:
         self._members: dict[str, bytes] = {}  # silo -> its life
         self._newcomers: dict[str, bytes] = {}
         self._behind: set[str] = set()
-        self._banned: set[str] = set()
+        self.banned: set[str] = set()  #: who spoiled a sum of this run
         self.remembered = Remembered()
 
     # Who is here
@@ -133,7 +133,7 @@ class Membership:
         """Take a greeting; True when the silo is a member that was cut off and has forgotten
         nothing.
         """
-        if silo in self._banned:
+        if silo in self.banned:
             self._turn_away(silo, "it spoiled a sum of this run")
             return False
         if silo not in self.names:
@@ -337,7 +337,7 @@ class Membership:
 
     def drop(self, silo: str, attack: str, detail: str, for_good: bool = False) -> None:
         if for_good:
-            self._banned.add(silo)
+            self.banned.add(silo)
         log.warning("refused (%s): %s: %s", attack, silo, detail)
         self._runlog.event(events.Refused(silo=silo, attack=attack, detail=detail[:300]))
         self._router.send(silo, m.Stop(f"refused ({attack})"))
