@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from coordinator.admission import Admission
 from coordinator.announcement import Announcement
 from coordinator.attendance import Attendance
 from coordinator.cohorts import draws, select
-from coordinator.exchange import Call, CohortLost, Phases, RoundFailed, RoundSpent, TooFew
+from coordinator.exchange import (
+    Call,
+    CohortLost,
+    Interrupted,
+    Phases,
+    RoundFailed,
+    RoundSpent,
+    TooFew,
+)
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
@@ -319,7 +328,8 @@ class NetworkCarrier:
         """Tell everybody, also those who are just coming back: whoever does not hear it dials for a
         long time.
         """
-        self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
+        with suppress(Interrupted):  # an operator who stops the run does not wait for the missing
+            self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
         for silo in sorted(self._router.connected):
             self._router.send(silo, m.Stop(reason))
 

@@ -32,7 +32,7 @@ from wire.router import Received, Router
 
 __all__ = ["ACTIONS", "Fault", "install"]
 
-#: what a random schedule has; "full" and "clock" are for plays
+#: what a random schedule has; "full", "clock" and "stop" are for plays
 ACTIONS = ("kill", "cut", "delay", "twice", "swap")
 
 
@@ -74,6 +74,8 @@ class _Steps:
             os.write(self._log, f"! {f.action}\n".encode())
             if f.action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif f.action == "stop":  # what its operator does
+                os.kill(os.getpid(), signal.SIGTERM)
             elif f.action == "cut":
                 os.write(self._line, bytes([self._number]))
                 time.sleep(0.05)  # the relay hangs up meanwhile

@@ -5,7 +5,7 @@ opening of a sum the coordinator waits, says for whom, and no round is lost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,9 @@ class Waits:
         waited = {s for e in waiting for s in e["silos"]} - {"silo-003"}
         if waited != lost:
             return f"it said that it waits for {sorted(waited)}"
+        stopped = any(f.action == "stop" for f in self.faults)
+        if stopped != any(e["event"] == "interrupted" for e in events):
+            return "it did not end in good order"
         if self.again != any(e["event"] == "round-again" for e in events):
             return f"the round was {'not ' * self.again}begun again"
         quiet = play(folder / "quiet", study, [], keep=True, absent=1)
@@ -129,6 +132,10 @@ WAITS = {
     # The coordinator dies while it waits, and goes on waiting, for longer than it waits for
     # greetings.
     "the coordinator too": Waits((_kill("hear:sum-unmask", away=_LONG), _HUB)),
+    # Its operator stops it while it waits: the run goes on from the sum that it kept.
+    "stopped while it waits": Waits(
+        (_kill("hear:sum-unmask"), replace(_HUB, action="stop")),
+    ),
     # Between two sums of one round, of which the first is in the model: the second stands on what
     # each silo has on its disk.
     "first of two sums": _later(_kill("hear:sum-unmask")),
