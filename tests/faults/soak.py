@@ -120,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--done", default="", help="a file of what was played, to go on with; empty: from the start"
     )
+    parser.add_argument("--only", default="", help="plays that have this in their names")
     o = parser.parse_args(arguments)
     torch.set_num_threads(1)
     study, began = tiny(o.method), time.monotonic()
@@ -135,6 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
         if o.method == "lazymil":  # the plays speak of its exchanges
             plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
+    plays = {label: p for label, p in plays.items() if o.only in label}
     plays |= {f"seed {s}": schedule(s) for s in range(o.first, o.first + o.seeds)}
     for label, (faults, pause) in plays.items():
         if label in kept:

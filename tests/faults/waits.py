@@ -4,8 +4,9 @@ opening of a sum the coordinator waits, says for whom, and no round is lost.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ _LONG = 12.0  #: longer than a coordinator that was started again waits for gree
 _HERE = (
     3  #: of four in the roster: with one that may be corrupt, the shares of all three are needed
 )
-_SETTINGS = {"method": "fedavg", "silos": 4, "minimum": _HERE}
+
+
+def _one_sum() -> Study:
+    return tiny("fedavg", silos=4, minimum=_HERE)
 
 
 @dataclass(frozen=True)
 class Waits:
     faults: tuple[Fault, ...]
-    made: Callable[..., Study] = tiny
-    settings: dict[str, Any] = field(default_factory=lambda: dict(_SETTINGS))
+    made: Callable[[], Study] = _one_sum
     again: bool = False  #: whether the round begins again
     once: bool = True  #: whether nobody computes, and pays, twice
     simulated: bool = True  #: silos of a simulation do not keep a round on disk
@@ -38,7 +41,7 @@ class Waits:
     waited: tuple[str, ...] = ()
 
     def run(self, folder: Path) -> Result:
-        study = self.made(**self.settings)
+        study = self.made()
         result = play(
             folder, study, list(self.faults), keep=True, absent=1, simulated=self.simulated
         )
@@ -63,9 +66,9 @@ class Waits:
             return "it did not end in good order"
         if self.again != any(e["event"] == "round-again" for e in events):
             return f"the round was {'not ' * self.again}begun again"
-        quiet = play(folder / "quiet", study, [], keep=True, absent=1)
-        undisturbed = read_lines(folder / "quiet" / "run" / "rounds.jsonl")
-        if not quiet.ok or _hashes(undisturbed) != _hashes(rounds):
+        if _undisturbed(self.made, folder.parent / f"quiet-{study.settings.method}") != _hashes(
+            rounds
+        ):
             return "another model than the undisturbed run's"
         return self._charged(run, study) if self.once else ""
 
@@ -86,6 +89,13 @@ class Waits:
             if known != wanted:
                 return f"the coordinator says of {path.name} {known}"
         return ""
+
+
+@functools.cache
+def _undisturbed(made: Callable[[], Study], folder: Path) -> list[str]:
+    """The models of the same silos without any fault."""
+    done = play(folder, made(), [], keep=True, absent=1)
+    return _hashes(read_lines(folder / "run" / "rounds.jsonl")) if done.ok else [done.why]
 
 
 def _hashes(rounds: list[dict[str, Any]]) -> list[str]:
@@ -111,7 +121,7 @@ def _computed_again() -> Study:
 
 
 def _later(*faults: Fault, made: Callable[[], Study] = _two_sums, once: bool = True) -> Waits:
-    return Waits(faults, made=made, settings={}, once=once, simulated=False)
+    return Waits(faults, made=made, once=once, simulated=False)
 
 
 #: the coordinator, with the shares of the two others: it waits for the third
@@ -119,31 +129,33 @@ _HUB = Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1)
 
 WAITS = {
     # Asked to sign, and dead: nothing is open, and the round begins again when it is back.
-    "before signing": Waits((_kill("hear:sum-propose"),), again=True, once=False),
-    "with its answer written, not signed": Waits((_kill("release:after"),), again=True, once=False),
+    "opening, before signing": Waits((_kill("hear:sum-propose"),), again=True, once=False),
+    "opening, with its answer written, not signed": Waits(
+        (_kill("release:after"),), again=True, once=False
+    ),
     # Signed, and dead before it is asked.
-    "after signing": Waits((_kill("send:sum-endorse"),)),
-    "asked for shares": Waits((_kill("hear:sum-unmask"),)),
-    "with its release noted, not said": Waits((_kill("send:sum-release"),)),
+    "opening, after signing": Waits((_kill("send:sum-endorse"),)),
+    "opening, asked for shares": Waits((_kill("hear:sum-unmask"),)),
+    "opening, with its release noted, not said": Waits((_kill("send:sum-release"),)),
     # Two of three, in the second round.
-    "two of three": Waits(
+    "opening, two of three": Waits(
         (_kill("hear:sum-unmask", times=1), _kill("hear:sum-unmask", "silo-002", GRACE + 4, 1))
     ),
     # The coordinator dies while it waits, and goes on waiting, for longer than it waits for
     # greetings.
-    "the coordinator too": Waits((_kill("hear:sum-unmask", away=_LONG), _HUB)),
+    "opening, the coordinator too": Waits((_kill("hear:sum-unmask", away=_LONG), _HUB)),
     # Its operator stops it while it waits: the run goes on from the sum that it kept.
-    "stopped while it waits": Waits(
+    "opening, stopped while it waits": Waits(
         (_kill("hear:sum-unmask"), replace(_HUB, action="stop")),
     ),
     # Between two sums of one round, of which the first is in the model: the second stands on what
     # each silo has on its disk.
-    "first of two sums": _later(_kill("hear:sum-unmask")),
-    "between two sums": _later(_kill("hear:go", times=1)),
-    "second of two sums, before signing": _later(_kill("hear:sum-propose", times=1), once=False),
-    "second of two sums, asked for shares": _later(_kill("hear:sum-unmask", times=1)),
-    "between two sums of FedNER": _later(_kill("hear:go", times=3), made=_computed_again),
-    "between two sums, and the coordinator": _later(
+    "two sums, opening the first": _later(_kill("hear:sum-unmask")),
+    "two sums, between them": _later(_kill("hear:go", times=1)),
+    "two sums, before signing the second": _later(_kill("hear:sum-propose", times=1), once=False),
+    "two sums, asked for shares of the second": _later(_kill("hear:sum-unmask", times=1)),
+    "two sums of FedNER, between them": _later(_kill("hear:go", times=3), made=_computed_again),
+    "two sums, between them, and the coordinator": _later(
         _kill("hear:go", times=1, away=_LONG),
         Fault("coordinator", 0, "kill", name="hear:sum-release", occurrence=1),
     ),

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+import coordinator.evaluation
 from bench.simulation.launch import fork
 from config.load import with_task_defaults
 from config.settings import Settings
@@ -134,6 +135,7 @@ class _World:
 
     def _coordinate(self) -> int:
         study, run = self.study, self.run
+        coordinator.evaluation._NICE = 0  # on a busy machine, scores would never come
         hash = study_hash(study.settings, study.task.agreement(), study.task.name)
         settings = replace(study.settings, port=self.port)
         return coordinator_process.serve(
