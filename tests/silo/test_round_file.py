@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from silo.in_round import InRound
 from silo.round_file import KeptRound, RoundFile
+from silo.told import ToldRound
 
 
 def _kept(**carry: object) -> KeptRound:
@@ -53,3 +57,72 @@ def test_a_simulation_keeps_nothing() -> None:
     file.write(_kept(rows=np.eye(2)))
     assert file.read() is None and not file.keeps
     file.forget()
+
+
+class _Gate:
+    """Carries an array per exchange; three exchanges."""
+
+    last = 2
+
+    def __init__(self) -> None:
+        self.carried: dict[int, Any] = {0: {"a": np.ones(1)}, 1: {"a": np.zeros(1)}}
+        self.signed: dict[int, tuple[int, ...]] = {}
+
+    def kept(self) -> Any:
+        return self.carried, self.signed
+
+    def restore(self, carried: Any, certified: Any) -> None:
+        self.carried, self.signed = carried, certified
+
+    def ask_again(self, index: int) -> None:
+        self.carried = {k: v for k, v in self.carried.items() if k < index}
+
+    def certified(self, index: int, survivors: Any) -> None:
+        self.signed[index] = survivors
+
+    def end_round(self) -> None:
+        self.carried = {}
+
+
+def _in_round(path: Path) -> tuple[InRound, ToldRound, _Gate]:
+    told, gate = ToldRound(), _Gate()
+    return InRound(told, gate, RoundFile(path)), told, gate  # type: ignore[arg-type]
+
+
+def _answer(kept: InRound, told: ToldRound, exchange: int) -> None:
+    told.number = 7
+    message = SimpleNamespace(round=7, exchange=exchange)
+    said = SimpleNamespace(message=message, digest=b"%d" % exchange)
+    header = SimpleNamespace(h=b"h%d" % exchange)
+    kept.answered(said, header)  # type: ignore[arg-type]
+
+
+def test_a_killed_silo_has_what_it_had_and_who_was_certified(tmp_path: Path) -> None:
+    path = tmp_path / "round.safetensors"
+    kept, told, _ = _in_round(path)
+    _answer(kept, told, 0)
+    kept.certified(SimpleNamespace(h=b"h0", survivors=(0, 1)))  # type: ignore[arg-type]
+    again, heard, gate = _in_round(path)
+    assert (heard.number, heard.answered) == (7, [[7, 0]])
+    assert gate.signed == {0: (0, 1)} and gate.carried[0]["a"] == 1
+    # asked for its shares once more, it knows which exchange they are of; of another sum, nothing
+    again.certified(SimpleNamespace(h=b"h0", survivors=(0, 2)))  # type: ignore[arg-type]
+    again.certified(SimpleNamespace(h=b"other", survivors=(5,)))  # type: ignore[arg-type]
+    assert gate.signed == {0: (0, 2)}
+
+
+def test_what_is_told_again_is_gone_from_the_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "round.safetensors"
+    kept, told, _ = _in_round(path)
+    _answer(kept, told, 0)
+    _answer(kept, told, 1)
+    assert _in_round(path)[1].answered == [[7, 0], [7, 1]]
+    kept.ask_again(1)
+    assert _in_round(path)[1].answered == [[7, 0]]
+    kept.ask_again(1 << 60)  # a number that no study has
+    assert _in_round(path)[1].answered == [[7, 0]]
+    kept.ask_again(0)
+    assert not path.exists()
+    _answer(kept, told, 0)
+    kept.over()
+    assert not path.exists()
