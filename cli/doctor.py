@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
-from cli.doctor_serving import board_of, data_of
+from cli.doctor_serving import board_of, data_of, version_of
 from config.errors import UserError
 from config.site import Site, is_site, read_site
 from config.study import read_study
@@ -87,6 +87,8 @@ def _silo(site: Site) -> Iterator[Line]:
     yield _disk(site.home)
     if site.study is None and keys is not None and roster is not None:
         yield Line(*board_of(site, keys, roster))
+        if other := version_of(site, keys, roster):
+            yield Line(*other)
         yield _clock_alone()
     else:
         yield from _reach(site, keys, roster)

@@ -11,9 +11,10 @@ from config.site import Site
 from crypto.identity.card import RosterRefused
 from crypto.identity.roster import Roster
 from wire.keyring import Keyring
+from wire.messages import VERSION
 from wire.questions import Unreached, ask
 
-__all__ = ["Found", "board_of", "data_of"]
+__all__ = ["Found", "board_of", "data_of", "version_of"]
 
 Found = tuple[str, str, str, str]  #: status, check, text, what to do
 
@@ -56,3 +57,19 @@ def board_of(site: Site, keys: Keyring, roster: Roster) -> Found:
         f"the board of {roster.coordinator.name} answers, and has {len(open_)} studies that go on"
     )
     return "ok", "reach", text, ""
+
+
+def version_of(site: Site, keys: Keyring, roster: Roster) -> Found | None:
+    """A warning where the coordinator's program is of another version; None: the same, or it could
+    not be asked.
+    """
+    try:
+        said = ask(site.addresses, keys.curve, roster.coordinator.curve.encode(), ["version"])
+    except Unreached:
+        return None
+    except RosterRefused:  # a program that does not know the question
+        said = "of an earlier version"
+    if said == VERSION:
+        return None
+    text = f"the coordinator has sottovoce {str(said)[:40]}"
+    return "warn", "version", text, "install the same on both sides"

@@ -27,6 +27,7 @@ from crypto.derive import Label
 from crypto.identity.card import RosterRefused
 from crypto.identity.keys import verify
 from crypto.identity.roster import Roster
+from wire.messages import VERSION
 
 __all__ = ["Board", "Posted", "Wanted", "study_id"]
 
@@ -238,6 +239,8 @@ class Board:
         match said:
             case ["news"]:
                 pass
+            case ["version"]:
+                return VERSION
             case ["accept", str(id_), str(hash), str(signature)]:
                 self.answer(silo, id_, {"word": "accept", "hash": hash, "signature": signature})
             case ["decline", str(id_), str(why)]:

@@ -32,6 +32,7 @@ __all__ = [
     "RoundFailed",
     "RoundSpent",
     "TooFew",
+    "WaitedInVain",
     "call_ranges",
     "first_ranges",
     "message_bytes",
@@ -49,6 +50,13 @@ class RoundFailed(Exception):
 class TooFew(RoundFailed):
     """Silos that were asked are gone, and the round needs them. A carrier that waits for silos asks
     again once they are back.
+    """
+
+
+class WaitedInVain(RoundFailed):
+    """A round cannot begin again, because shares of a sum are out or a sum is in the model, and silos
+    that have on their disks what it lacks did not come back in the stated time. The round is on disk:
+    a coordinator that is started again goes on waiting.
     """
 
 
@@ -94,6 +102,7 @@ class Call:
     lane_bits: int
     #: the arrays are on the encoding's grid already (DP=silo): neither dice nor rotation
     exact: bool = False
+    opened: bool = False  #: a sum of this round is in the model: it cannot begin again
 
     def encoding(self) -> Encoding:
         """With room for everybody who was asked: whoever is lost on the way does not change how the

@@ -4,9 +4,9 @@ open the sum.
 A silo is in one of the stages of coordinator.stages. A message that does not fit its stage costs
 the silo this exchange and nobody else anything. A silo whose connection ends has `grace` seconds to greet again,
 and then goes on where it was, unless it was uploading: an upload that is cut is not resumed, since
-nothing of it may be repeated under the same masks. Cores (`slots`) limit how many compute at once,
-which a simulation needs and a consortium does not; buffers (in `OpenSum`) limit how many upload at
-once, so that memory does not grow with the number of silos.
+nothing of it may be repeated under the same masks. One that has signed the survivors of a sum has
+longer, where silos are waited for (coordinator.unmask). Cores and buffers are handed out by
+coordinator.turns, so that memory does not grow with the number of silos.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
 from coordinator.stages import Stage, Stages
+from coordinator.turns import Turns
 from coordinator.unmask import Unmasking
 from coordinator.unmasked import ClearSum
+from coordinator.waiting import Patience
 from crypto.errors import Refusal
 from crypto.sum.coordinator import OpenSum, SumFailed
 from methods.base import Folded, silo_name
@@ -52,18 +54,19 @@ class Gather:
         deadline: float,
         quorum: float,
         grace: float,
+        patience: float = 0.0,
         should_stop: Callable[[], bool],
         keep: Callable[[OpenSum, dict[str, dict[str, np.ndarray]]], None] = lambda opened, sealed: (
             None
         ),
     ) -> None:
-        """`keep` is called before shares are asked for, with all that is needed to open the sum
-        after a crash.
+        """`patience`: seconds for which holders are waited for once shares are asked for. `keep` is
+        called before they are, with all that is needed to open the sum after a crash.
         """
         self._router, self._members, self._runlog = router, members, runlog
         self._announcement, self._phases = announcement, phases
         self._call, self._number = announcement.call, announcement.number
-        self._slots, self._quorum, self._grace = slots, quorum, grace
+        self._quorum, self._grace = quorum, grace
         self._stop, self._keep = should_stop, keep
         self._until = time.monotonic() + deadline
         setup = members.setup
@@ -85,9 +88,11 @@ class Gather:
         elif encoding is not None:
             self._sum = ClearSum(encoding)
         self._intake = Intake(self._call.exchange, self._sum, encoding)
-        self._unmasking = (
-            Unmasking(self._sum, router, grace) if isinstance(self._sum, OpenSum) else None
-        )
+        self._turns = Turns(self._stages, slots, self._sum)
+        self._unmasking: Unmasking | None = None
+        if isinstance(self._sum, OpenSum):
+            waits = Patience(patience, runlog, self._call.round) if patience > 0 else None
+            self._unmasking = Unmasking(self._sum, router, grace, waits)
 
     def run(self) -> Folded:
         began = time.monotonic()
@@ -166,26 +171,11 @@ class Gather:
         return was
 
     def _grant(self) -> None:
-        """In order of silo: a core to whoever waits for one, a buffer to whoever is ready."""
-        for silo in self._stages.within(Stage.READY):
-            if silo in self._away:
-                continue
-            if self._sum is not None and not self._sum.can_begin:
-                break
-            if (
-                len(self._stages.within(Stage.UPLOADING)) >= 2
-            ):  # one arrives while the other is folded
-                break
+        """A core to whoever waits for one, a buffer to whoever is ready."""
+        while (silo := self._turns.upload(self._away)) is not None:
             self._to(silo, Stage.UPLOADING)
             self._router.send(silo, m.Send(self._number))
-        for silo in self._stages.within(Stage.WAITING):
-            if silo in self._away:
-                continue
-            if (
-                len(self._stages.within(Stage.COMPUTING, Stage.READY, Stage.UPLOADING))
-                >= self._slots
-            ):
-                break
+        while (silo := self._turns.compute(self._away)) is not None:
             self._to(silo, Stage.COMPUTING)
             self._runlog.event(
                 events.Computing(
@@ -202,8 +192,10 @@ class Gather:
             min(timeout, *(t - time.monotonic() for t in self._away.values()), timeout)
         )
         for silo in [silo for silo, until in self._away.items() if time.monotonic() >= until]:
-            del self._away[silo]
-            self._out(silo, "its connection closed")
+            self._away[silo] = math.inf
+            if not self._counts_on(silo):
+                del self._away[silo]
+                self._out(silo, "its connection closed")
         if event is None:
             return
         if isinstance(event, Gone):
@@ -243,10 +235,13 @@ class Gather:
         stage = self._stages[silo]
         if stage is Stage.OUT:
             return
-        if self._grace > 0 and stage is not Stage.UPLOADING:
+        if stage is not Stage.UPLOADING and (self._grace > 0 or self._counts_on(silo)):
             self._away.setdefault(silo, time.monotonic() + self._grace)
         else:
             self._out(silo, "its connection closed")
+
+    def _counts_on(self, silo: str) -> bool:
+        return self._unmasking is not None and self._unmasking.counts_on(silo)
 
     def _greets(self, silo: str, hello: m.Hello) -> None:
         """A new connection of a silo that is in this exchange."""
@@ -254,11 +249,7 @@ class Gather:
         stage = self._stages[silo]
         if not self._members.greeted(silo, hello):
             let_in = stage is Stage.DONE and silo in self._members.newcomers
-            if (
-                let_in
-                and self._unmasking is not None
-                and self._unmasking.again(silo, restarted=True)
-            ):
+            if let_in and self._unmasking and self._unmasking.again(silo, restarted=True):
                 self._anew.add(silo)  # what it was about to release may be on its disk
             else:
                 self._out(silo, "it began anew")
@@ -278,9 +269,10 @@ class Gather:
             self._out(silo, "its connection closed in the middle of something")
 
     def _heard(self, silo: str, message: m.Message, payload: Any) -> None:
+        opening = self._unmasking
         if isinstance(message, m.SumStep):
-            if self._unmasking is not None:
-                self._unmasking.hear(silo, message)
+            if opening is not None:
+                opening.hear(silo, message)
             else:
                 log.debug(
                     "refused (late-share): a %s of an earlier sum from %s", message.step[:20], silo
@@ -288,6 +280,8 @@ class Gather:
             return
         if isinstance(message, m.Hello):
             self._greets(silo, message)
+            return
+        if isinstance(message, m.Refused) and opening and opening.busy(silo, message):
             return
         if isinstance(message, m.Refused) and silo in self._anew:
             self._out(silo, "it began anew, and has nothing to release")
@@ -341,8 +335,10 @@ class Gather:
             self._keep(opened, self._intake.sealed(opened.survivors))
 
         def asked() -> None:
-            # For some milliseconds: shares are out for this question, and a stop would lose the round.
-            self._stop = lambda: False
+            # For some milliseconds: shares are out for this question. Where that takes longer, the
+            # sum is on disk, and whoever goes on with the run opens it.
+            stop = self._stop
+            self._stop = lambda: unmasking.waits and stop()
 
         try:
             return unmasking.run(self._next, keep, asked)

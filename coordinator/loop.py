@@ -30,6 +30,7 @@ from coordinator.exchange import (
     RoundFailed,
     RoundSpent,
     TooFew,
+    WaitedInVain,
     call_ranges,
     next_ranges,
 )
@@ -107,6 +108,8 @@ class _Loop:
             except RoundSpent as e:
                 self._give_up(round, now, e)
                 break
+            except WaitedInVain:
+                raise  # the round is not lost: it is on disk
             except RoundFailed as e:
                 if self.carrier.spent:
                     # Too few silos can still pay for a round. What they paid for is whole; it is
@@ -218,6 +221,7 @@ class _Loop:
             ranges=ranges,
             lane_bits=self.settings.bits,
             exact=exact,
+            opened=now.opened,
         )
         folded = self.carrier.perform(call)
         self.state = self._folded(exchange, folded)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from config.settings import Settings
 from coordinator.cohorts import least_in_a_session
 from coordinator.exchange import Interrupted, RoundFailed
+from coordinator.remembered import Remembered
 from coordinator.runlog import RunLog
 from crypto.errors import Refusal
 from crypto.sum.coordinator import CoordinatorSetup
@@ -71,8 +72,8 @@ class Membership:
         self._members: dict[str, bytes] = {}  # silo -> its life
         self._newcomers: dict[str, bytes] = {}
         self._behind: set[str] = set()
-        self._banned: set[str] = set()
-        self._answered: dict[str, set[tuple[int, int]]] = {}
+        self.banned: set[str] = set()  #: who spoiled a sum of this run
+        self.remembered = Remembered()
 
     # Who is here
     # -----------------------------------------------------------------------------------------------
@@ -108,12 +109,10 @@ class Membership:
     def newcomers(self) -> set[str]:
         return (self._newcomers.keys() & self._router.connected) - self._behind
 
-    def carrying(self, round: int, exchanges: Collection[int]) -> set[str]:
-        """Those who, by their greeting, have answered these exchanges of this round and remember
-        it.
-        """
-        wanted = {(round, k) for k in exchanges}
-        return {silo for silo in self.here if wanted <= self._answered.get(silo, set())}
+    @property
+    def anew(self) -> set[str]:
+        """Those who came after the session was made, or restarted; they may be gone again."""
+        return set(self._newcomers)
 
     def fall_behind(self, silo: str) -> None:
         self._behind.add(silo)
@@ -134,7 +133,7 @@ class Membership:
         """Take a greeting; True when the silo is a member that was cut off and has forgotten
         nothing.
         """
-        if silo in self._banned:
+        if silo in self.banned:
             self._turn_away(silo, "it spoiled a sum of this run")
             return False
         if silo not in self.names:
@@ -156,7 +155,7 @@ class Membership:
         self._behind.discard(silo)
         self.highest = max(self.highest, hello.last)
         self.has[silo] = {d for d in hello.have if isinstance(d, bytes)}
-        self._answered[silo] = {(a[0], a[1]) for a in hello.answered if _pair(a)}
+        self.remembered.greeted(silo, hello.answered)
         session = self.setup.sid if self.setup is not None else b""
         if hello.life and self._members.get(silo) == hello.life and hello.session == session:
             self._runlog.event(events.Back(silo=silo))
@@ -338,13 +337,9 @@ class Membership:
 
     def drop(self, silo: str, attack: str, detail: str, for_good: bool = False) -> None:
         if for_good:
-            self._banned.add(silo)
+            self.banned.add(silo)
         log.warning("refused (%s): %s: %s", attack, silo, detail)
         self._runlog.event(events.Refused(silo=silo, attack=attack, detail=detail[:300]))
         self._router.send(silo, m.Stop(f"refused ({attack})"))
         self._members.pop(silo, None)
         self._newcomers.pop(silo, None)
-
-
-def _pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(x) is int for x in value)

@@ -5,8 +5,10 @@ with after a crash.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,21 @@ from config.settings import Settings
 from coordinator import reopen
 from coordinator.admission import Admission
 from coordinator.announcement import Announcement
-from coordinator.cohorts import draws, least_in_a_sum, select
-from coordinator.exchange import Call, CohortLost, Phases, RoundFailed, RoundSpent, TooFew
+from coordinator.attendance import Attendance
+from coordinator.cohorts import draws, select
+from coordinator.exchange import (
+    Call,
+    CohortLost,
+    Interrupted,
+    Phases,
+    RoundFailed,
+    RoundSpent,
+    TooFew,
+)
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
+from coordinator.waiting import Patience
 from crypto.errors import SumFailed, TooFewContribute
 from crypto.sum.coordinator import OpenSum
 from crypto.sum.params import policy_for
@@ -78,9 +90,10 @@ class NetworkCarrier:
             run_id,
         )
         self._runlog, self._slots, self._should_stop = runlog, slots, should_stop
-        self._grace, self._folder, self.patient = grace, folder, patience > 0
+        self._grace, self._patience, self.patient = grace, patience, patience > 0
         self._admission = Admission(self.members, settings, runlog, patience)
-        self._cohort_source = cohort_source
+        self._attendance = Attendance(self.members, settings, runlog, patience)
+        self._folder, self._cohort_source = folder, cohort_source
         self.spent: set[int] = set()
         self.charged: list[dict[str, Any]] = []
         # Above every number of an earlier process of this run: silos refuse any that is not above
@@ -103,6 +116,7 @@ class NetworkCarrier:
         """
         self._runlog.event(events.Reopening(round=kept.round, exchange=kept.index))
         policy = policy_for(self._settings.fraction, self._settings.silos)
+        waits = Patience(self._patience, self._runlog, kept.round) if self.patient else None
         self._reopened = reopen.reopen(
             kept,
             self._router,
@@ -111,6 +125,7 @@ class NetworkCarrier:
             run_id=self._run_id,
             policy=policy,
             seconds=seconds,
+            patience=waits,
             should_stop=self._should_stop,
         )
         self._runlog.event(
@@ -149,7 +164,7 @@ class NetworkCarrier:
             return self._reopened.cohort
         able = {
             self.members.names[s]
-            for s in self.members.carrying(round, self._said) & self.members.present
+            for s in self.members.remembered.carrying(self.members.present, round, self._said)
         }
         if draws(self._settings):  # new keys may mean another draw, and silos refuse all others
             able &= set(select(self._settings, round, self.session(), self.source))
@@ -189,16 +204,18 @@ class NetworkCarrier:
                 return Folded(call.round, tuple(order), call.total(opened.sums), opened.sealed)
         reason, attempt = "", 0
         until = time.monotonic() + (self._settings.deadline if self._grace > 0 else 0.0)
+        if self.patient and call.opened:
+            until = math.inf
         while attempt < _ATTEMPTS:
-            cohort = self._gathered(call, until)
-            if len(cohort) < self._least(call):
+            cohort = self._attendance.gathered(call, self._said, until, self.spent)
+            if len(cohort) < self._attendance.least(call):
                 reason = f"only {len(cohort)} of the {len(call.cohort)} participants are left"
                 break
             try:
                 gather = self._gather(call, cohort, common, private)
             except SumFailed as e:  # so few are left that no sum over them could hide anybody
                 reason = str(e)
-                if time.monotonic() >= until or self._nobody_else(call):
+                if time.monotonic() >= until or self._attendance.nobody_else(call, self._said):
                     break
                 self.members.one(0.5)
                 continue
@@ -224,9 +241,14 @@ class NetworkCarrier:
                     "round %d, %s: the sum failed: %s", call.round, call.exchange.name, reason
                 )
                 self._runlog.event(events.SumFailed(round=call.round, attempt=attempt, why=reason))
-                attempt += 1
+                # Who waits has nothing to count where silos were lost: each attempt follows a return.
+                lost = call.opened and not set(cohort) <= set(self.present())
+                attempt += not (self.patient and lost)
                 continue
             gather.close(ok=True)
+            # those who were restarted meanwhile have said in their greeting what they remember
+            kept = set(map(silo_name, folded.survivors)) - self.members.anew
+            self.members.remembered.note(call.round, call.index, kept)
             return folded
         kind = RoundFailed
         if self.patient and not set(call.cohort) <= set(self.present()):
@@ -239,39 +261,9 @@ class NetworkCarrier:
             f"Round {call.round + 1} ({call.exchange.name}) could not be completed: {reason}."
         )
 
-    def _least(self, call: Call) -> int:
-        """Silos below which no sum is asked for: every silo would refuse it."""
-        if not self._settings.secagg or not call.exchange.masked:
-            return 1
-        return least_in_a_sum(self._settings)
-
     def _first(self, call: Call) -> bool:
         """Whether nothing was said in this round before: exchanges may be passed over."""
         return min(self._said, default=call.index) == call.index
-
-    def _nobody_else(self, call: Call) -> bool:
-        """Whether it is of no use to wait within the round. In its first exchange nothing is lost
-        by beginning again, and that is where silos are waited for. Later, all who have what the
-        earlier exchanges left may be here already; a restarted silo has lost that, and is let in
-        when the round begins again.
-        """
-        if self._first(call):
-            return self.patient
-        return {silo_name(i) for i in call.cohort} & self.members.session <= self.members.present
-
-    def _gathered(self, call: Call, until: float) -> tuple[int, ...]:
-        """Those of the cohort who are here. Where they are too few, they are waited for, except in
-        a round's first exchange: `begin_round` waits for that.
-        """
-        while True:
-            here = tuple(i for i in call.cohort if i in self.present())
-            if (
-                len(here) >= self._least(call)
-                or time.monotonic() >= until
-                or self._nobody_else(call)
-            ):
-                return here
-            self.members.one(until - time.monotonic())
 
     def _gather(
         self, call: Call, cohort: tuple[int, ...], common: Bundle, private: dict[int, Bundle]
@@ -312,6 +304,7 @@ class NetworkCarrier:
             deadline=self._settings.deadline,
             quorum=1.0 if call.exchange.patient else self._settings.quorum,
             grace=self._grace,
+            patience=self._patience,
             should_stop=self._should_stop,
             keep=keep,
         )
@@ -335,7 +328,8 @@ class NetworkCarrier:
         """Tell everybody, also those who are just coming back: whoever does not hear it dials for a
         long time.
         """
-        self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
+        with suppress(Interrupted):  # an operator who stops the run does not wait for the missing
+            self.members.wait(min(self._grace, 5.0), lambda: self.members.complete)
         for silo in sorted(self._router.connected):
             self._router.send(silo, m.Stop(reason))
 

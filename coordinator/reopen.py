@@ -21,6 +21,8 @@ from safetensors.numpy import load_file
 
 from coordinator.exchange import Interrupted
 from coordinator.membership import Membership
+from coordinator.unmask import ASK_AGAIN
+from coordinator.waiting import LACKS, Patience, Wait
 from crypto.errors import Refusal
 from crypto.sum.coordinator import OpenSum, SumFailed
 from crypto.sum.coordinator_kept import freeze, thaw
@@ -31,7 +33,7 @@ from methods.base import silo_name
 from methods.common.arrays import save_arrays
 from wire import messages as m
 from wire.crowd import when_descriptors_are_free
-from wire.router import Received, Router
+from wire.router import Event, Received, Router
 
 __all__ = ["KeptSum", "Reopened", "discard", "keep", "read"]
 
@@ -107,6 +109,74 @@ def discard(folder: Path) -> None:
     (folder / _FILE).unlink(missing_ok=True)
 
 
+class _Asking:
+    """Who has said its shares, who may still say them, and who cannot."""
+
+    def __init__(
+        self,
+        opened: OpenSum,
+        router: Router,
+        members: Membership,
+        requests: Mapping[str, m.SumStep],
+    ) -> None:
+        self._opened, self._router, self._members = opened, router, members
+        self._requests, self._pending = requests, set(requests)
+        self._said: set[str] = set()
+        self._later: dict[str, float] = {}  # whose disk was full -> when it is asked again
+
+    def run(
+        self, seconds: float, patience: Patience | None, should_stop: Callable[[], bool]
+    ) -> None:
+        until, soon = time.monotonic() + seconds, time.monotonic() + ASK_AGAIN
+        wait: Wait | None = None
+        for silo in self._members.here & self._pending:
+            self._router.send(silo, self._requests[silo])
+        while self._pending and not self._opened.released_enough:
+            now = time.monotonic()
+            if patience is None and now >= until:
+                return
+            if patience is not None and len(self._said | self._pending) < self._opened.needed:
+                return
+            if should_stop():
+                raise Interrupted
+            if patience is not None and now >= soon:
+                wait = wait or patience.wait()
+                wait.say(self._pending, len(self._said), self._opened.needed, LACKS)
+                if wait.left <= 0:
+                    raise patience.missed(self._pending)
+            for silo in [s for s, when in self._later.items() if now >= when]:
+                del self._later[silo]
+                self._router.send(silo, self._requests[silo])
+            if (event := self._router.receive(0.5)) is not None:
+                self._take(event)
+        if wait is not None:
+            wait.over(len(self._said))
+
+    def _take(self, event: Event) -> None:
+        silo = event.silo
+        message = event.message if isinstance(event, Received) else None
+        if isinstance(message, m.SumStep) and message.step == "release":
+            try:
+                release = ShareRelease.from_record(message.record)
+                if release.holder != silo:
+                    raise Refusal("key-substitution", f"{silo} released in the name of another")
+                self._opened.receive_release(release)
+                self._said.add(silo)
+            except Refusal as e:
+                log.warning("refused (%s): %s: %s", e.attack, silo, e.detail)
+            self._pending.discard(silo)
+        elif isinstance(message, m.Refused):
+            log.warning("%s cannot say its shares again: %s", silo, message.detail[:300])
+            if message.attack == "disk":  # when it has room again, it can
+                self._later[silo] = time.monotonic() + ASK_AGAIN
+            else:
+                self._pending.discard(silo)
+        else:
+            self._members.take(event)
+            if isinstance(message, m.Hello) and silo in self._pending:
+                self._router.send(silo, self._requests[silo])
+
+
 def reopen(
     kept: KeptSum,
     router: Router,
@@ -116,9 +186,12 @@ def reopen(
     run_id: bytes,
     policy: Policy,
     seconds: float,
+    patience: Patience | None = None,
     should_stop: Callable[[], bool],
 ) -> Reopened | None:
-    """Ask whoever greets for the shares again. None when too few can say them, within `seconds`."""
+    """Ask whoever greets for the shares again. None when too few can say them, within `seconds`, or,
+    with `patience`, when it is certain; WaitedInVain when that is at its end.
+    """
     try:
         opened = thaw(kept.record, kept.words, roster, run_id, policy)
         requests = {
@@ -129,43 +202,8 @@ def reopen(
             "the sum of round %d that was being opened cannot be read back: %s", kept.round, e
         )
         return None
-    pending, until = set(requests), time.monotonic() + seconds
-    for silo in members.here & pending:
-        router.send(silo, requests[silo])
-    while pending and not opened.released_enough and time.monotonic() < until:
-        if should_stop():
-            raise Interrupted
-        event = router.receive(0.5)
-        if event is None:
-            continue
-        if (
-            isinstance(event, Received)
-            and isinstance(event.message, m.SumStep)
-            and event.message.step == "release"
-        ):
-            try:
-                release = ShareRelease.from_record(event.message.record)
-                if release.holder != event.silo:
-                    raise Refusal(
-                        "key-substitution", f"{event.silo} released in the name of another"
-                    )
-                opened.receive_release(release)
-            except Refusal as e:
-                log.warning("refused (%s): %s: %s", e.attack, event.silo, e.detail)
-            pending.discard(event.silo)
-        elif isinstance(event, Received) and isinstance(event.message, m.Refused):
-            log.warning(
-                "%s cannot say its shares again: %s", event.silo, event.message.detail[:300]
-            )
-            pending.discard(event.silo)
-        else:
-            members.take(event)
-            if (
-                isinstance(event, Received)
-                and isinstance(event.message, m.Hello)
-                and event.silo in pending
-            ):
-                router.send(event.silo, requests[event.silo])
+    asking = _Asking(opened, router, members, requests)
+    asking.run(seconds, patience, should_stop)
     try:
         survivors, sums = opened.result()
     except (Refusal, SumFailed) as e:

@@ -1,5 +1,9 @@
 """Opening one secure sum over the network: the survivors are signed, shares released, and each
 question put again to a silo whose connection was cut before it answered.
+
+Once shares are asked for, the sum cannot be had in another way: those who released join no second
+one over the same payload. So a coordinator that waits for silos waits here too, for as long as it
+said, for holders who are gone: what they will say has been on their disks since they signed.
 """
 
 from __future__ import annotations
@@ -11,23 +15,38 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from coordinator.exchange import RoundSpent
+from coordinator.waiting import LACKS, Patience, Wait
 from crypto.errors import Refusal
 from crypto.sum.coordinator import OpenSum, SumFailed
 from crypto.sum.records import Endorsement, ShareRelease
 from wire import messages as m
 from wire.router import Router
 
-__all__ = ["Unmasking"]
+__all__ = ["ASK_AGAIN", "Unmasking"]
 
 log = logging.getLogger("coordinator")
 _SECONDS = 60.0  #: to sign and release, which is a small message each way
+ASK_AGAIN = 5.0  #: seconds after which a holder whose disk was full is asked for its shares again
 
 
 class Unmasking:
-    def __init__(self, opened: OpenSum, router: Router, grace: float) -> None:
+    def __init__(
+        self,
+        opened: OpenSum,
+        router: Router,
+        grace: float,
+        patience: Patience | None = None,
+    ) -> None:
+        """`grace`: seconds more for whoever must dial again. `patience`: None where silos are not
+        waited for.
+        """
         self._opened, self._router, self._grace = opened, router, grace
+        self._patience = patience
         self._questions: dict[str, m.SumStep] = {}  # of the step at hand, by whom it is put to
         self._answered: set[str] = set()
+        self._later: dict[str, float] = {}  # whose disk was full -> when it is asked again
+        #: Whether holders are waited for whose shares are missing: the operator may end that.
+        self.waits = False
         #: Whose fault it is that an opened sum was lost, so that it takes part in no other.
         self.blamed: tuple[str, Refusal] | None = None
 
@@ -76,6 +95,26 @@ class Unmasking:
         self._router.send(silo, question)
         return True
 
+    def counts_on(self, silo: str) -> bool:
+        """Whether what it has to say is on its disk, or may be: such a silo is waited for."""
+        question = self._questions.get(silo)
+        if self._patience is None or question is None:
+            return False
+        return question.step == "unmask" or silo in self._answered
+
+    def busy(self, silo: str, refused: m.Refused) -> bool:
+        """Whether a refusal means: later. Its disk is full, so that it cannot note what it says; its
+        answer is still there.
+        """
+        question = self._questions.get(silo)
+        if refused.attack != "disk" or question is None or question.step != "unmask":
+            return False
+        if not self.counts_on(silo) or silo in self._answered:
+            return False
+        log.warning("%s: %s; it is asked again", silo, refused.detail[:300])
+        self._later[silo] = time.monotonic() + ASK_AGAIN
+        return True
+
     def _wait(
         self, pump: Callable[[float], None], enough: Callable[[], bool], otherwise: str
     ) -> None:
@@ -83,14 +122,42 @@ class Unmasking:
         they will not.
         """
         until = time.monotonic() + _SECONDS + self._grace
+        asked = any(q.step == "unmask" for q in self._questions.values())
+        patience = self._patience if asked else None
+        wait: Wait | None = None
         while not enough():
             # Whoever answered counts, also when it is gone by now.
-            if (
-                time.monotonic() > until
-                or len(self._answered.union(self._opened.reachable)) < self._opened.needed
-            ):
+            if len(self._answered.union(self._opened.reachable)) < self._opened.needed:
                 raise SumFailed(otherwise)
+            late = time.monotonic() > until
+            if patience is None and late:
+                raise SumFailed(otherwise)
+            if patience is not None:
+                wait = self._lacking(patience, wait, late)
             pump(0.5)
+        if wait is not None:
+            wait.over(len(self._here))
+
+    @property
+    def _here(self) -> set[str]:
+        return self._answered | (self._questions.keys() & self._router.connected)
+
+    def _lacking(self, patience: Patience, wait: Wait | None, late: bool) -> Wait | None:
+        """Say who is missing, if the sum cannot be opened without; WaitedInVain when the stated
+        time is up.
+        """
+        for silo in [s for s, when in self._later.items() if time.monotonic() >= when]:
+            del self._later[silo]
+            self._router.send(silo, self._questions[silo])
+        here, needed = self._here, self._opened.needed
+        if len(here) >= needed and not late:
+            return wait
+        missing = self._questions.keys() - (self._answered if late else here)
+        wait, self.waits = wait or patience.wait(), True
+        wait.say(missing, len(here), needed, LACKS)
+        if wait.left <= 0:
+            raise patience.missed(missing)
+        return wait
 
     def hear(self, silo: str, message: m.SumStep) -> None:
         if message.record.get("h") != self._opened.header.h:

@@ -7,17 +7,21 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.exchange import RoundFailed
+from coordinator.exchange import RoundFailed, WaitedInVain
 from coordinator.runlog import RunLog
 from report import events
 from report.units import clock
 
-__all__ = ["FOR_EVER", "wait_for_silos"]
+__all__ = ["FOR_EVER", "LACKS", "Patience", "Wait", "wait_for_silos"]
 
 log = logging.getLogger("coordinator")
 FOR_EVER = math.inf
+#: of a round whose sum is being opened
+LACKS = "its sum is being opened, and lacks their shares"
 _LOOK = 5.0  #: seconds between two looks at who is here
 
 
@@ -31,50 +35,84 @@ class Members(Protocol):
     def one(self, seconds: float) -> None: ...
 
 
+class Wait:
+    """One wait: for whom and until when, said whenever it changes, and that it is over."""
+
+    def __init__(self, runlog: RunLog, round: int, patience: float) -> None:
+        self._runlog, self._round = runlog, round
+        self._until, self._deadline = time.time() + patience, time.monotonic() + patience
+        self._told: set[str] = set()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the stated deadline."""
+        return self._deadline - time.monotonic()
+
+    def say(self, missing: Collection[str], here: int, needed: int, what: str = "") -> None:
+        """`here`: how many of the `needed` silos are. `what`: the sentence for the log, where it is
+        not the presence of silos that is lacking.
+        """
+        if set(missing) == self._told:
+            return
+        self._told = set(missing)
+        ends = "until you end it"
+        if math.isfinite(self._until):
+            ends = f"until {clock(self._until)}"
+        log.warning(
+            "round %d waits for %s: %s; it waits %s",
+            self._round + 1,
+            ", ".join(sorted(missing)),
+            what or f"{here} silos are here and {needed} are needed",
+            ends,
+        )
+        self._runlog.event(
+            events.Waiting(
+                round=self._round,
+                silos=tuple(sorted(missing)),
+                here=here,
+                needed=needed,
+                until=self._until if math.isfinite(self._until) else 0.0,
+            )
+        )
+
+    def over(self, here: int) -> None:
+        """Enough are here. Nothing is said where nobody was waited for."""
+        if self._told:
+            log.info("%d silos are here; the run goes on", here)
+            self._runlog.event(events.Gathered(round=self._round, silos=here))
+        self._told = set()
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long holders are waited for whose shares a sum lacks, and where that is told."""
+
+    seconds: float
+    runlog: RunLog
+    round: int
+
+    def wait(self) -> Wait:
+        return Wait(self.runlog, self.round, self.seconds)
+
+    def missed(self, silos: Collection[str]) -> WaitedInVain:
+        return WaitedInVain(
+            f"Round {self.round + 1}: its sum is being opened, and {', '.join(sorted(silos))} did "
+            f"not come back within {self.seconds:.0f} s to release shares. The sum is kept."
+        )
+
+
 def wait_for_silos(
     members: Members, runlog: RunLog, *, round: int, needed: int, patience: float
 ) -> None:
     """Return once `needed` silos are here; RoundFailed after `patience` seconds without them."""
-    if len(members.here) >= needed:
-        return
-    until, deadline = time.time() + patience, time.monotonic() + patience
-    told: set[str] = set()
+    wait = Wait(runlog, round, patience)
     while len(here := members.here) < needed:
         missing = set(members.names) - here
-        if missing != told:
-            told = missing
-            _tell(runlog, round, sorted(missing), len(here), needed, until)
-        left = deadline - time.monotonic()
-        if left <= 0:
+        wait.say(missing, len(here), needed)
+        if (left := wait.left) <= 0:
             raise RoundFailed(
                 f"Round {round + 1} needs {needed} silos and {len(here)} are here; "
                 f"{', '.join(sorted(missing))} did not come back within {patience:.0f} s."
             )
         members.one(min(left, _LOOK))
-    log.info("%d silos are here; the run goes on", len(members.here))
-    runlog.event(events.Gathered(round=round, silos=len(members.here)))
-
-
-def _tell(
-    runlog: RunLog, round: int, missing: list[str], here: int, needed: int, until: float
-) -> None:
-    ends = "until you end it"
-    if math.isfinite(until):
-        ends = f"until {clock(until)}"
-    log.warning(
-        "round %d waits for %s: %d silos are here and %d are needed; it waits %s",
-        round + 1,
-        ", ".join(missing),
-        here,
-        needed,
-        ends,
-    )
-    runlog.event(
-        events.Waiting(
-            round=round,
-            silos=tuple(missing),
-            here=here,
-            needed=needed,
-            until=until if math.isfinite(until) else 0.0,
-        )
-    )
+    wait.over(len(members.here))

@@ -259,6 +259,9 @@ class Exchange:
     #: declared as `public_count` is then a silo's size divided by it, at most one, and the silo
     #: refuses to send more or to be summed under another.
     weight_cap: float = 1.0
+    #: Of what its answer leaves for later exchanges (`Answer.carry`), what those compute again where
+    #: it is missing: a silo that was restarted has the rest from its disk (silo.round_file).
+    computed_again: tuple[str, ...] = ()
     #: Whether later exchanges of the round find the silo's masked arrays as they are in the sum,
     #: rounded to its encoding, in `carry["coded"]`: for a silo that takes its own part out again.
     keep_coded: bool = False

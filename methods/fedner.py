@@ -184,9 +184,18 @@ class _Algorithm:
     def send_target(self, state: State, round: int, cohort: tuple[int, ...]) -> Broadcast:
         return Broadcast({"target": state.memory["target"]})
 
-    def weigh(self, silo: Silo, heard: Heard) -> np.ndarray:
+    def _measured(self, silo: Silo, round: int) -> tuple[Data, Source]:
+        """What `measure` left; the same again at a silo that was restarted since."""
+        data, source = silo.carry.get("data"), silo.carry.get("source")
+        if data is None or source is None:
+            model = self._model(silo.carry["model"])
+            data = self.annotate(silo, model, round)
+            source, _ = instance_gradients(self.task, model, data)
+        return data, source
+
+    def weigh(self, silo: Silo, heard: Heard, source: Source) -> np.ndarray:
         """Equation 12, at the silo. The others' target gradient is the sum without its own."""
-        count, o = len(silo.carry["source"]), self.options
+        count, o = len(source), self.options
         kept = previous_model(silo.memory, heard.round).get("instance_weights")
         if kept is None or len(kept) != count:  # at first, or if its data have changed since
             kept = np.ones(count, np.float32)
@@ -194,16 +203,16 @@ class _Algorithm:
         # nobody else has a target gradient, and weights would follow it.
         own = silo.carry.get("coded", {}).get("target", silo.carry["own"])
         others = np.asarray(heard.common["target"], np.float32) - own
-        return new_weights(np.asarray(kept), silo.carry["source"], others, o.alpha, o.weights)
+        return new_weights(np.asarray(kept), source, others, o.alpha, o.weights)
 
     # Local training
 
     def learn(self, silo: Silo, heard: Heard) -> Answer:
         """Train on mean_i (w_i source_i + target_i + end_i), from theta_t."""
-        start, data = silo.carry["model"], silo.carry["data"]
+        start, (data, source) = silo.carry["model"], self._measured(silo, heard.round)
         if not self.task.size(data):
             return self._trained(silo, heard, start, data)
-        w = self.weigh(silo, heard)
+        w = self.weigh(silo, heard, source)
         answer = self._trained(silo, heard, start, replace(data, weights=w))
         spread = {"weight_min": w.min(), "weight_mean": w.mean(), "weight_max": w.max()}
         return replace(
@@ -269,6 +278,7 @@ def build(task: NerTask, settings: Settings, options: Options) -> Method:
         answer=algorithm.measure,
         fold=algorithm.sum_targets,
         keep_coded=True,
+        computed_again=("data", "source"),
         masked=q if o.channel == "masked" else {},
         sealed=q if o.channel == "sealed" else {},
     )

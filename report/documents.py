@@ -14,7 +14,7 @@ from typing import Any
 
 from config.names import with_names
 from report.absences import absences, standstills
-from report.events import Listening, Lost, RefusedBySilo
+from report.events import Listening, Lost, RefusedBySilo, RoundSpent
 from report.files import RunFiles
 from report.pages.protection import unprotected
 
@@ -65,6 +65,11 @@ def _not_counted(run: RunFiles) -> list[str]:
         said.append(
             f"The coordinator was started {starts} times. Bytes of a round that it then began again are counted "
             "in the silos' own documents and not in these."
+        )
+    if spent := sorted({e.round + 1 for e in run.events if isinstance(e, RoundSpent)}):
+        said.append(
+            f"Round {', '.join(map(str, spent))} was given up, and no silo's answer is in the model. Its bytes "
+            "and charges are counted; a silo that released shares for it does not know whether it counts."
         )
     return said
 

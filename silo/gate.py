@@ -202,6 +202,29 @@ class Gate:
         silos = range(self._view.settings.silos)
         self._certified[index] = tuple(i for i in silos if silo_name(i) in survivors)
 
+    @property
+    def last(self) -> int:
+        """The last exchange of a round."""
+        return len(self._method.exchanges) - 1
+
+    def kept(self) -> tuple[dict[int, Mapping[str, Any]], dict[int, tuple[int, ...]]]:
+        """What the round's later exchanges stand on and do not compute again: what answers left, and
+        who is in which sum.
+        """
+        again = {k: self.exchange(k).computed_again for k in self._carried}
+        carried: dict[int, Mapping[str, Any]] = {
+            k: {name: value for name, value in carry.items() if name not in again[k]}
+            for k, carry in self._carried.items()
+        }
+        return carried, dict(self._certified)
+
+    def restore(
+        self,
+        carried: Mapping[int, Mapping[str, Any]],
+        certified: Mapping[int, tuple[int, ...]],
+    ) -> None:
+        self._carried, self._certified = dict(carried), dict(certified)
+
     def end_round(self) -> None:
         self._carried.clear()
         self._certified.clear()

@@ -110,7 +110,7 @@ def _not_counted(report: Line, silo: str) -> list[str]:
         rounds = ", ".join(str(r + 1) for r in unsure)
         said.append(
             f"Of round {rounds}, {silo} knows that its part left, and not whether the sum was opened with it: it "
-            "was away then. The coordinator's report names the rounds."
+            "was away then, or was told that the sum was given up. The coordinator's report names the rounds."
         )
     return said
 
@@ -121,14 +121,16 @@ def _only(line: Line, *keys: str) -> dict[str, Any]:
 
 def _rounds(left: Sequence[Line], silo: str) -> dict[str, list[int]]:
     """In which this silo's answer was taken, and in which it cannot know: what is masked counts once
-    this silo helped to open the sum, and others may have opened it while it was away.
+    this silo helped to open the sum, unless it heard later that the sum was given up; and others may
+    have opened it while it was away.
     """
     masked = {(x["round"], x["exchange"]) for x in left if x.get("channel") == "masked"}
-    opened = {
-        (x["round"], x["exchange"])
-        for x in left
-        if x["what"] == "sum opened" and silo in x["silos"]
-    }
+    opened: set[tuple[int, str]] = set()
+    for x in left:
+        if x["what"] == "sum opened" and silo in x["silos"]:
+            opened.add((x["round"], x["exchange"]))
+        elif x["what"] == "sum given up":
+            opened.discard((x["round"], x["exchange"]))
     sent = {x["round"] for x in left if x["what"] == "left"}
     unsure = {round for round, _ in masked - opened}
     return {"rounds": sorted(sent - unsure), "rounds_unsure": sorted(unsure)}

@@ -39,6 +39,7 @@ from silo.memory import MemoryFile
 from silo.prometheus import SiloMetrics
 from silo.record import Record
 from silo.redial import SILENT, Redial
+from silo.round_file import RoundFile
 from silo.rules import NO_RULES, Rules
 from silo.session import Session, State
 from study.agreement import cohort_source, rounding_seed, study_hash
@@ -211,6 +212,7 @@ def serve(
         kept_shares=KeptShares(work / "release.msgpack", journal, identities),
         last_number=lambda: _last_number(journal, study),
         folder=work,
+        round_file=RoundFile(None if simulated else work / "round.safetensors"),
     )
     dealer = Dealer(address, keys.curve, coordinator.curve.encode(), limit + ALLOWANCE)
     where = device_words()

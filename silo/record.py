@@ -74,6 +74,8 @@ class Record:
         elif isinstance(message, m.SumStep) and message.step == "unmask":
             said = message.record.get("survivors")
             self._asked = [str(s) for s in said] if isinstance(said, list) else []
+        elif isinstance(message, m.Closed) and not message.ok:
+            self._append("left.jsonl", {"what": "sum given up", **self._where()})
         self._count("down", message, payload)
         if not isinstance(message, m.Chunk):
             self.flush()

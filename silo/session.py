@@ -23,8 +23,10 @@ from crypto.sum.silo_kept import KeptAnswer
 from crypto.sum.silo_states import SiloState
 from methods.base import Answer
 from silo.gate import Gate
+from silo.in_round import InRound
 from silo.kept_shares import KeptShares
 from silo.ledger import BudgetSpent
+from silo.round_file import RoundFile
 from silo.rules import Declined
 from silo.said import sealed_messages, unforeseen, where_of
 from silo.states import LEGAL, State
@@ -50,6 +52,7 @@ class Session:
         last_number: Callable[[], int] = lambda: 0,
         rules: Callable[[int], None] = lambda round: None,
         folder: Path | None = None,
+        round_file: RoundFile | None = None,
     ) -> None:
         """`new_party`: a fresh secure-sum party for a run id; None when this silo agreed to
         SECAGG=off. `last_number`: of the last sum that this silo, before any restart of it, heard
@@ -69,6 +72,7 @@ class Session:
         self._endorsed: tuple[m.SumStep, m.SumStep] | None = None
         self._folder = folder
         self._round = ToldRound(folder)
+        self._kept = InRound(self._round, gate, round_file or RoundFile(None))
         self._party: SiloSum | None = None
         self._run: bytes | None = None
         self._number = 0
@@ -166,8 +170,10 @@ class Session:
             # While the sum is open here its own rules are asked; after it, or after a restart, what
             # was kept.
             if self._party is None or not self._party.awaits(request.h):
-                answer = self._kept_shares.again(request)
-                return None if answer is None else m.SumStep("release", answer.to_record())
+                if (answer := self._kept_shares.again(request)) is None:
+                    return None
+                self._kept.certified(request)
+                return m.SumStep("release", answer.to_record())
         if self._endorsed is not None and self._endorsed[0] == message:
             return self._endorsed[1]
         return None
@@ -213,10 +219,9 @@ class Session:
         self._rules(message.round)
         common = self._round.inbox(message, self._limit)
         if message.round != self._round.number:  # the end of the last one may not have been heard
-            self._over()
+            self._kept.over()
         self._round.number = message.round
-        self._round.ask_again(message.exchange)
-        self._gate.ask_again(message.exchange)
+        self._kept.ask_again(message.exchange)
         self._told = Told(message, common, self._limit, self._folder)
         self.state = State.HEARING
         yield from self._heard_all()
@@ -259,7 +264,7 @@ class Session:
             log.exception("round %d: no answer could be computed", told.message.round)
             why = f"no answer could be computed from it ({where_of(e)})"
             raise Refusal("wrong-shape", why) from None
-        self._round.note_answered(told)
+        self._kept.answered(told, self._header)
         self.state = State.READY
         yield m.Ready(self._number, self._gate.charged()), None
 
@@ -294,8 +299,7 @@ class Session:
     def _unmask(self, message: m.SumStep, _: Any) -> Iterator[Outgoing]:
         request = UnmaskRequest.from_record(message.record)
         released = self._sum.release(request, self._keep)
-        assert self._told is not None
-        self._gate.certified(self._told.message.exchange, request.survivors)
+        self._kept.certified(request)
         yield m.SumStep("release", released.to_record()), None
 
     def _keep(self, kept: KeptAnswer) -> None:
@@ -316,15 +320,11 @@ class Session:
         yield from ()
 
     def _round_over(self, message: m.RoundOver, _: Any) -> Iterator[Outgoing]:
-        self._over()
+        self._kept.over()
         self._kept_shares.forget()
         if self._party is not None:
             self._party.end_round()
         yield from ()
-
-    def _over(self) -> None:
-        self._gate.end_round()
-        self._round.over()
 
     def _ping(self, message: m.Ping, _: Any) -> Iterator[Outgoing]:
         yield from ()

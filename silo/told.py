@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,16 @@ class ToldRound:
     @property
     def answered(self) -> list[list[int]]:
         return [[round, exchange] for exchange, (round, _) in sorted(self._answered.items())]
+
+    @property
+    def answers(self) -> dict[int, bytes]:
+        """Exchange -> digest of the broadcast that it was answered on."""
+        return {k: digest for k, (_, digest) in sorted(self._answered.items())}
+
+    def restore(self, number: int, answers: Mapping[int, bytes]) -> None:
+        """What a process of this silo that was killed had answered."""
+        self.number = number
+        self._answered = {k: (number, digest) for k, digest in answers.items()}
 
     def hold(self, told: Told) -> None:
         if len(told.common.buffer):

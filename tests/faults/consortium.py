@@ -1,6 +1,7 @@
 """A consortium under one schedule of faults: a coordinator and silos that serve, two studies one
 after the other (or at once), and kills of everything there is, at any point of their progress.
-Whoever is killed is started again within the stated time.
+Whoever is killed is started again within the stated time. In half of the schedules silos stay away for
+longer than the grace; in half of those, three of the four take part, and every sum needs all three.
 
 The programs are those of `sottovoce coordinator serve` and `sottovoce silo serve`, forked from one
 warm process so that a schedule takes seconds; so are the studies' own processes, which the programs
@@ -16,11 +17,14 @@ import random
 import shutil
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+import coordinator.evaluation
 import coordinator.program
 import coordinator.serving
 import silo.serving
@@ -32,6 +36,7 @@ from config.study import read_study
 from coordinator.board import Board
 from coordinator.program import coordinator_study
 from report.files import read_lines
+from silo.session import Session
 from study.machine import Machine
 from study.prepare import Study
 from tests.conftest import free_ports
@@ -50,6 +55,9 @@ _LOADED = (
     *("silo.program", "methods.fedavg", "methods.dp.engine", "methods.dp.optimizer"),
     *("corpora.recipe", "privacy.second_opinion", "dp_accounting.pld.privacy_loss_distribution"),
 )
+_GRACE = 10.0  #: seconds that a silo has to come back into its exchange: longer than most are down
+_SHORT = 1.0  #: the same, where silos are to be away for longer
+_SIGNING = 0.4  #: seconds that a silo takes to sign and to release there, so that kills fall on it
 _EVENTS = 80  #: lines that an undisturbed pair of studies leaves in events.jsonl and answers, about
 
 
@@ -70,10 +78,20 @@ class Schedule:
     kills: tuple[Kill, ...]
     slots: int = 1  #: studies that may run at once
     private: bool = False  #: whether they have a privacy budget
+    long: bool = False  #: whether silos are away for longer than the grace
+    needed: bool = False  #: whether the last silo never comes, so that all others are needed
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        return NAMES[:-1] if self.needed else NAMES
 
     def __str__(self) -> str:
-        budget = "with a privacy budget" if self.private else "without noise"
-        return "; ".join([f"{self.slots} at once, {budget}", *map(str, self.kills)])
+        words = [
+            f"{self.slots} at once",
+            "with a privacy budget" if self.private else "without noise",
+        ]
+        words += ["away for long"] * self.long + ["all needed"] * self.needed
+        return "; ".join([", ".join(words), *map(str, self.kills)])
 
 
 def drawn(seed: int) -> Schedule:
@@ -87,7 +105,18 @@ def drawn(seed: int) -> Schedule:
         for _ in range(rng.randint(1, 5))
     ]
     ordered = tuple(sorted(kills, key=lambda k: k.after))
-    return Schedule(ordered, slots=rng.choice((1, 1, 2)), private=rng.random() < 0.5)
+    made = Schedule(ordered, slots=rng.choice((1, 1, 2)), private=rng.random() < 0.5)
+    if rng.random() < 0.5:
+        return made
+    # Whole silos, for whom the coordinator has to wait; sums are opened while they are killed.
+    made = replace(made, long=True, needed=rng.random() < 0.5)
+    longer = [
+        Kill(k.after, rng.choice(made.silos), round(rng.uniform(_SHORT + 0.5, _SHORT + 5), 1))
+        if rng.random() < 0.6
+        else k
+        for k in made.kills
+    ]
+    return replace(made, kills=tuple(longer))
 
 
 class _Forked(study.children.Child):
@@ -144,10 +173,22 @@ class _Forked(study.children.Child):
         self.pid, self._status = 0, None
 
 
-def hasty(forked: bool = True) -> None:
+_propose, _unmask = Session._propose, Session._unmask
+
+
+def _slowly(step: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def slow(self: Session, *told: Any) -> Iterator[Any]:
+        time.sleep(_SIGNING)
+        yield from step(self, *told)
+        time.sleep(_SIGNING)
+
+    return slow
+
+
+def hasty(forked: bool = True, long: bool = False) -> None:
     """In this process and all that it forks: nothing waits longer than a test should, and nothing is
     imported by each of them anew. `forked`: also the studies' processes, which would be started
-    anew.
+    anew. `long`: silos are away for longer than the grace, and take their time to open sums.
     """
     for name in _LOADED:
         importlib.import_module(name)
@@ -158,7 +199,10 @@ def hasty(forked: bool = True) -> None:
     coordinator.serving._LOOK = 0.1
     study.children._FIRST_PAUSE = 0.1
     study.children._LONGEST_PAUSE = 1.0
-    coordinator.program._GRACE = 10.0  # longer than anybody is down
+    coordinator.evaluation._NICE = 0  # on a busy machine, scores would never come
+    coordinator.program._GRACE = _SHORT if long else _GRACE
+    Session._propose = _slowly(_propose) if long else _propose  # type: ignore[method-assign]
+    Session._unmask = _slowly(_unmask) if long else _unmask  # type: ignore[method-assign]
 
 
 class World:
@@ -215,6 +259,11 @@ class World:
         events = sum(len(read_lines(run / "events.jsonl")) for run in self.runs())
         return events + len(list((self.path / "hub" / "studies").glob("*/answers/*.json")))
 
+    def spent(self) -> int:
+        """Rounds that were given up."""
+        events = [e for run in self.runs() for e in read_lines(run / "events.jsonl")]
+        return sum(e["event"] == "round-spent" for e in events)
+
     def strike(self, kill: Kill) -> None:
         party, _, study_only = kill.who.partition("/")
         struck = list(self.pids) if party == "everything" else [party]
@@ -251,13 +300,13 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
     """Both studies, from the first proposal to the comparison of models, rounds, ledgers and
     documents.
     """
-    hasty()
+    hasty(long=schedule.long)
     world = World(folder, schedule.slots, schedule.private)
     began, left = time.monotonic(), list(schedule.kills)
     studies: dict[str, Study] = {}
     result = Result(False, f"hangs after {_LIMIT:.0f} s")
     try:
-        for who in ("hub", *NAMES):
+        for who in ("hub", *schedule.silos):
             world.start(who)
         studies |= [world.propose(1)]
         if schedule.slots > 1:
@@ -276,6 +325,7 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
     finally:
         world.close()
     result.seconds, result.restarts = time.monotonic() - began, world.restarts
+    result.spent = world.spent()
     result.why = result.why or judged(world.path, world.parties.roster, world.board, studies)
     result.ok = result.why == "correct"
     if result.ok and not keep:

@@ -15,7 +15,7 @@ from tests.faults.steps import Fault
 from tests.faults.world import Result, play, tiny
 from tests.methods.small_sentence import tiny_study
 
-__all__ = ["PLAYS", "Play"]
+__all__ = ["PLAYS", "Play", "two_sums"]
 
 _DRAWN = {"silos": 10, "fraction": 0.3}
 _NEVER = 200.0  #: longer than a federation of this size may take: whoever waits for this hangs
@@ -56,7 +56,7 @@ class Play:
         return result
 
 
-def _two_sums(**settings: Any) -> Study:
+def two_sums(**settings: Any) -> Study:
     """FedCMC, whose round has two sums, the second standing on the first."""
     silos = [list(range(12 * i, 12 * i + 12)) for i in range(5)]
     return tiny_study("fedcmc", silos, rounds=2, batch=16, deadline=10.0, **settings)
@@ -132,7 +132,7 @@ PLAYS = {
         event={"event": "round-again"},
     ),
     # Killed with the first of two sums on its disk: opened again, the second stands on it as before.
-    "two-sums": Play((Fault("coordinator", 0, "kill", name="sum:after"),), made=_two_sums),
+    "two-sums": Play((Fault("coordinator", 0, "kill", name="sum:after"),), made=two_sums),
     # Three of ten are drawn for every round. A new coordinator, with new keys, draws the same three
     # in a simulation, and goes on between two exchanges.
     "drawn": Play((Fault("coordinator", 0, "kill", name="midway:after"),), _DRAWN, survivors=3),

@@ -25,7 +25,8 @@ from tests.faults.consortium import Schedule, drawn
 from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
-from tests.faults.world import Result, play, tiny
+from tests.faults.waits import WAITS
+from tests.faults.world import GRACE, Result, play, tiny
 
 __all__ = ["main", "matrix", "schedule"]
 
@@ -35,7 +36,7 @@ _COORDINATOR_STEPS, _SILO_STEPS = 220, 70
 
 def schedule(seed: int, silos: int = 4) -> tuple[list[Fault], float]:
     """One to five faults, anywhere, and how long it takes until a dead process is started again."""
-    rng = random.Random(seed)
+    rng, away = random.Random(seed), random.Random(f"away {seed}")
     faults = []
     for _ in range(rng.randint(1, 5)):
         coordinator = rng.random() < 0.35
@@ -50,6 +51,8 @@ def schedule(seed: int, silos: int = 4) -> tuple[list[Fault], float]:
                 action,
                 step=rng.randrange(most),
                 seconds=round(rng.uniform(0.05, 2.0), 2),
+                # one killed silo in three is away for longer than the grace
+                down=0.0 if coordinator else away.choice((0.0, 0.0, GRACE + 1.5)),
             )
         )
     return faults, rng.choice((0.0, 0.1, 0.5))
@@ -102,7 +105,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many random schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument(
-        "--matrix", choices=("none", "lean", "full"), default="full", help="crashes, and the plays"
+        "--matrix",
+        choices=("none", "lean", "waits", "full"),
+        default="full",
+        help="crashes, and the plays",
     )
     parser.add_argument("--method", default="lazymil")
     parser.add_argument(
@@ -114,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--done", default="", help="a file of what was played, to go on with; empty: from the start"
     )
+    parser.add_argument("--only", default="", help="plays that have this in their names")
     o = parser.parse_args(arguments)
     torch.set_num_threads(1)
     study, began = tiny(o.method), time.monotonic()
@@ -122,18 +129,23 @@ def main(arguments: list[str] | None = None) -> int:
     kept = json.loads(path.read_text()) if path is not None and path.exists() else {}
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     plays: dict[str, tuple[list[Fault], float]] = {}
-    if o.matrix != "none":
+    if o.matrix in ("waits", "full"):
+        plays |= {f"wait {name}": (list(p.faults), 0.1) for name, p in WAITS.items()}
+    if o.matrix in ("lean", "full"):
         crashes = LEAN if o.matrix == "lean" else matrix(work / "undisturbed", study)
         plays |= {f"crash {f.actor} {f.name} {f.occurrence}": ([f], 0.1) for f in crashes}
         if o.method == "lazymil":  # the plays speak of its exchanges
             plays |= {f"play {name}": (list(p.faults), 0.1) for name, p in PLAYS.items()}
+    plays = {label: p for label, p in plays.items() if o.only in label}
     plays |= {f"seed {s}": schedule(s) for s in range(o.first, o.first + o.seeds)}
     for label, (faults, pause) in plays.items():
         if label in kept:
             continue
         if o.seconds and time.monotonic() - began > o.seconds:
             break
-        folder, told = work / label.replace(" ", "-"), PLAYS.get(label.removeprefix("play "))
+        kind, _, name = label.partition(" ")
+        folder = work / label.replace(" ", "-")
+        told = PLAYS[name] if kind == "play" else WAITS[name] if kind == "wait" else None
         result = told.run(folder) if told else play(folder, study, faults, pause)
         kept[label] = asdict(result)
         _say(label, faults, result, len(kept), len(plays))

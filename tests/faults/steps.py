@@ -32,7 +32,7 @@ from wire.router import Received, Router
 
 __all__ = ["ACTIONS", "Fault", "install"]
 
-#: what a random schedule has; "full" and "clock" are for plays
+#: what a random schedule has; "full", "clock" and "stop" are for plays
 ACTIONS = ("kill", "cut", "delay", "twice", "swap")
 
 
@@ -45,10 +45,12 @@ class Fault:
     name: str = ""  #: its name, the `occurrence`-th time
     occurrence: int = 0
     seconds: float = 0.0
+    down: float = 0.0  #: seconds until who was killed is started again; 0: as the schedule says
 
     def __str__(self) -> str:
         where = f"step {self.step}" if self.step >= 0 else f"{self.name} #{self.occurrence}"
-        return f"{self.action} {self.actor}.{self.life} at {where}"
+        away = f", down {self.down:.1f} s" if self.down else ""
+        return f"{self.action} {self.actor}.{self.life} at {where}{away}"
 
 
 class _Steps:
@@ -72,6 +74,8 @@ class _Steps:
             os.write(self._log, f"! {f.action}\n".encode())
             if f.action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif f.action == "stop":  # what its operator does
+                os.kill(os.getpid(), signal.SIGTERM)
             elif f.action == "cut":
                 os.write(self._line, bytes([self._number]))
                 time.sleep(0.05)  # the relay hangs up meanwhile

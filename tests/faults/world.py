@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+import coordinator.evaluation
 from bench.simulation.launch import fork
 from config.load import with_task_defaults
 from config.settings import Settings
@@ -40,9 +41,10 @@ from tests.faults.steps import Fault, install
 from tests.methods.small_distant import twelve
 from wire.keyring import Keyring
 
-__all__ = ["Result", "play", "tiny"]
+__all__ = ["GRACE", "Result", "play", "tiny"]
 
 _LIMIT = 90.0  #: seconds after which a federation of this size hangs
+GRACE = 1.5  #: seconds for a silo to come back into the exchange that it was in
 _LIVES = 6  #: an operator who restarts a coordinator that failed, this many times
 
 
@@ -86,6 +88,8 @@ class _World:
     ) -> None:
         self.study, self.faults, self.pause = study, faults, pause
         self.simulated = True
+        #: who ever comes; a sum over few of a roster needs more of them
+        self.silos = [silo_name(i) for i in range(study.settings.silos)]
         self.moves = (
             [(host, _free_port(host)) for host in ("127.0.0.1", "127.0.0.2")] if moves else []
         )
@@ -131,6 +135,7 @@ class _World:
 
     def _coordinate(self) -> int:
         study, run = self.study, self.run
+        coordinator.evaluation._NICE = 0  # on a busy machine, scores would never come
         hash = study_hash(study.settings, study.task.agreement(), study.task.name)
         settings = replace(study.settings, port=self.port)
         return coordinator_process.serve(
@@ -143,8 +148,9 @@ class _World:
             slots=2,
             host=self.host,
             enrol_seconds=8.0,
-            grace=1.5,
+            grace=GRACE,
             patience=60.0,
+            expected=tuple(self.silos),
             simulated=self.simulated,
         )
 
@@ -170,8 +176,8 @@ class _World:
         """Until the coordinator has ended for good: (its last status, seconds); -1 for a hang."""
         began = time.monotonic()
         self.start("coordinator")
-        for i in range(self.study.settings.silos):
-            self.start(silo_name(i))
+        for silo in self.silos:
+            self.start(silo)
         while time.monotonic() - began < _LIMIT:
             for when, actor in list(self.due):
                 if time.monotonic() >= when:
@@ -186,9 +192,14 @@ class _World:
                 if actor == "coordinator" and (status == 0 or self.lives[actor] >= _LIVES):
                     return status, time.monotonic() - began
                 if status != 0:
-                    self.due.append((time.monotonic() + self.pause, actor))
+                    self.due.append((time.monotonic() + self._down(actor), actor))
             time.sleep(0.01)
         return -1, time.monotonic() - began
+
+    def _down(self, actor: str) -> float:
+        """Seconds until it is started again."""
+        mine = (f for f in self.faults if (f.actor, f.life) == (actor, self.lives[actor] - 1))
+        return max((f.down for f in mine if f.action.startswith("kill")), default=0.0) or self.pause
 
     def close(self) -> None:
         for pid in self.pids:
@@ -214,14 +225,16 @@ def play(
     moves: bool = False,
     *,
     simulated: bool = True,
+    absent: int = 0,
 ) -> Result:
     """One schedule, from the first process to the comparison. `pause`: until an operator restarts
     what died. `moves`: a coordinator that is started again has another address; silos know both,
     and no relay stands between. `simulated`: small cohorts are drawn from the seed; without, from
-    each session's nonces.
+    each session's nonces. `absent`: the last silos, so many, never come.
     """
     world = _World(folder, study, faults, pause, moves)
     world.simulated = simulated
+    world.silos = world.silos[: len(world.silos) - absent]
     try:
         status, seconds = world.drive()
     finally:

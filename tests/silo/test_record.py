@@ -6,6 +6,7 @@ from pathlib import Path
 
 from report.documents import bytes_of
 from report.files import read_lines
+from silo.papers import _rounds
 from silo.record import Record
 from tests.faults.world import tiny
 from wire import messages as m
@@ -75,3 +76,23 @@ def test_a_greeting_that_nobody_heard_never_left(tmp_path: Path) -> None:
     record.cut(stood=True)
     assert bytes_of(read_lines(tmp_path / "traffic.jsonl"))["by_kind"]["up, hello, control"][0] == 2
     assert _what(tmp_path) == ["connected", "connection lost"] * 2
+
+
+def test_a_round_whose_sum_was_given_up_is_not_counted_for_sure(tmp_path: Path) -> None:
+    record = _record(tmp_path)
+    record.dialled()
+    record.heard(_broadcast(), None)
+    record.sending(m.SumStart(1, {}), None)
+    record.heard(m.SumStep("unmask", {"survivors": ["silo-000", "silo-001"]}), None)
+    record.sending(m.SumStep("release", {}), None)
+
+    def rounds() -> dict[str, list[int]]:
+        return _rounds(read_lines(tmp_path / "left.jsonl"), "silo-000")
+
+    assert rounds() == {"rounds": [0], "rounds_unsure": []}
+    record.heard(m.Closed(1, False), None)
+    assert rounds() == {"rounds": [], "rounds_unsure": [0]}
+    # tried again, and opened
+    record.sending(m.SumStep("release", {}), None)
+    record.heard(m.Closed(2, True), None)
+    assert rounds() == {"rounds": [0], "rounds_unsure": []}

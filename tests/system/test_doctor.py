@@ -194,6 +194,10 @@ def test_a_machine_that_serves(consortium: Consortium, board: int, tmp_path: Pat
     assert status == 0, found
     assert found["study"].startswith("ok none is named") and "1 files can be" in found["corpus"]
     assert found["reach"] == "ok the board of hub answers, and has 0 studies that go on"
+    assert "the coordinator has" not in found["version"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coordinator.board.VERSION", "9.9.9")
+        assert "has sottovoce 9.9.9" in _examine(own)[1]["version"]
     (data / "train.jsonl").unlink()
     (data / "train.jsonl").symlink_to(data / "gone.jsonl")
     status, found = _examine(own)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 
 
@@ -26,6 +28,12 @@ def _soak(*words: str) -> None:
 
 def test_crashes_at_the_hardest_steps_end_with_the_survivors_model() -> None:
     _soak("--matrix", "lean", "--seeds", "0")
+
+
+@pytest.mark.parametrize("where", ["opening", "two sums"])
+def test_silos_that_are_away_for_long_cost_no_round(where: str) -> None:
+    """While a sum is opened, and between two sums of a round; all silos are needed."""
+    _soak("--matrix", "waits", "--seeds", "0", "--only", where)
 
 
 def test_random_faults_end_with_the_survivors_model() -> None:
