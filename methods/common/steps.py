@@ -102,7 +102,9 @@ class Steps:
         if self._spent:
             self._moments_first()
             if settings.clip_norm:
-                self._room = {p: torch.empty_like(p, dtype=torch.bfloat16) for p in _products(model)}
+                self._room = {
+                    p: torch.empty_like(p, dtype=torch.bfloat16) for p in _products(model)
+                }
         for name, value in kept.items():
             parameter, _, what = name.rpartition("/")
             p = self._named[parameter]
@@ -162,7 +164,7 @@ class Steps:
                 }
 
     def _spend(self, p: torch.Tensor) -> None:
-        self._of[p].step()  # type: ignore[index]
+        self._of[p].step()
         p.grad = None
 
     def _wait(self, p: torch.Tensor) -> None:
@@ -204,6 +206,8 @@ class Steps:
     def state(self) -> dict[str, np.ndarray]:
         """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
         own: Any = {p: optimizer.state.get(p, {}) for p, optimizer in self._of.items()}
+        if self._spent:  # moments of parameters that never had a gradient are none
+            own = {p: found if found.get("step", 1) else {} for p, found in own.items()}
         return {
             f"{name}/{what}": there(value).copy()
             for name, p in self._named.items()
@@ -212,7 +216,7 @@ class Steps:
         }
 
 
-def _products(model: nn.Module) -> Iterator[nn.Parameter]:
+def _products(model: nn.Module) -> Iterator[torch.Tensor]:
     """The weights whose gradients are made by products in bfloat16, and so are such numbers."""
     for encoder in model.modules():
         if getattr(encoder, "in_bfloat16", False):
