@@ -55,7 +55,6 @@ def only_read(model: M) -> M:
         if getattr(encoder, "in_bfloat16", False) and _weights_once(encoder):
             for layer in encoder.modules():
                 if type(layer) is nn.Linear and _is_large_parameter(layer.weight):
-                    layer.weight.requires_grad_(False)
                     layer.weight.data = layer.weight.data.to(torch.bfloat16)
     return model
 
