@@ -19,12 +19,14 @@ from torch import nn
 from config.settings import Settings
 from methods.base import Arrays
 from models.device import here, there
+from wire.stored import trim
 
 __all__ = ["Steps", "optimizer_of", "rate_at", "rate_changes", "round_lr"]
 
 _NOTHING: Arrays = {}
 _MOMENTUM = 0.9
 _LARGE = 10_000_000  #: parameters from which on gradients are spent one by one
+_TRIM = 8  #: steps of a large model after which the machine gets back what is free
 _SMALL = 1 << 16  #: below so many numbers, parameters take their steps together
 #: fused: of small models on one core, the plain form is half the time of a step
 _MAKE: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
@@ -142,8 +144,11 @@ class Steps:
         if not self._spent:
             self.ready()
             self.optimizer.step()
-        elif self._waits:
-            self._spend_those_that_wait()
+        else:
+            if self._waits:
+                self._spend_those_that_wait()
+            if self._done % _TRIM == 0:
+                trim()  # holes that fit nothing; the rest comes back page by page
 
     def end(self) -> None:
         """The model's gradients are its own again."""
