@@ -68,6 +68,7 @@ else
 	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.dpsgd
 	@$(BIN)/python -m bench.speed.precision $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.parts $(MAKEOVERRIDES)
 	@$(BIN)/python -m bench.speed.large
 	@$(BIN)/python -m bench.speed.crowd
 endif

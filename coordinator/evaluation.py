@@ -35,6 +35,7 @@ from methods.common.training import load
 from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import use_threads
 from models.device import use_device
+from models.precision import only_read
 from wire.stored import give_back
 
 __all__ = ["Apart", "Evaluator", "Inline", "Job", "Result", "scorer"]
@@ -88,7 +89,7 @@ def scorer(method: Method, task: Task, seed: int) -> Scorer:
         if method.evaluate is not None:
             return method.evaluate(model, split)
         if not network:
-            network.append(task.new_model(first))
+            network.append(only_read(task.new_model(first)))
         load(network[0], model)
         del model
         network[0].eval()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Lazily", "Stored", "give_back", "keep_freed", "stored"]
+__all__ = ["Lazily", "Stored", "give_back", "keep_freed", "stored", "trim"]
 
 _PIECE = 1 << 20
 _SMALL = 1 << 20  #: bytes that are kept in memory all the same
@@ -116,6 +116,13 @@ def give_back(size: int = _ENOUGH) -> None:
     if size < _ENOUGH:
         return
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    trim()
+
+
+def trim() -> None:
+    """Free memory to the machine, also what lies between blocks that are used. What nobody cleared
+    up stays.
+    """
+    call = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if call is not None:
+        call(0)

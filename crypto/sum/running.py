@@ -16,6 +16,7 @@ from crypto.numbers.encoding import FRAME_WORDS, Encoding
 __all__ = ["RunningSum"]
 
 _BEYOND_CACHE = 1 << 20  #: words: 8 MiB
+_LARGE = 1 << 23  #: words of a buffer that is not kept while nobody sends: 64 MiB
 
 
 class RunningSum:
@@ -91,6 +92,8 @@ class RunningSum:
                 _add(ahead, buffer, min(frames * FRAME_WORDS, len(buffer)))
             self._free.append(buffer)
         self.done.append(silo)
+        if not self._uploads and self._encoding.words >= _LARGE:
+            self.drop_buffers()  # until the next upload, silos train for a while
 
     def abort(self, silo: str) -> None:
         """Forget an upload that is not complete."""

@@ -9,7 +9,7 @@ round's part of the schedule in smaller ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,15 @@ from torch import nn
 from config.settings import Settings
 from methods.base import Arrays
 from models.device import here, there
+from wire.stored import trim
 
 __all__ = ["Steps", "optimizer_of", "rate_at", "rate_changes", "round_lr"]
 
 _NOTHING: Arrays = {}
 _MOMENTUM = 0.9
 _LARGE = 10_000_000  #: parameters from which on gradients are spent one by one
+_TRIM = 8  #: steps of a large model after which the machine gets back what is free
+_SMALL = 1 << 16  #: below so many numbers, parameters take their steps together
 #: fused: of small models on one core, the plain form is half the time of a step
 _MAKE: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": lambda p, **how: torch.optim.AdamW(p, fused=True, **how),
@@ -71,7 +74,9 @@ class Steps:
 
     `spend`: of a large model no gradient is kept. Each parameter takes its step when its gradient is
     there, within `backward`, so that the gradients of a model never are in memory together. Nothing
-    else may read or change them; a bound on their common norm does, and with one they are kept.
+    else may read or change them. A bound on their common norm does: with one, gradients wait until
+    all are there, each in half its memory where bfloat16 holds it exactly, which it does behind
+    products in bfloat16. Then each is cut and spent while it is in the processor's cache.
     """
 
     def __init__(
@@ -89,20 +94,36 @@ class Steps:
         self._named = {k: p for k, p in model.named_parameters() if p.requires_grad}
         lr = rate_at(settings, round, 0, max(steps, 1))
         large = sum(p.numel() for p in self._named.values()) >= _LARGE
-        self._spent = spend and large and not settings.clip_norm
+        self._spent = spend and large
+        self._waits: dict[torch.Tensor, torch.Tensor] = {}  # gradients, for the norm of them all
+        self._norms: dict[torch.Tensor, torch.Tensor] = {}
         together = list(self._named.values())
-        groups = [[p] for p in together] if self._spent else [together]
-        self._optimizers = [optimizer_of(settings, group, lr) for group in groups]
-        self._of = {p: o for o, g in zip(self._optimizers, groups, strict=True) for p in g}
+        self._optimizers = [optimizer_of(settings, g, lr) for g in self._groups(together)]
+        self._of = {p: o for o in self._optimizers for p in o.param_groups[0]["params"]}
+        self._room: dict[torch.Tensor, torch.Tensor] = {}  # for gradients that wait in bfloat16
+        if self._spent:
+            self._moments_first()
+            if settings.clip_norm:
+                self._room = {
+                    p: torch.empty_like(p, dtype=torch.bfloat16) for p in _products(model)
+                }
         for name, value in kept.items():
             parameter, _, what = name.rpartition("/")
             p = self._named[parameter]
             self._of[p].state[p][what] = here(np.array(value))
+        taken = self._wait if settings.clip_norm else self._spend
         self._hooks = (
-            [p.register_post_accumulate_grad_hook(self._spend) for p in together]
-            if self._spent
-            else []
+            [p.register_post_accumulate_grad_hook(taken) for p in together] if self._spent else []
         )
+
+    def _groups(self, together: list[nn.Parameter]) -> list[list[nn.Parameter]]:
+        """Parameters that take their steps together."""
+        if not self._spent:
+            return [together]
+        if not self._settings.clip_norm:
+            return [[p] for p in together]
+        small = [p for p in together if p.numel() < _SMALL]
+        return [[p] for p in together if p.numel() >= _SMALL] + ([small] if small else [])
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -113,7 +134,8 @@ class Steps:
     def clear(self) -> None:
         """Before `backward`."""
         if self._spent:
-            self.ready()
+            self._waits.clear()
+            self._set_rate()
         else:
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -122,34 +144,97 @@ class Steps:
         if not self._spent:
             self.ready()
             self.optimizer.step()
+        else:
+            if self._waits:
+                self._spend_those_that_wait()
+            if self._done % _TRIM == 0:
+                trim()  # holes that fit nothing; the rest comes back page by page
 
     def end(self) -> None:
         """The model's gradients are its own again."""
         for hook in self._hooks:
             hook.remove()
 
+    def _moments_first(self) -> None:
+        """Adam's moments beside the parameters, in memory that nothing else was in. Made by its first
+        step, they would lie among that step's activations and gradients, and between them would stay
+        holes that fit nothing.
+        """
+        for p, optimizer in self._of.items():
+            if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
+                optimizer.state[p] = {
+                    "step": torch.zeros((), dtype=torch.float32, device=p.device),
+                    "exp_avg": torch.zeros_like(p, memory_format=torch.preserve_format),
+                    "exp_avg_sq": torch.zeros_like(p, memory_format=torch.preserve_format),
+                }
+
     def _spend(self, p: torch.Tensor) -> None:
-        self._of[p].step()  # type: ignore[index]
+        self._of[p].step()
         p.grad = None
+
+    def _wait(self, p: torch.Tensor) -> None:
+        assert p.grad is not None
+        self._norms[p] = torch.linalg.vector_norm(p.grad)
+        self._waits[p] = p.grad
+        if p in self._room and _is_bfloat16(p.grad):
+            self._waits[p] = self._room[p].copy_(p.grad)
+        p.grad = None
+
+    def _spend_those_that_wait(self) -> None:
+        """As `clip_grad_norm_` and one step of all would, to the bit."""
+        together = [self._norms[p] for p in self._named.values() if p in self._waits]
+        norm = torch.linalg.vector_norm(torch.stack(together))
+        cut = torch.clamp(self._settings.clip_norm / (norm + 1e-6), max=1.0)
+        for optimizer in self._optimizers:
+            group = [p for p in optimizer.param_groups[0]["params"] if p in self._waits]
+            for p in group:
+                p.grad = self._waits.pop(p).to(p.dtype).mul_(cut)
+            optimizer.step()
+            for p in group:
+                p.grad = None
 
     def ready(self) -> None:
         """What a step needs before torch's own: for whoever has the optimizer step itself
         (Opacus's wraps it).
         """
+        if self._settings.clip_norm:
+            nn.utils.clip_grad_norm_(self._named.values(), self._settings.clip_norm)
+        self._set_rate()
+
+    def _set_rate(self) -> None:
         rate = rate_at(self._settings, self._round, self._done, self._steps)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        if self._settings.clip_norm:
-            nn.utils.clip_grad_norm_(self._named.values(), self._settings.clip_norm)
         self._done += 1
 
     def state(self) -> dict[str, np.ndarray]:
         """What the optimizer would need to go on, by parameter: "layer.weight/exp_avg"."""
         own: Any = {p: optimizer.state.get(p, {}) for p, optimizer in self._of.items()}
+        if self._spent:  # moments of parameters that never had a gradient are none
+            own = {p: found if found.get("step", 1) else {} for p, found in own.items()}
         return {
             f"{name}/{what}": there(value).copy()
             for name, p in self._named.items()
             for what, value in own[p].items()
             if isinstance(value, torch.Tensor)
         }
+
+
+def _products(model: nn.Module) -> Iterator[torch.Tensor]:
+    """The weights whose gradients are made by products in bfloat16, and so are such numbers."""
+    for encoder in model.modules():
+        if getattr(encoder, "in_bfloat16", False):
+            for layer in encoder.modules():
+                if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
+                    yield layer.weight
+
+
+def _is_bfloat16(gradient: torch.Tensor) -> bool:
+    """Whether all its numbers are of bfloat16, which is the upper half of float32. Also where a
+    product is one of several that a parameter is in, or its gradient is a sum: then it is not.
+    """
+    if gradient.device.type != "cpu" or gradient.dtype != torch.float32:
+        return False
+    bits = np.bitwise_or.reduce(there(gradient).view(np.uint32), axis=None)
+    return not bits & 0xFFFF

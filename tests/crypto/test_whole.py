@@ -70,3 +70,24 @@ def test_large_sums_are_added_past_the_cache(monkeypatch: pytest.MonkeyPatch) ->
         opened.finish_upload(name)
     survivors, total = world.finish(opened)
     assert np.array_equal(total[0], plain(encoding, data, survivors)[0])
+
+
+def test_no_buffer_of_a_large_sum_is_held_while_nobody_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = FRAME_WORDS + 5
+    encoding = Encoding(32, 4, (size,), (2.0,))
+    for large, held in ((0, 0), (1 << 40, 1)):
+        monkeypatch.setattr(crypto.sum.running, "_LARGE", large)
+        world = World(4).enrol()
+        data = vectors(world.names, (size,))
+        opened = world.begin(world.header(encoding))
+        for name in world.names:
+            record, frames = world.silos[name].upload(data[name], rounding_seed=name.encode())
+            opened.begin_upload(record)
+            for index, words in enumerate(frames):
+                opened.add_frame(name, index, words)
+            opened.finish_upload(name)
+        assert len(opened._running._free) == held
+        survivors, total = world.finish(opened)
+        assert np.array_equal(total[0], plain(encoding, data, survivors)[0])

@@ -150,10 +150,13 @@ class _Tied(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "momentum"])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
 def test_spent_gradients_give_the_same_model_and_are_never_there_together(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, clip_norm: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s = _settings(optimizer=name, lr=0.05, weight_decay=0.3, schedule="linear")
+    """With a bound on their norm they wait elsewhere."""
+    more = {"schedule": "linear", "clip_norm": clip_norm}
+    s = _settings(optimizer=name, lr=0.05, weight_decay=0.3, **more)
     kept, spent = _Tied(), _Tied()
     there: list[int] = []
     states = []
@@ -185,16 +188,37 @@ def test_spent_gradients_give_the_same_model_and_are_never_there_together(
     assert all(p.grad is not None for p in spent.middle.parameters())  # its own again
 
 
-def test_a_bound_on_the_norm_keeps_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the norm of all of them."""
-    monkeypatch.setattr("methods.common.steps._LARGE", 0)
-    model = _network()
-    steps = Steps(_settings(clip_norm=0.1), model, 0, 1, spend=True)
-    steps.clear()
-    _loss(model, 0).backward()
-    steps.step()
-    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))  # type: ignore
-    assert float(norm) == pytest.approx(0.1, rel=1e-4)
+class _InBfloat16(nn.Module):
+    """Products in bfloat16; `twice`: one weight is in two of them, and its gradient is a sum."""
+
+    def __init__(self, twice: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.in_bfloat16, self.twice = True, twice
+        self.first, self.last = nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            h = torch.tanh(self.first(x))
+            return self.last(self.first(h) if self.twice else h).float()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_gradients_that_wait_for_their_norm_wait_in_bfloat16_where_it_holds_them(
+    twice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s = _settings(optimizer="adamw", lr=0.05, clip_norm=0.05)
+    kept, spent = _InBfloat16(twice), _InBfloat16(twice)
+    for model, large in ((kept, 10**9), (spent, 0)):
+        monkeypatch.setattr("methods.common.steps._LARGE", large)
+        steps = Steps(s, model, 0, 4, spend=True)
+        for k in range(4):
+            steps.clear()
+            _loss(model, k).backward()
+            waiting = {p.dtype for p in steps._waits.values() if p.dim() == 2}
+            steps.step()
+    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), spent.parameters()))
+    assert waiting == {torch.bfloat16} | ({torch.float32} if twice else set())
 
 
 # At a silo

@@ -13,6 +13,8 @@ import torch
 from config.errors import UserError
 from config.load import load
 from methods.tasks.base import Task
+from models import precision
+from models.precision import only_read
 from study import prepare as prepared
 from study.prepare import prepare
 from tests.methods import small_document, small_ner, small_sentence
@@ -54,6 +56,58 @@ def test_an_encoder_in_bfloat16_is_nearly_the_same_and_all_that_is_kept_is_float
     for k in wanted:
         apart = float((gradients[k] - wanted[k]).norm())
         assert apart <= 0.1 * float(wanted[k].norm()) + 1e-4, k
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_weights_that_are_made_anew_for_backward_give_the_same_gradients(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.Size] = []
+    task, is_large = TASKS[name](), precision._is_large_parameter
+
+    def noted(weight: torch.Tensor) -> bool:
+        made.extend([weight.shape] if is_large(weight) else [])
+        return is_large(weight)
+
+    monkeypatch.setattr(precision, "_is_large_parameter", noted)
+    kept = _step(task, "bfloat16")
+    assert not made  # those of small encoders are kept
+    monkeypatch.setattr(precision, "_LARGE", 0)
+    anew = _step(task, "bfloat16")
+    assert made
+    assert torch.equal(kept[0], anew[0])
+    assert all(torch.equal(kept[1][k], anew[1][k]) for k in kept[1])
+
+
+def test_a_weight_that_was_changed_before_backward_is_no_surprise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "_LARGE", 0)
+    weight = torch.nn.Parameter(torch.ones(3, 3))
+    with torch.autocast("cpu", dtype=torch.bfloat16), precision._Weights():
+        x = torch.nn.functional.linear(torch.ones(2, 3, requires_grad=True), weight)
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match="changed between"):
+        x.sum().backward()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_network_that_is_only_read_has_its_weights_in_bfloat16_and_the_same_answers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "_LARGE", 0)
+    task = TASKS[name]()
+    task.compute_in("bfloat16")
+    try:
+        plain, read = task.new_model(0).eval(), only_read(task.new_model(0)).eval()
+    finally:
+        task.compute_in("float32")
+    kinds = {p.dtype for p in read.parameters()}
+    assert kinds == {torch.bfloat16, torch.float32}
+    with torch.no_grad():
+        assert task.evaluate(read, "dev") == task.evaluate(plain, "dev")
+    assert only_read(task.new_model(0)).state_dict().keys() == read.state_dict().keys()
 
 
 def _precision(monkeypatch: Any, gain: float, words: dict[str, str], holder: int | None) -> str:
