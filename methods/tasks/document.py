@@ -113,6 +113,7 @@ class DocumentTask(Task[Data]):
         knobs, config = self.knobs, self.checkpoint.backbone.config
         check_choice("head", self.head, heads.HEADS)
         check_choice("classifier", knobs.classifier, ("bilinear", "linear"))
+        check_choice("attention_dropout", knobs.attention_dropout, ("", "none"))
         if self.head == "softmax2" and len(self.relations) > 1:
             raise UserError(
                 f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
@@ -167,7 +168,9 @@ class DocumentTask(Task[Data]):
         with first_numbers(seed):
             outputs = heads.outputs(self.head, len(self.relations))
             linear = self.knobs.classifier == "linear"
-            model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block, linear)
+            drops = self.knobs.attention_dropout != "none"
+            backbone = self.checkpoint.backbone
+            model = DocumentEncoder(backbone, outputs, self.knobs.block, linear, drops)
             train_part(model.backbone, self.part)
         if self.part == BIAS and not linear:
             model.fix_projections()
