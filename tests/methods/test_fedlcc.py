@@ -342,8 +342,8 @@ def test_a_contrast_that_nothing_can_change_is_refused(options: dict[str, Any]) 
     task = tiny_task(part=HEAD, **knobs)
     with pytest.raises(UserError, match="has no gradient with TRAIN=head"):
         tiny_study("fedlcc", SILOS, task, train="head", options=options)
-    for given in ({"mu": 0.0}, {"contrast": "bilinear"} if not knobs else {"mu": 0.0}):
-        tiny_study("fedlcc", SILOS, task, train="head", options=options | given)
+    for more in ({"mu": 0.0}, {"contrast": "bilinear"} if not knobs else {"mu": 0.0}):
+        tiny_study("fedlcc", SILOS, task, train="head", options=options | more)
 
 
 def test_the_contrast_of_a_trained_head_has_a_gradient() -> None:
