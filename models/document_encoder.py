@@ -189,7 +189,10 @@ def _read_by(
     # Nothing times what stands at padding is nothing only if that is a number.
     hidden = out.last_hidden_state.float().masked_fill(~batch.real.unsqueeze(2), 0.0)
     last = out.attentions[-1]
-    return hidden, Looks(*last, batch.real) if isinstance(last, tuple) else last.float()
+    if isinstance(last, tuple):
+        query, key, scaling = last
+        return hidden, Looks(query, key, scaling, batch.real)
+    return hidden, last.float()
 
 
 def seen(

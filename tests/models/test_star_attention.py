@@ -85,8 +85,9 @@ def test_the_form_for_bfloat16_is_torchs(shape: tuple[int, ...], ends: list[int]
     windows, _, width, _ = shape
     real = torch.arange(width) < torch.tensor(ends[:windows])[:, None]
     mask = real[:, None, None].expand(windows, 1, width, width)
-    slow = F.scaled_dot_product_attention(*given_, attn_mask=mask, scale=0.3)
-    fast = _InHalf.apply(*given_, mask, 0.3)
+    query, key, value = given_
+    slow = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.3)
+    fast = _InHalf.apply(query, key, value, mask, 0.3)
     torch.testing.assert_close(slow, fast)
     wanted = [torch.autograd.grad((x**3).sum(), given_) for x in (slow, fast)]
     for a, b in zip(*wanted):
