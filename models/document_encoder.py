@@ -64,7 +64,7 @@ class DocumentEncoder(nn.Module):
     ) -> None:
         """`linear`: for a head on a frozen encoder, one linear layer on standardised [h_s; h_o; c]
         in place of the bilinear classifier and its projections. `drop_attention`: in training, as
-        the checkpoint's config says; without it training is several times faster.
+        the checkpoint's config says; without it training is about twice as fast.
         """
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
