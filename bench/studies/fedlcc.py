@@ -85,7 +85,7 @@ SPEC = Spec(
         "The paper's 4,202, 4,075 and 4,138 are those after the filter",
     ),
     notes=(
-        "How the encoder was made: gte-small, its last three layers trained for six passes over 480 public abstracts "
+        "How an encoder named `start/latest/model/encoder` was made: gte-small, its last three layers trained for six passes over 480 public abstracts "
         "with chemical-disease relations (ChemDisGene, curated; none is in CDR). The commands are in "
         "`bench/studies/fedlcc.py`. All rows start from it alike.",
     ),
