@@ -1,9 +1,12 @@
 """FedLCC on documents cut by structural entropy (Xiao et al. 2024), on CDR.
 
 A general encoder needs many passes over CDR before a comparison of methods means anything: the last
-layer of gte-small, trained centrally, had dev F1 0.40 after four passes. So the encoder is first
-trained on public documents (ChemDisGene's curated abstracts, without the one that CDR has too); two
-passes then gave 0.48. That six give 0.60 was hoped for and not seen: the page says what came out.
+layer of gte-small, trained centrally, had dev F1 0.42 and 0.40 after two and four passes of eight
+(0.46 both times at the best threshold). So the encoder is first trained on public documents
+(ChemDisGene's curated abstracts, without the one that CDR has too). That helps by 0.04 to 0.05: 0.48
+and 0.34 after two and four passes of six, 0.50 and 0.51 at the best threshold. **0.60 was not seen.**
+Three trained layers without a public start had 0.49 (0.51) after two passes of six and were still
+learning; they cost two and a half times as much, and BUDGET=hours has them.
 
     python -m bench.studies.public_documents …/chemdisgene …/cdr public
     sottovoce simulate METHOD=centralised RUNNER=inprocess CORPUS=public ENCODER=…/gte TRAIN=top:3
@@ -85,9 +88,9 @@ SPEC = Spec(
         "The paper's 4,202, 4,075 and 4,138 are those after the filter",
     ),
     notes=(
-        "How an encoder named `start/latest/model/encoder` was made: gte-small, its last three layers trained for six passes over 480 public abstracts "
-        "with chemical-disease relations (ChemDisGene, curated; none is in CDR). The commands are in "
-        "`bench/studies/fedlcc.py`. All rows start from it alike.",
+        "How an encoder named `start/latest/model/encoder` was made: gte-small, its last three layers trained for six "
+        "passes over 480 public abstracts with chemical-disease relations (ChemDisGene, curated; none is in CDR). "
+        "The commands are in `bench/studies/fedlcc.py`. All rows start from it alike.",
     ),
     steady=3,
     target=0.55,
