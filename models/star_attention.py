@@ -2,7 +2,7 @@
 
 The document encoder reads the last layer's attention at its stars and nowhere else. Encoders hand
 out all of it, (heads, width, width) for every window, and drop some of it in training: for documents
-of 350 pieces that is three quarters of a training step. Without that dropout the layers can use
+of 350 pieces that is more than half of a training step. Without that dropout the layers can use
 torch's attention in one piece, which never writes it out; queries and keys of the last layer give the
 rows at the stars afterwards. In eval mode both ways compute the same.
 """
