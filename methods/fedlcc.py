@@ -19,6 +19,10 @@ while the silo trains, however many epochs. On a silo's first participation ther
 term is left out (with p = g it would be the constant log 2, without a gradient). The previous model
 is kept on the silo's disk and never sent.
 
+With `TRAIN=head` c never changes, and the term has no gradient: `contrast=context` is refused there,
+and `contrast=bilinear` too where the head is linear. Under DP=record, whose default is a linear head,
+a run goes on without the term: it is FedAvg with a uniform mean.
+
 The paper contrasts c. The authors' code contrasts the products that the bilinear classifier reads
 (`contrast=bilinear`); in the code as released the term is never reached.
 """
@@ -32,6 +36,7 @@ import torch
 import torch.nn.functional as F
 
 from config.errors import UserError, check_choice
+from config.part import HEAD
 from config.settings import Settings
 from methods.base import Arrays, Heard, Method, SiloView
 from methods.common.previous import previous_model
@@ -65,6 +70,9 @@ FULL_SIZE = {
     "schedule": "constant",
     "clip_norm": 1.0,
 }
+
+
+_NAMES = {"context": "context", "bilinear": "products"}
 
 
 @dataclass(frozen=True)
@@ -119,9 +127,15 @@ def references(
     return g, read(before)
 
 
+def _has_gradient(task: DocumentTask, o: Options) -> bool:
+    """Whether training can change what is contrasted."""
+    trained_head = o.contrast == "bilinear" and task.knobs.classifier == "bilinear"
+    return task.part != HEAD or trained_head
+
+
 def _objective(silo: SiloView[DocumentTask, Data], heard: Heard, o: Options) -> Aim:
     before = previous_model(silo.memory, heard.round)
-    if not before:
+    if not before or not o.mu or not _has_gradient(silo.task, o):
         return Aim()
     task = silo.task
     g, p = references(silo, heard, before, o.contrast)
@@ -157,6 +171,11 @@ def build(task: DocumentTask, settings: Settings, options: Options) -> Method:
     check_choice("mean", o.mean, ("uniform", "size"))
     if o.tau <= 0:
         raise UserError(f'Option "tau" must be above 0, not {o.tau}.')
+    if o.mu and not _has_gradient(task, o) and settings.dp != "record":
+        raise UserError(
+            f"FedLCC's contrast of the {_NAMES[o.contrast]} has no gradient with TRAIN=head: what it "
+            "compares is never trained; take TRAIN=top:1, or SET=mu=0 to leave the contrast out."
+        )
     return averaged(
         "fedlcc",
         CITATION,

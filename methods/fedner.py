@@ -18,9 +18,9 @@ annotates and T\\k the others:
 Where the paper leaves a choice: G_k is a mean (equation 7), not algorithm 2's sum, so that large
 silos do not drown small ones; a zero gradient leaves w_i alone; `weights=safe` clips at zero and
 rescales to mean one the weights of a silo's sentences that have such a gradient, because raw
-weights all shrink towards the mean cosine and the source loss fades (docs/results/ner.md has what
-that costs); it is the default, `weights=paper` the printed form. Only q, its projections and the label
-weights travel; the language model never does.
+weights all shrink towards the mean cosine and the source loss fades (docs/results/trials/ner.md has
+what that costs); it is the default, `weights=paper` the printed form. Only q, its projections and the
+label weights travel; the language model never does.
 
 With `network=tagger` the same is done to a token classifier, which the paper does not have: theta
 is what TRAIN names of it, and the gradients are those of its classifier's weights in the place of

@@ -23,7 +23,7 @@ Where this file departs from the paper or its released code:
 * The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their
   sentences, and nothing is scored or sent in the first exchange. The paper selects from round 0 on,
   with a model that knows nothing; its winners are then drawn at random, and the choice confirms
-  itself. `warmup=0` is the paper's form; docs/results/lazymil.md has the figures.
+  itself. `warmup=0` is the paper's form; docs/results/trials/lazymil.md has the figures.
 * All silos hear one level. Nobody trains on more, and whoever has much less does not count as one
   behind whom others hide (`methods.common.contribution`). Where silos win about as much as each
   other, that changes nothing; else those with most leave their least certain winners out.

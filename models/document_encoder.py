@@ -33,6 +33,7 @@ from models.document_pieces import Batch
 from models.halves import upper_half
 from models.precision import computing
 from models.standard import Standard
+from models.star_attention import Looks, rows_at, use_star_attention
 from models.tuning import fixed_numbers
 
 __all__ = ["EPSILON", "DocumentEncoder", "Reading", "open_model", "seen_by"]
@@ -53,13 +54,24 @@ class Reading:
 class DocumentEncoder(nn.Module):
     """`backbone` is copied: one loaded checkpoint serves any number of models."""
 
-    def __init__(self, backbone: Any, outputs: int, block: int = 64, linear: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: Any,
+        outputs: int,
+        block: int = 64,
+        linear: bool = False,
+        drop_attention: bool = True,
+    ) -> None:
         """`linear`: for a head on a frozen encoder, one linear layer on standardised [h_s; h_o; c]
-        in place of the bilinear classifier and its projections.
+        in place of the bilinear classifier and its projections. `drop_attention`: in training, as
+        the checkpoint's config says; without it training is about twice as fast.
         """
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
-        self.backbone.set_attn_implementation("eager")  # the only one that hands its attention out
+        if drop_attention:
+            self.backbone.set_attn_implementation("eager")  # which hands its attention out
+        else:
+            use_star_attention(self.backbone)
         self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config
         self._positions = getattr(config, "model_type", "") == "bert"
@@ -99,9 +111,9 @@ class DocumentEncoder(nn.Module):
         """For DP-SGD with few parameters: W_s and W_o are random projections, and not trained."""
         fixed_numbers([self.subject.weight, self.object.weight])
 
-    def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def encode(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | Looks]:
         """Hidden states (windows, width, d) and the last layer's attention (windows, heads, width,
-        width).
+        width), or what it is made of.
         """
         if batch.below is not None:
             (upper,) = self._upper
@@ -116,7 +128,11 @@ class DocumentEncoder(nn.Module):
             return _read_by(self.backbone, batch, input_ids=batch.ids, **more)
 
     def classify(
-        self, batch: Batch, hidden: torch.Tensor, attention: torch.Tensor, by_document: bool = False
+        self,
+        batch: Batch,
+        hidden: torch.Tensor,
+        attention: torch.Tensor | Looks,
+        by_document: bool = False,
     ) -> Reading:
         return self._pairs(batch, *seen(batch, hidden, attention), by_document)
 
@@ -166,17 +182,21 @@ class DocumentEncoder(nn.Module):
 
 def _read_by(
     encoder: Any, batch: Batch, **inputs: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor | Looks]:
     out = encoder(
         **inputs, attention_mask=batch.real.long(), output_attentions=True, return_dict=True
     )
     # Nothing times what stands at padding is nothing only if that is a number.
     hidden = out.last_hidden_state.float().masked_fill(~batch.real.unsqueeze(2), 0.0)
-    return hidden, out.attentions[-1].float()
+    last = out.attentions[-1]
+    if isinstance(last, tuple):
+        query, key, scaling = last
+        return hidden, Looks(query, key, scaling, batch.real)
+    return hidden, last.float()
 
 
 def seen(
-    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor
+    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor | Looks
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """All that the classifier reads of a batch: its entities (entities, d), and the context of each
     pair (pairs, d). Nothing here has parameters.
@@ -194,26 +214,26 @@ def seen_by(encoder: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _joined(
-    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor
+    batch: Batch, hidden: torch.Tensor, attention: torch.Tensor | Looks
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states (documents, longest, d), and per mention its attention row (mentions, heads,
     longest).
     """
     document, place = batch.mention_document, batch.mention_place
     if batch.slots == 1:
-        return hidden, attention[document, :, place]
+        return hidden, rows_at(attention, document, place)
     width, longest = hidden.shape[1], batch.column.shape[2]
     nothing = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[2])
     padded = torch.cat([hidden, nothing], dim=1)
     read = batch.column < width
     states = padded[batch.window.unsqueeze(2), batch.column].sum(dim=1)
     states = states / read.sum(dim=1).clamp(min=1).unsqueeze(2)
-    rows = hidden.new_zeros(len(document), attention.shape[1], longest)
+    rows = hidden.new_zeros(len(document), 1, longest)
     for slot in range(batch.slots):
         column = batch.column[document, slot, place]
-        row = attention[batch.window[document, slot], :, column.clamp(max=width - 1)]
+        row = rows_at(attention, batch.window[document, slot], column.clamp(max=width - 1))
         row = nn.functional.pad(row, (0, 1)) * (column < width)[:, None, None]
-        where = batch.column[document, slot].unsqueeze(1).expand(-1, attention.shape[1], -1)
+        where = batch.column[document, slot].unsqueeze(1).expand(-1, row.shape[1], -1)
         rows = rows + row.gather(2, where)
     in_two = (batch.window[:, 0] != batch.window[:, 1])[document]
     whole = torch.where(

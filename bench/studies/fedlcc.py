@@ -1,8 +1,21 @@
 """FedLCC on documents cut by structural entropy (Xiao et al. 2024), on CDR.
 
-The encoder is the user's (ENCODER=…), its last three layers trained; the paper has all of SciBERT.
-Training is as `centralised` needs it to learn the task at all: warm-up, a rate that falls to zero,
-clipped gradients and one optimizer throughout.
+A general encoder needs many passes over CDR before a comparison of methods means anything: the last
+layer of gte-small, trained centrally, had dev F1 0.42 and 0.40 after two and four passes of eight
+(0.46 both times at the best threshold). So the encoder is first trained on public documents
+(ChemDisGene's curated abstracts, without the one that CDR has too). That helps by 0.04 to 0.05: 0.48
+and 0.34 after two and four passes of six, 0.50 and 0.51 at the best threshold. **0.60 was not seen.**
+Three trained layers without a public start had 0.49 (0.51) after two passes of six and were still
+learning; they cost two and a half times as much, and BUDGET=hours has them.
+
+    python -m bench.studies.public_documents …/chemdisgene …/cdr public
+    sottovoce simulate METHOD=centralised RUNNER=inprocess CORPUS=public ENCODER=…/gte TRAIN=top:3
+        ROUNDS=1 EPOCHS=6 BATCH=4 LR=2e-4 OPTIMIZER=adamw WEIGHT_DECAY=0.01 WARMUP=0.1 DECAY=0
+        SCHEDULE=linear CLIP_NORM=1 PRECISION=bfloat16 SEED=1000 SET=attention_dropout=none OUT=start
+
+ENCODER=start/latest/model/encoder is what all rows begin with; what stands on it starts anew.
+Training is as `centralised` needs it to learn at all: warm-up, a rate that falls to zero, clipped
+gradients and one optimizer throughout.
 """
 
 from __future__ import annotations
@@ -20,8 +33,9 @@ SPEC = Spec(
     corpora={"cdr": ()},
     common=(
         "SILOS=10",
-        "BATCH=4",
-        "TRAIN=top:3",
+        "BATCH=2",
+        "TRAIN=top:1",
+        "SET=attention_dropout=none",
         # PRECISION=auto follows a timing, and runs of a study must compute alike
         "PRECISION=bfloat16",
         "OPTIMIZER=adamw",
@@ -38,7 +52,6 @@ SPEC = Spec(
         "fedavg": Row(words=("METHOD=fedavg",)),
         "fedatt": Row(words=("METHOD=fedatt",)),
         "centralised": Row(words=("METHOD=centralised",), reference=True),
-        "local": Row(words=("METHOD=local",)),
     },
     columns={"structural entropy": ("PARTITION=entropy:released",)},
     space=({"LR": Span(1e-4, 6e-4)},),
@@ -61,16 +74,24 @@ SPEC = Spec(
         "F1 across sentences": "figures.inter_f1",
     },
     budgets={
-        "minutes": Budget(trials=1, seeds=2, words=("ROUNDS=2", "EPOCHS=1")),
-        "hours": Budget(trials=2, seeds=5, words=("ROUNDS=10", "EPOCHS=1")),
+        "minutes": Budget(trials=2, seeds=5, words=("ROUNDS=6", "EPOCHS=1")),
+        "hours": Budget(trials=3, seeds=5, words=("ROUNDS=20", "EPOCHS=1", "TRAIN=top:3")),
     },
     departs=(
-        "data that are dealt evenly were not run; cut by entropy they are the same for every seed",
-        "the last three layers of the user's encoder are trained, with what stands on it (the paper: all of SciBERT)",
-        "ten rounds with one optimizer throughout and a rate that falls to zero (the paper: fifty rounds, a fresh "
+        "the encoder was first trained on public documents, and of it only the last layer is trained with what stands "
+        "on it (the paper: all of SciBERT, which saw no such documents)",
+        "no attention is dropped in training (the paper: a tenth)",
+        "six rounds with one optimizer throughout and a rate that falls to zero (the paper: fifty rounds, a fresh "
         "optimizer in each, a rate that hardly falls)",
-        "CDR is unfiltered where no MeSH tree is given; the paper's counts are those after the filter",
+        "data that are dealt evenly were not run; cut by entropy they are the same for every seed",
+        "CDR is unfiltered where no MeSH tree is given: 4,394, 4,249 and 4,339 negative pairs in train, dev and test. "
+        "The paper's 4,202, 4,075 and 4,138 are those after the filter",
+    ),
+    notes=(
+        "How an encoder named `start/latest/model/encoder` was made: gte-small, its last three layers trained for six "
+        "passes over 480 public abstracts with chemical-disease relations (ChemDisGene, curated; none is in CDR). "
+        "The commands are in `bench/studies/fedlcc.py`. All rows start from it alike.",
     ),
     steady=3,
-    target=0.5,
+    target=0.55,
 )

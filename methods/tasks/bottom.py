@@ -152,13 +152,18 @@ def of_words(checkpoint: Checkpoint, part: Part) -> Bottom:
 
 
 def of_documents(
-    checkpoint: Checkpoint, part: Part, window: int, special: tuple[int, int, int]
+    checkpoint: Checkpoint,
+    part: Part,
+    window: int,
+    special: tuple[int, int, int],
+    fused: bool = False,
 ) -> Bottom:
     """The hidden states of a document's windows; where only the head is trained, its entities and
-    then the contexts of its pairs.
+    then the contexts of its pairs. `fused`: with torch's attention in one piece, where none is read.
     """
-    backbone = checkpoint.backbone
-    backbone.set_attn_implementation("eager")  # the only one that hands its attention out
+    backbone, fused = checkpoint.backbone, fused and part != HEAD
+    # the plain form is the only one that hands its attention out
+    backbone.set_attn_implementation("sdpa" if fused else "eager")
     lower = lower_half(backbone, part).eval()
 
     def text(p: Pieces, row: int) -> bytes:
@@ -175,7 +180,7 @@ def of_documents(
         hidden: torch.Tensor = out.last_hidden_state
         return hidden[batch.real]
 
-    name = _name(checkpoint, part, "documents", window)
+    name = _name(checkpoint, part, "documents", window, *(("fused",) if fused else ()))
     return Bottom(name, _width(backbone), text, compute)
 
 

@@ -79,6 +79,7 @@ class DocumentTask(Task[Data]):
         )
         knobs = replace(knobs, block=block, classifier=classifier)
         self.corpus, self.knobs, self.checkpoint = corpus, knobs, checkpoint
+        self._drops = knobs.attention_dropout != "none"  # in training, some attention
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about = "; ".join(filter(None, (corpus.about, checkpoint.note)))
         self.reading, self.encoder_size = corpus.reading, checkpoint.size
@@ -99,7 +100,8 @@ class DocumentTask(Task[Data]):
 
     def new_bottom(self) -> Bottom:
         self.__dict__.pop("_public_features", None)
-        return of_documents(self.checkpoint, self.part, self.window, self._special)
+        fused = not self._drops
+        return of_documents(self.checkpoint, self.part, self.window, self._special, fused)
 
     @property
     def _special(self) -> tuple[int, int, int]:
@@ -113,6 +115,7 @@ class DocumentTask(Task[Data]):
         knobs, config = self.knobs, self.checkpoint.backbone.config
         check_choice("head", self.head, heads.HEADS)
         check_choice("classifier", knobs.classifier, ("bilinear", "linear"))
+        check_choice("attention_dropout", knobs.attention_dropout, ("", "none"))
         if self.head == "softmax2" and len(self.relations) > 1:
             raise UserError(
                 f'Option "head": softmax2 is for one relation, and this corpus has {len(self.relations)}.'
@@ -167,7 +170,9 @@ class DocumentTask(Task[Data]):
         with first_numbers(seed):
             outputs = heads.outputs(self.head, len(self.relations))
             linear = self.knobs.classifier == "linear"
-            model = DocumentEncoder(self.checkpoint.backbone, outputs, self.knobs.block, linear)
+            model = DocumentEncoder(
+                self.checkpoint.backbone, outputs, self.knobs.block, linear, self._drops
+            )
             train_part(model.backbone, self.part)
         if self.part == BIAS and not linear:
             model.fix_projections()

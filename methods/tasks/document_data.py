@@ -29,6 +29,9 @@ class Knobs:
     #: bilinear, or linear: one layer on standardised features; empty: linear where DP=record trains
     #: a head, else bilinear
     classifier: str = ""
+    #: none: no attention is dropped in training, which is then about twice as fast; empty: as the
+    #: checkpoint's config says
+    attention_dropout: str = ""
     mesh: str = ""  #: a MeSH tree file, for the hypernym filter of PubTator corpora
 
 

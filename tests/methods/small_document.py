@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from config.part import ALL, Part
 from corpora.document.generate import Recipe, generate
 from corpora.document.table import SPLITS, Content, Document, DocumentCorpus, count
 from methods.tasks.document import DocumentTask, Knobs
@@ -58,9 +59,9 @@ def content_of(documents: Sequence[Document], relations: tuple[str, ...] = ("cau
     return Content("by hand", "", relations, {s: list(documents) for s in SPLITS})
 
 
-def tiny_task(content: Content | None = None, **knobs: Any) -> DocumentTask:
+def tiny_task(content: Content | None = None, part: Part = ALL, **knobs: Any) -> DocumentTask:
     k = Knobs(**{"block": 8, **knobs})
-    return DocumentTask(InMemory(content or tiny_content()), k, tiny_checkpoint())
+    return DocumentTask(InMemory(content or tiny_content()), k, tiny_checkpoint(), part)
 
 
 def tiny_study(
