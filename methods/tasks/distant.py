@@ -38,6 +38,7 @@ from methods.tasks.distant_bags import (
     Bags,
     Batch,
     Rows,
+    drop_rare,
     fill_scores,
     group,
     pad,
@@ -55,7 +56,7 @@ __all__ = ["DistantTask", "Knobs"]
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 #: training batches whose words are looked up together, which costs little more than for one
 _GATHER = 32
-_WIDER = 4  #: times as many dimensions where word vectors are random and only added up
+_WIDER = 6  #: times as many dimensions where word vectors are random and only added up
 _PUBLIC, _PUBLIC_SEED = "distant:sentences=600", 0x57A7
 
 
@@ -64,7 +65,7 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    word_dim: int = 50  #: of word vectors that are not given; four times as many for `sums`
+    word_dim: int = 50  #: of word vectors that are not given; six times as many for `sums`
     #: pcnn, or sums: of fixed word vectors in each piece; empty: sums where DP=record trains a head
     encoder: str = ""
     hash_words: int = 30_000  #: slots of a hashed vocabulary
@@ -149,6 +150,8 @@ class DistantTask(Task[Rows]):
         model = place(model)
         if model.standard is not None and self.part == HEAD and not self.start:
             other, rows = self._public_rows
+            if self.vocabulary_kind == "lexicon":
+                drop_rare(model, other.in_parts(rows))
             model.standard.set(sums_of(model, other.in_parts(rows)))
         return self.started(model)
 
