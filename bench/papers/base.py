@@ -53,3 +53,16 @@ class Comparison:
     per_class: bool = False  #: a table of every class's F1, in the first column's setting
     #: pictures of the dev metric by round: the methods by column, and the variants
     convergence: bool = False
+    #: (row, column) -> how many seeds, where it is another number than is asked for; 0: no run. A
+    #: column "" stands for all that are not named
+    seeds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: rows whose encoder is frozen under DP=record: what it makes of a text is computed once for all
+    #: their budgets
+    frozen: frozenset[str] = frozenset()
+    #: what every run has above its own model before the first round gets a table, with intervals
+    gains: bool = False
+
+    def seeds_of(self, row: str, column: str, asked: tuple[int, ...]) -> tuple[int, ...]:
+        """More than are asked for go on from the first; with fewer, the first ones are taken."""
+        count = self.seeds.get((row, column), self.seeds.get((row, ""), len(asked)))
+        return tuple(range(asked[0], asked[0] + count)) if count > len(asked) else asked[:count]

@@ -10,6 +10,7 @@ and COLUMNS="x,y" cut the comparison down.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -28,14 +29,30 @@ from methods import find
 __all__ = ["jobs", "main", "run_table", "with_columns", "with_methods", "with_rows"]
 
 
-def jobs(comparison: Comparison, common: tuple[str, ...], seeds: tuple[int, ...]) -> Iterator[Job]:
+def jobs(
+    comparison: Comparison,
+    common: tuple[str, ...],
+    seeds: tuple[int, ...],
+    features: Path | None = None,
+) -> Iterator[Job]:
+    """`features`: where runs that share a frozen encoder may keep what it makes of texts."""
     rows = {m: (f"METHOD={m}",) for m in comparison.methods} | dict(comparison.variants)
-    for seed in seeds:
-        for row, own in rows.items():
-            for column, words in comparison.columns.items():
-                yield Job(row, column, seed, merged(common, own, words))
-        for name, words in comparison.references.items():
-            yield Job(name, "", seed, merged(common, words))
+    of = comparison.seeds_of
+    cells = [(row, column) for row in rows for column in comparison.columns]
+    names = comparison.references
+    every = {s for cell in cells for s in of(*cell, seeds)} | {
+        s for n in names for s in of(n, "", seeds)
+    }
+    for seed in sorted(every):
+        for row, column in cells:
+            if seed in of(row, column, seeds):
+                words = merged(common, rows[row], comparison.columns[column])
+                shared = features and row in comparison.frozen and "DP=record" in words
+                machine = (f"FEATURES={features}",) if shared else ()
+                yield Job(row, column, seed, words, machine)
+        for name in names:
+            if seed in of(name, "", seeds):
+                yield Job(name, "", seed, merged(common, names[name]))
 
 
 def run_table(
@@ -59,9 +76,16 @@ def run_table(
     common = merged(("RUNNER=inprocess",), common, extra)
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
     folder = Path(words["TABLES"]) / name
-    wanted = list(jobs(comparison, common, seeds))
+    # of the network as it is by default under a budget; another part may have none below it
+    kept = (
+        None if any(w.startswith(("TRAIN=", "SET=network")) for w in extra) else folder / "features"
+    )
+    wanted = list(jobs(comparison, common, seeds, kept and kept.resolve()))
     say.print(f"{comparison.title}: {len(wanted)} runs", highlight=False, soft_wrap=True)
-    done = run_missing(wanted, folder, say, workers=at_once(common))
+    try:
+        done = run_missing(wanted, folder, say, workers=at_once(common))
+    finally:
+        shutil.rmtree(folder / "features", ignore_errors=True)
     results = Results({(j.row, j.column, j.seed): done[j.key] for j in wanted}, seeds)
     path = folder / "table.md"
     if comparison.convergence:
