@@ -56,6 +56,7 @@ class Comparison:
     #: (row, column) -> how many seeds, where it is another number than is asked for; 0: no run. A
     #: column "" stands for all that are not named
     seeds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    more_seeds: Mapping[tuple[str, str], int] = field(default_factory=dict)  #: of SIZE=hours
     #: rows whose encoder is frozen under DP=record: what it makes of a text is computed once for all
     #: their budgets
     frozen: frozenset[str] = frozenset()

@@ -71,6 +71,7 @@ def run_table(
             comparison,
             columns={**comparison.columns, **comparison.more_columns},
             variants={**comparison.variants, **comparison.more_variants},
+            seeds={**comparison.seeds, **comparison.more_seeds},
         )
     common = _on_folder(comparison, corpus) if corpus else comparison.sizes[size]
     common = merged(("RUNNER=inprocess",), common, extra)
