@@ -5,7 +5,7 @@ different things.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Comparison", "Published", "Settings"]
 
@@ -62,6 +62,22 @@ class Comparison:
     frozen: frozenset[str] = frozenset()
     #: what every run has above its own model before the first round gets a table, with intervals
     gains: bool = False
+
+    #: folders that the user must name: {NAME} in settings stands for NAME=folder
+    places: tuple[str, ...] = ()
+    #: what a guess gives that knows nothing but how often each class is gets a table
+    majority: bool = False
+
+    def in_places(self, given: Mapping[str, str]) -> Comparison:
+        """The same with the user's folders in its settings."""
+
+        def put(words: Settings) -> Settings:
+            return tuple(w.format(**given) if "{" in w else w for w in words)
+
+        of = {
+            k: {n: put(w) for n, w in getattr(self, k).items()} for k in ("variants", "references")
+        }
+        return replace(self, **of) if self.places else self
 
     def seeds_of(self, row: str, column: str, asked: tuple[int, ...]) -> tuple[int, ...]:
         """More than are asked for go on from the first; with fewer, the first ones are taken."""

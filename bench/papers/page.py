@@ -52,7 +52,14 @@ class Results:
         ]
 
 
-def page(comparison: Comparison, common: tuple[str, ...], results: Results, corpus: str) -> str:
+def page(
+    comparison: Comparison,
+    common: tuple[str, ...],
+    results: Results,
+    corpus: str,
+    guesses: Mapping[str, float] | None = None,
+) -> str:
+    """`guesses`: by row, what a guess gives that knows nothing but how often each class is."""
     first = next(iter(results.runs.values())).summary
     used = {
         f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()
@@ -66,8 +73,9 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
         f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({metrics}).",
         "",
         *_metrics(comparison, results),
+        *(_guessed(guesses) if guesses else ()),
         *(_gains(comparison, results) if comparison.gains else ()),
-        *(_against(comparison, results) if comparison.against else _first_row(comparison, results)),
+        *_compared(comparison, results),
     ]
     if comparison.convergence:
         parts += [f"![dev metric by round, mean over seeds]({CONVERGENCE})", ""]
@@ -141,12 +149,27 @@ def _paired(ours: list[float], theirs: list[float]) -> str:
     return f"{statistics.fmean(pairs):+.4f} ({sum(p > 0 for p in pairs)} of {len(pairs)})"
 
 
+def _compared(comparison: Comparison, results: Results) -> list[str]:
+    if comparison.against:
+        return _against(comparison, results)
+    # rows of several corpora are not compared with each other
+    return [] if comparison.places else _first_row(comparison, results)
+
+
+def _guessed(guesses: Mapping[str, float]) -> list[str]:
+    rows = [[r, f"{value:.4f}"] for r, value in guesses.items()]
+    title = "the most frequent class for everything (documents: every pair; entities: nothing)"
+    return [f"## {title}", "", *table_lines(["", "test metric"], rows), ""]
+
+
 def _gains(comparison: Comparison, results: Results) -> list[str]:
     """What the silos add to what there is without them, by row and column: a mean over seeds and
     Student's interval.
     """
     key = next(iter(comparison.metrics.values()))
     columns = [c for c in comparison.columns if c != comparison.against]
+    if not columns:
+        return []
 
     def cell(row: str, column: str) -> str:
         after, before = (results.values(row, column, k) for k in (key, f"before_{key}"))

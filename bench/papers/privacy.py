@@ -19,18 +19,18 @@ from __future__ import annotations
 
 from bench.papers.base import Comparison
 
-__all__ = ["COMPARISON"]
+__all__ = ["COMPARISON", "TAGS"]
 
 #: Every type at two silos of three. Of a type that one silo alone annotates, two of three say for
 #: some rounds that there is none; the row "disjoint" has it so.
-_TAGS = "Disease+Drug+Effect+Procedure/Effect+Procedure+Symptom+Test/Symptom+Test+Disease+Drug"
+TAGS = "Disease+Drug+Effect+Procedure/Effect+Procedure+Symptom+Test/Symptom+Test+Disease+Drug"
 #: task -> settings of its rows; of documents one wording of everything, where by default there are
 #: three
 _CORPORA = {
     "distant": ("CORPUS=distant:sentences=24000", "SILOS=4"),
     "sentence": ("CORPUS=sentence:sentences=5000", "SILOS=5"),
     "document": ("CORPUS=document:documents=12000,wordings=1", "SILOS=3"),
-    "ner": ("CORPUS=ner:sentences=12000", f"SET=tags={_TAGS}"),
+    "ner": ("CORPUS=ner:sentences=12000", f"SET=tags={TAGS}"),
 }
 #: task -> the methods that are shown, those that also have a row with public text, and all others
 _METHODS = {

@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
+from bench.papers.beside import majorities, write_csv
 from bench.papers.jobs import Job, at_once, merged, of_corpus, run_missing, seed_list
 from bench.papers.page import CONVERGENCE, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
@@ -26,7 +27,11 @@ from config.errors import UserError, nearest
 from config.program import as_program
 from methods import find
 
-__all__ = ["jobs", "main", "run_table", "with_columns", "with_methods", "with_rows"]
+__all__ = ["jobs", "main", "rows_of", "run_table", "with_columns", "with_methods", "with_rows"]
+
+
+def rows_of(comparison: Comparison) -> dict[str, tuple[str, ...]]:
+    return {m: (f"METHOD={m}",) for m in comparison.methods} | dict(comparison.variants)
 
 
 def jobs(
@@ -36,7 +41,7 @@ def jobs(
     features: Path | None = None,
 ) -> Iterator[Job]:
     """`features`: where runs that share a frozen encoder may keep what it makes of texts."""
-    rows = {m: (f"METHOD={m}",) for m in comparison.methods} | dict(comparison.variants)
+    rows = rows_of(comparison)
     of = comparison.seeds_of
     cells = [(row, column) for row in rows for column in comparison.columns]
     names = comparison.references
@@ -77,11 +82,10 @@ def run_table(
     common = merged(("RUNNER=inprocess",), common, extra)
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
     folder = Path(words["TABLES"]) / name
-    # of the network as it is by default under a budget; another part may have none below it
-    kept = (
-        None if any(w.startswith(("TRAIN=", "SET=network")) for w in extra) else folder / "features"
-    )
-    wanted = list(jobs(comparison, common, seeds, kept and kept.resolve()))
+    # of the network as it is by default under a budget, in one process; of others there may be none
+    usual = not any(w.startswith(("TRAIN=", "SET=network", "RUNNER=processes")) for w in common)
+    kept = (folder / "features").resolve() if usual else None
+    wanted = list(jobs(comparison, common, seeds, kept))
     say.print(f"{comparison.title}: {len(wanted)} runs", highlight=False, soft_wrap=True)
     try:
         done = run_missing(wanted, folder, say, workers=at_once(common))
@@ -93,8 +97,21 @@ def run_table(
         draw_rounds(
             folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}"
         )
-    path.write_text(page(comparison, common, results, corpus), "utf-8")
+    guesses = _guesses(comparison, common, folder) if comparison.majority else None
+    path.write_text(page(comparison, common, results, corpus, guesses), "utf-8")
+    write_csv(folder / "runs.csv", results)
+    if words.get("PAGE"):
+        shown = Path(words["PAGE"])
+        shutil.copy(path, shown)
+        shutil.copy(folder / "runs.csv", shown.with_suffix(".csv"))
     return path
+
+
+def _guesses(comparison: Comparison, common: tuple[str, ...], folder: Path) -> dict[str, float]:
+    column = next(iter(comparison.columns.values()))
+    return majorities(
+        {r: merged(common, w, column) for r, w in rows_of(comparison).items()}, folder
+    )
 
 
 def _on_folder(comparison: Comparison, corpus: str) -> tuple[str, ...]:
@@ -174,11 +191,13 @@ def main(words: list[str]) -> None:
         "ROWS": "",
         "COLUMNS": "",
         "TARGET": "",
+        "PAGE": "",
     }
+    places = {n for c in PAPERS.values() for n in c.places}
     extra = []
     for word in words:
         name, _, value = word.partition("=")
-        if name in table:
+        if name in table or name in places:
             table[name] = value
         else:
             extra.append(word)
@@ -186,6 +205,12 @@ def main(words: list[str]) -> None:
         if table["PAPER"] not in PAPERS:
             raise UserError(f'Unknown paper "{table["PAPER"]}".{nearest(table["PAPER"], PAPERS)}')
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
+        for name in comparison.places:
+            if not Path(table.get(name, "")).is_dir() or not table.get(name):
+                raise UserError(f"This table needs {name}=folder.")
+        comparison = comparison.in_places(
+            {n: str(Path(table[n]).resolve()) for n in comparison.places}
+        )
         if table["METHODS"]:
             comparison = with_methods(comparison, table["METHODS"].split())
         if table["ROWS"]:
