@@ -140,10 +140,10 @@ class PCNN(nn.Module):
                     torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
                 )
 
-    def train_part(self, part: Part, given: bool) -> None:
+    def train_part(self, part: Part, given: bool) -> PCNN:
         """`given`: the word vectors are somebody's; else fixed ones are drawn."""
         if part == ALL:
-            return
+            return self
         fixed_vectors(self.word, given)
         if part == HEAD and self.standard is None:
             for table in (self.head_position, self.tail_position):
@@ -152,6 +152,7 @@ class PCNN(nn.Module):
             with torch.no_grad():
                 self.convolution.bias.zero_()
             self.convolution.bias.requires_grad_(False)
+        return self
 
     def encode(
         self,

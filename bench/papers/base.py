@@ -74,10 +74,11 @@ class Comparison:
         def put(words: Settings) -> Settings:
             return tuple(w.format(**given) if "{" in w else w for w in words)
 
-        of = {
-            k: {n: put(w) for n, w in getattr(self, k).items()} for k in ("variants", "references")
-        }
-        return replace(self, **of) if self.places else self
+        if not self.places:
+            return self
+        rows = {name: put(words) for name, words in self.variants.items()}
+        others = {name: put(words) for name, words in self.references.items()}
+        return replace(self, variants=rows, references=others)
 
     def seeds_of(self, row: str, column: str, asked: tuple[int, ...]) -> tuple[int, ...]:
         """More than are asked for go on from the first; with fewer, the first ones are taken."""
