@@ -258,9 +258,10 @@ class TaggerExtractor(_Finder):
     def __init__(self, folder: Path, about: dict[str, Any]) -> None:
         backbone = saved.new_backbone(folder, about)
         self.types, self._length = tuple(about["types"]), int(about["max_length"])
-        self._model = saved.loaded(Tagger(backbone, len(self.types), 0.0), folder)
+        standard = bool(about.get("standard"))
+        self._model = saved.loaded(Tagger(backbone, len(self.types), 0.0, standard), folder)
         self._tokenizer = saved.open_tokenizer(folder)
-        self._begin, self._end = self._tokenizer.cls_token_id, self._tokenizer.sep_token_id
+        self._begin, self._end = ends_of(backbone.config, self._tokenizer)
 
     def _entities(
         self, pieces: Pieces, rows: np.ndarray

@@ -5,7 +5,8 @@ A method module offers `Options` (a frozen dataclass of its own knobs), `CITATIO
 tasks it is for, the first being its own) and `build(task, settings, options) -> Method`. It may
 offer
 
-* `NETWORK`: which of its task's networks it trains, where the task has several;
+* `NETWORK`: which of its task's networks it trains, where the task has several, and
+  `RECORD_NETWORK`: which under DP=record, where that is another;
 * `PUBLIC`: True if it reads a labelled public set, which is then cut off the training data;
 * `BAG_RULE`: how a bag of sentences is scored (`models.bags.RULES`);
 * `FULL_SIZE`: the settings with which its paper trains a full-size encoder, where the user says
@@ -171,9 +172,13 @@ def adjusted(settings: Settings) -> Settings:
     return settings if adjust is None else adjust(settings)
 
 
-def network_of(method: str, default: str) -> str:
-    """Which of its task's networks a method trains."""
-    return str(getattr(find(method).module, "NETWORK", default))
+def network_of(method: str, default: str, record: bool = False) -> str:
+    """Which of its task's networks a method trains. `record`: under DP=record, where a method may
+    have another.
+    """
+    module = find(method).module
+    own = getattr(module, "NETWORK", default)
+    return str(getattr(module, "RECORD_NETWORK", own) if record else own)
 
 
 def bag_rule_of(method: str, given: Mapping[str, Any]) -> str:

@@ -75,6 +75,7 @@ __all__ = [
     "ABLATIONS",
     "CITATION",
     "NETWORK",
+    "RECORD_NETWORK",
     "TASKS",
     "Options",
     "build",
@@ -86,6 +87,7 @@ CITATION = (
 )
 TASKS = ("ner",)
 NETWORK = "pointer"
+RECORD_NETWORK = "tagger"  #: some hundred steps pass before a pointer network writes anything
 FULL_SIZE = WANG_2023
 ABLATIONS = ("none", "no_weight", "no_distill")
 WEIGHTS = ("safe", "shifted", "paper")

@@ -16,7 +16,7 @@ from torch import nn
 from config.part import Part
 from models.tuning import layers_of, layers_path
 
-__all__ = ["lower_half", "upper_half"]
+__all__ = ["encoder_of", "lower_half", "upper_half"]
 
 
 class _AsGiven(nn.Module):
@@ -52,10 +52,16 @@ def _with_layers(backbone: Any, layers: list[nn.Module]) -> Any:
     return top
 
 
+def encoder_of(backbone: Any) -> Any:
+    """What reads a text: of a language model with a decoder, the other half."""
+    both = getattr(backbone.config, "is_encoder_decoder", False)
+    return backbone.get_encoder() if both else backbone
+
+
 def lower_half(backbone: Any, part: Part) -> Any:
     """What is computed before the trained layers; all of the encoder where only a head is trained."""
     if part.kind == "head":
-        return backbone
+        return encoder_of(backbone)
     return _with_layers(backbone, list(layers_of(backbone))[: -part.size])
 
 

@@ -39,7 +39,8 @@ PARTS = {
     "all": "",
     "top": ", with word vectors that stay as they are",
     "head": ", of which only the classifier is trained",
-    "sums": ", of which words are added up in each piece and only the classifier is trained",
+    "sums": ", of which words beside the entities are added up in each piece and only the classifier "
+    "is trained",
 }
 _POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX_LENGTH
 
@@ -139,10 +140,10 @@ class PCNN(nn.Module):
                     torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
                 )
 
-    def train_part(self, part: Part, given: bool) -> None:
+    def train_part(self, part: Part, given: bool) -> PCNN:
         """`given`: the word vectors are somebody's; else fixed ones are drawn."""
         if part == ALL:
-            return
+            return self
         fixed_vectors(self.word, given)
         if part == HEAD and self.standard is None:
             for table in (self.head_position, self.tail_position):
@@ -151,6 +152,7 @@ class PCNN(nn.Module):
             with torch.no_grad():
                 self.convolution.bias.zero_()
             self.convolution.bias.requires_grad_(False)
+        return self
 
     def encode(
         self,
@@ -190,13 +192,16 @@ class PCNN(nn.Module):
         head_at: torch.Tensor,
         tail_at: torch.Tensor,
     ) -> torch.Tensor:
-        """The sums of word vectors in each piece, (batch, 3 * word_dim)."""
+        """The sums of word vectors in each piece, (batch, 3 * word_dim), without the two entities'
+        own: what they are called says little of how they are related, and adds noise.
+        """
         longest = words.shape[1]
         real = torch.arange(longest) < lengths.unsqueeze(1)
         head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
         piece = pieces(longest, torch.minimum(head_at, tail_at), torch.maximum(head_at, tail_at))
-        vectors = self.word(words)
-        inside = F.one_hot(piece, 3).to(vectors.dtype) * real.unsqueeze(-1)
+        vectors, at = self.word(words), torch.arange(longest)
+        context = real & (at != head_at.unsqueeze(1)) & (at != tail_at.unsqueeze(1))
+        inside = F.one_hot(piece, 3).to(vectors.dtype) * context.unsqueeze(-1)
         return torch.bmm(inside.transpose(1, 2), vectors).flatten(1)
 
     def forward(

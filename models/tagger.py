@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from config.part import Part
-from models.halves import upper_half
+from models.halves import encoder_of, upper_half
 from models.pointer_targets import Span
 from models.precision import computing
+from models.standard import Standard
 
 __all__ = ["OUTSIDE", "Tagger", "spans_of", "tags_of"]
 
@@ -25,24 +26,37 @@ OUTSIDE = 0  #: the tag O; B of type t is 1 + 2 t, I of type t is 2 + 2 t
 
 
 class Tagger(nn.Module):
-    """`backbone` is copied: one loaded checkpoint serves any number of models."""
+    """`backbone` is copied: one loaded checkpoint serves any number of models. Of a language model
+    with an encoder and a decoder, the encoder reads.
 
-    def __init__(self, backbone: Any, types: int, dropout: float = 0.1) -> None:
+    `standard`: hidden states are standardised by fixed, public statistics, for a head that is
+    trained with noise.
+    """
+
+    def __init__(
+        self, backbone: Any, types: int, dropout: float = 0.1, standard: bool = False
+    ) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self._upper: tuple[Any, ...] = ()  # in a tuple, so that its layers are not listed twice
         config = backbone.config
         width = int(config.hidden_size if hasattr(config, "hidden_size") else config.dim)
+        self.standard = Standard(width) if standard else None
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(width, 1 + 2 * types)
-        nn.init.normal_(self.classifier.weight, std=0.02)
+        nn.init.normal_(self.classifier.weight, std=0.0 if standard else 0.02)
         nn.init.zeros_(self.classifier.bias)
 
     def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Scores (rows, pieces, tags). `ids` are pieces, or what a frozen part made of them
         (`cut`).
         """
-        return self.classifier(self.dropout(self.hidden(ids, real)))
+        return self.classifier(self.dropout(self.read(ids, real)))
+
+    def read(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """(rows, pieces, d): what the classifier reads, dropout left out."""
+        hidden = self.hidden(ids, real)
+        return hidden if self.standard is None else self.standard(hidden)
 
     def cut(self, part: Part) -> None:
         """Take the hidden states (rows, pieces, d) that the frozen part below `part` made of a
@@ -51,7 +65,7 @@ class Tagger(nn.Module):
         self._upper = (upper_half(self.backbone, part),) if part.kind == "top" else ()
 
     def hidden(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """(rows, pieces, d): what the classifier reads."""
+        """(rows, pieces, d): what the encoder makes of a text."""
         if ids.is_floating_point():
             if not self._upper:
                 return ids
@@ -65,7 +79,7 @@ class Tagger(nn.Module):
             # it so.
             more["position_ids"] = torch.arange(ids.shape[1]).expand(ids.shape)
         with computing(self.backbone):
-            out = self.backbone(input_ids=ids, attention_mask=real.long(), **more)
+            out = encoder_of(self.backbone)(input_ids=ids, attention_mask=real.long(), **more)
         return torch.Tensor.float(out.last_hidden_state)
 
 

@@ -8,9 +8,12 @@ starts from the same numbers. How silos get what they do not train: `methods.com
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,52 @@ def made_public_start(run: Path, settings: Settings, task: Task) -> Mapping[str,
     """The trained parameters: from the run's folder, or trained now and kept there."""
     path = run / _FILE
     if not path.is_file():
-        save_arrays(path, _trained(_training(settings, task), *_public(settings, task)))
+        training, (sibling, data) = _training(settings, task), _public(settings, task)
+        kept = _kept(training, sibling)
+        if kept is not None and kept.is_file():
+            made = load_file(kept)
+        else:
+            made = _trained(training, sibling, data)
+            if kept is not None:  # two runs may be here at once
+                own = kept.with_name(f"{os.getpid()}.{kept.name}")
+                save_arrays(own, made)
+                own.replace(kept)
+        save_arrays(path, made)
     return load_file(path)
+
+
+#: Settings that public training does not read: how a run is carried out, and what silos do in it.
+_ELSEWHERE = (
+    "out",
+    "runner",
+    "features",
+    "ledger",
+    "slots",
+    "port",
+    "fraction",
+    "clip",
+    "physical",
+)
+
+
+def _kept(training: Settings, sibling: Task) -> Path | None:
+    """Where runs of a simulation that share FEATURES keep what they would all train alike: under the
+    hash of everything that decides it.
+    """
+    if not training.features:
+        return None
+    said = {k: v for k, v in asdict(training).items() if k not in _ELSEWHERE}
+    content = [
+        said,
+        sibling.corpus_hash,
+        sibling.labels,
+        sibling.network_words,
+        sibling.agreement(),
+    ]
+    text = json.dumps(content, sort_keys=True, default=str)
+    return (
+        Path(training.features) / f"public-{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
+    )
 
 
 def public_words(settings: Settings, task: Task) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.papers import bits, fedcmc, feded, fedlcc, fedner, lazymil, privacy
+from bench.papers import bits, fedcmc, feded, fedlcc, fedner, lazymil, privacy, privacy_real
 from bench.papers.base import Comparison, Published
 
 __all__ = ["PAPERS", "Comparison", "Published"]
@@ -17,4 +17,5 @@ PAPERS: Mapping[str, Comparison] = {
     "fedner": fedner.COMPARISON,
     "bits": bits.COMPARISON,
     "privacy": privacy.COMPARISON,
+    "privacy_real": privacy_real.COMPARISON,
 }

@@ -5,7 +5,7 @@ different things.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Comparison", "Published", "Settings"]
 
@@ -53,3 +53,34 @@ class Comparison:
     per_class: bool = False  #: a table of every class's F1, in the first column's setting
     #: pictures of the dev metric by round: the methods by column, and the variants
     convergence: bool = False
+    #: (row, column) -> how many seeds, where it is another number than is asked for; 0: no run. A
+    #: column "" stands for all that are not named
+    seeds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    more_seeds: Mapping[tuple[str, str], int] = field(default_factory=dict)  #: of SIZE=hours
+    #: rows whose encoder is frozen under DP=record: what it makes of a text is computed once for all
+    #: their budgets
+    frozen: frozenset[str] = frozenset()
+    #: what every run has above its own model before the first round gets a table, with intervals
+    gains: bool = False
+
+    #: folders that the user must name: {NAME} in settings stands for NAME=folder
+    places: tuple[str, ...] = ()
+    #: what a guess gives that knows nothing but how often each class is gets a table
+    majority: bool = False
+
+    def in_places(self, given: Mapping[str, str]) -> Comparison:
+        """The same with the user's folders in its settings."""
+
+        def put(words: Settings) -> Settings:
+            return tuple(w.format(**given) if "{" in w else w for w in words)
+
+        if not self.places:
+            return self
+        rows = {name: put(words) for name, words in self.variants.items()}
+        others = {name: put(words) for name, words in self.references.items()}
+        return replace(self, variants=rows, references=others)
+
+    def seeds_of(self, row: str, column: str, asked: tuple[int, ...]) -> tuple[int, ...]:
+        """More than are asked for go on from the first; with fewer, the first ones are taken."""
+        count = self.seeds.get((row, column), self.seeds.get((row, ""), len(asked)))
+        return tuple(range(asked[0], asked[0] + count)) if count > len(asked) else asked[:count]

@@ -52,6 +52,7 @@ class Job:
     column: str  #: empty for a reference, which no column varies
     seed: int
     words: tuple[str, ...]
+    machine: tuple[str, ...] = ()  #: settings that decide nothing about the result
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -167,7 +168,7 @@ def _run(
 ) -> Done:
     out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
     shutil.rmtree(out, ignore_errors=True)  # of one that was cut off
-    words = (*job.settings, *machine, f"OUT={out.resolve()}")
+    words = (*job.settings, *machine, *job.machine, f"OUT={out.resolve()}")
     status, said = run([sys.executable, "-m", "cli.main", "simulate", *words])
     if status:
         raise UserError(f"A run failed: simulate {' '.join(words)}: {said.strip()[-500:]}")

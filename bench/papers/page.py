@@ -10,12 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.stats import t as student
+
 from bench.papers import Comparison
 from bench.papers.jobs import Done
 from report.files import rounds_to
 from report.units import human_bytes
 
-__all__ = ["CONVERGENCE", "Results", "first_metric", "page", "panels", "spread", "table_lines"]
+__all__ = [
+    "CONVERGENCE",
+    "Results",
+    "first_metric",
+    "gain",
+    "page",
+    "panels",
+    "spread",
+    "table_lines",
+]
 
 NOT_REACHED = "–"
 CONVERGENCE = "rounds.svg"  #: the picture beside the page
@@ -27,7 +38,11 @@ class Results:
     seeds: tuple[int, ...]
 
     def of(self, row: str, column: str) -> list[Done]:
-        return [self.runs[row, column, seed] for seed in self.seeds]
+        """In the order of their seeds; some cells have others than the page's."""
+        return [d for (r, c, _), d in sorted(self.runs.items()) if (r, c) == (row, column)]
+
+    def seeds_of(self, row: str, column: str) -> list[int]:
+        return sorted(s for r, c, s in self.runs if (r, c) == (row, column))
 
     def values(self, row: str, column: str, metric: str) -> list[float]:
         group, _, name = metric.rpartition(".")
@@ -37,7 +52,14 @@ class Results:
         ]
 
 
-def page(comparison: Comparison, common: tuple[str, ...], results: Results, corpus: str) -> str:
+def page(
+    comparison: Comparison,
+    common: tuple[str, ...],
+    results: Results,
+    corpus: str,
+    guesses: Mapping[str, float] | None = None,
+) -> str:
+    """`guesses`: by row, what a guess gives that knows nothing but how often each class is."""
     first = next(iter(results.runs.values())).summary
     used = {
         f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()
@@ -51,7 +73,9 @@ def page(comparison: Comparison, common: tuple[str, ...], results: Results, corp
         f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({metrics}).",
         "",
         *_metrics(comparison, results),
-        *(_against(comparison, results) if comparison.against else _first_row(comparison, results)),
+        *(_guessed(guesses) if guesses else ()),
+        *(_gains(comparison, results) if comparison.gains else ()),
+        *_compared(comparison, results),
     ]
     if comparison.convergence:
         parts += [f"![dev metric by round, mean over seeds]({CONVERGENCE})", ""]
@@ -103,19 +127,82 @@ def _metrics(comparison: Comparison, results: Results) -> list[str]:
         if group and name not in some[group]:
             # a figure of the built-in corpus (one of its domains) that this corpus does not have
             continue
-        rows = [
-            [r, *(spread(results.values(r, c, key)) for c in columns)] for r in _names(comparison)
-        ]
+        rows = [[r, *(_cell(results, r, c, key) for c in columns)] for r in _names(comparison)]
         text += [f"## {label}", "", *table_lines(["", *columns], rows), ""]
-        references = [[r, spread(results.values(r, "", key))] for r in comparison.references]
+        references = [[r, _cell(results, r, "", key)] for r in comparison.references]
         if references:
             text += [*table_lines(["reference, not a federation", label], references), ""]
     return text
 
 
+def _cell(results: Results, row: str, column: str, metric: str) -> str:
+    """With the number of seeds where it is not the page's; nothing where nothing was run."""
+    values = results.values(row, column, metric)
+    other = f" ({len(values)} seed{'s' * (len(values) > 1)})" * (len(values) != len(results.seeds))
+    return f"{spread(values)}{other}" if values else ""
+
+
 def _paired(ours: list[float], theirs: list[float]) -> str:
-    pairs = [a - b for a, b in zip(ours, theirs, strict=True)]
+    pairs = [a - b for a, b in zip(ours, theirs)]  # seeds that both have, from the first on
+    if not pairs:
+        return ""
     return f"{statistics.fmean(pairs):+.4f} ({sum(p > 0 for p in pairs)} of {len(pairs)})"
+
+
+def _compared(comparison: Comparison, results: Results) -> list[str]:
+    if comparison.against:
+        return _against(comparison, results)
+    # rows of several corpora are not compared with each other
+    return [] if comparison.places else _first_row(comparison, results)
+
+
+def _guessed(guesses: Mapping[str, float]) -> list[str]:
+    rows = [[r, f"{value:.4f}"] for r, value in guesses.items()]
+    title = "the most frequent class for everything (documents: every pair; entities: nothing)"
+    return [f"## {title}", "", *table_lines(["", "test metric"], rows), ""]
+
+
+def _gains(comparison: Comparison, results: Results) -> list[str]:
+    """What the silos add to what there is without them, by row and column: a mean over seeds and
+    Student's interval.
+    """
+    key = next(iter(comparison.metrics.values()))
+    columns = [c for c in comparison.columns if c != comparison.against]
+    if not columns:
+        return []
+
+    def cell(row: str, column: str) -> str:
+        after, before = (results.values(row, column, k) for k in (key, f"before_{key}"))
+        return gain(after, before)
+
+    rows = [[r, *(cell(r, c) for c in columns)] for r in _names(comparison)]
+    return [
+        "## What the silos add to the model before the first round, seed by seed",
+        "",
+        *table_lines(["", *columns], [r for r in rows if any(r[1:])]),
+        "",
+        "In rows with public text, the model before the first round is that of public text alone. In brackets the "
+        'interval at 95 % (Student\'s, over seeds). "Nothing shown": zero is in it, so at that budget nobody has '
+        "seen that the silos add anything.",
+        "",
+    ]
+
+
+def gain(after: list[float], before: list[float]) -> str:
+    """The mean of the differences, with its interval where there are seeds enough for one."""
+    pairs = [a - b for a, b in zip(after, before, strict=True)]
+    if len(pairs) < 3:
+        return f"{statistics.fmean(pairs):+.4f}" if pairs else ""
+    mean = statistics.fmean(pairs)
+    half = float(student.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / len(pairs) ** 0.5
+    word = (
+        ""
+        if mean - half > 0
+        else ", less than without them"
+        if mean + half < 0
+        else ", nothing shown"
+    )
+    return f"{mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}]{word}"
 
 
 def _against(comparison: Comparison, results: Results) -> list[str]:

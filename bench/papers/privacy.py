@@ -3,52 +3,53 @@ its task.
 
 No paper's table: the four tasks have different metrics, and a row is to be read from left to right.
 Corpus, silos and rounds are a row's own, the rest is what a user gets who says nothing: with a
-budget large batches and few parameters that are trained, without noise all of them and the task's
-own batch and rate. So it shows what a user gives up, not what noise alone takes. Corpora are larger
-than elsewhere: noise is added once per silo, whatever the number of records. Beside every budget
-stands what there is without any silo: the model before the first round, which in the rows with
-public text is a model of the public text alone.
+budget one step over all records at a time and one linear layer that is trained, without noise the
+task's own network, batch and rate. So it shows what a user gives up, not what noise alone takes.
+Corpora are larger than elsewhere: noise is added once per silo, whatever the number of records.
 
-SIZE=minutes has the papers' own methods, and corpora of which the whole table takes an hour or so on
-one core. SIZE=hours has every method, and the corpora of docs/results/privacy.md.
+Beside every budget stands what there is without any silo: the model before the first round, which
+in the rows with public text is a model of that text alone. What silos add to public text is given
+seed by seed, with an interval; sentences have five seeds for it.
+
+SIZE=minutes has the papers' own methods; SIZE=hours every method, on the same corpora, and what
+documents and entities come to without noise.
 """
 
 from __future__ import annotations
 
 from bench.papers.base import Comparison
 
-__all__ = ["COMPARISON"]
+__all__ = ["COMPARISON", "TAGS"]
 
-#: Every type at two silos of three. With a type at one silo only, two of three never see it
-#: annotated, and the mean of their models writes nothing for hundreds of steps, with noise or
-#: without.
-_TAGS = "Disease+Drug+Effect+Procedure/Effect+Procedure+Symptom+Test/Symptom+Test+Disease+Drug"
+#: Every type at two silos of three. Of a type that one silo alone annotates, two of three say for
+#: some rounds that there is none; the row "disjoint" has it so.
+TAGS = "Disease+Drug+Effect+Procedure/Effect+Procedure+Symptom+Test/Symptom+Test+Disease+Drug"
 #: task -> settings of its rows; of documents one wording of everything, where by default there are
-#: three: what light tuning can learn in some hundred steps
-_SMALL = {
-    "distant": ("CORPUS=distant:sentences=12000", "SILOS=4"),
-    "sentence": ("CORPUS=sentence:sentences=5000", "SILOS=5"),
-    "document": ("CORPUS=document:documents=3000,wordings=1", "SILOS=3"),
-    "ner": ("CORPUS=ner:sentences=3000", f"SET=tags={_TAGS}", "EPOCHS=1"),
-}
-_FULL = {
+#: three
+_CORPORA = {
     "distant": ("CORPUS=distant:sentences=24000", "SILOS=4"),
     "sentence": ("CORPUS=sentence:sentences=5000", "SILOS=5"),
     "document": ("CORPUS=document:documents=12000,wordings=1", "SILOS=3"),
-    "ner": ("CORPUS=ner:sentences=12000", f"SET=tags={_TAGS}", "EPOCHS=1"),
+    "ner": ("CORPUS=ner:sentences=12000", f"SET=tags={TAGS}"),
 }
-#: task -> its methods, of which the first, and sentences' FedAvg, have a row with public text too
+#: task -> the methods that are shown, those that also have a row with public text, and all others
 _METHODS = {
     "distant": (
+        ("lazymil",),
         ("lazymil",),
         ("fedavg", "one", "ave", "att", "att_ra", "fedprox", "scaffold", "fedatt"),
     ),
     "sentence": (
         ("fedavg", "fedcmc", "feded"),
+        ("fedavg", "fedcmc"),
         ("fedprox", "scaffold", "fedatt", "moon", "fedrs", "fedlc"),
     ),
-    "document": (("fedlcc",), ("fedavg", "fedprox", "scaffold", "fedatt")),
-    "ner": (("fedner",), ("fedavg", "fadv_ganin", "fadv_peng", "fadv_hong", "tagger")),
+    "document": (("fedlcc",), ("fedlcc",), ("fedavg", "fedprox", "scaffold", "fedatt")),
+    "ner": (
+        ("fedner",),
+        ("fedner",),
+        ("fedavg", "fadv_ganin", "fadv_peng", "fadv_hong", "tagger"),
+    ),
 }
 _PUBLIC = {
     "distant": "distant:sentences=1500",
@@ -56,38 +57,72 @@ _PUBLIC = {
     "document": "document:documents=200,wordings=1",
     "ner": "ner:sentences=300",
 }
+_NO_NOISE = "no noise"
+_DISJOINT = "fedner (ner), disjoint tag sets"
 
 
-def _variants(corpora: dict[str, tuple[str, ...]], all_: bool) -> dict[str, tuple[str, ...]]:
+def _public_row(method: str, task: str) -> str:
+    return f"{method} ({task}), public text"
+
+
+def _variants(all_: bool) -> dict[str, tuple[str, ...]]:
     rows: dict[str, tuple[str, ...]] = {}
-    for task, (first, others) in _METHODS.items():
+    for task, (first, public, others) in _METHODS.items():
+        own = _CORPORA[task]
         for m in (*first, *(others if all_ else ())):
-            rows[f"{m} ({task})"] = (f"METHOD={m}", *corpora[task])
-        public = f"PUBLIC={_PUBLIC[task]}"
-        rows[f"{first[0]} ({task}), public text"] = (f"METHOD={first[0]}", *corpora[task], public)
+            rows[f"{m} ({task})"] = (f"METHOD={m}", *own)
+        if task == "ner":
+            rows[_DISJOINT] = ("METHOD=fedner", own[0], "SET=tags=disjoint")
+        for m in public:
+            rows[_public_row(m, task)] = (f"METHOD={m}", *own, f"PUBLIC={_PUBLIC[task]}")
     return rows
+
+
+def _seeds(rows: dict[str, tuple[str, ...]]) -> dict[tuple[str, str], int]:
+    """Five for what silos add to public sentences. Without noise no public text; and whole networks
+    on large corpora take longer than all the rest together, so SIZE=hours alone has them.
+    """
+    five = {(_public_row(m, "sentence"), ""): 5 for m in _METHODS["sentence"][1]}
+    none = [r for r in rows if r.endswith("public text")]
+    return five | {(r, _NO_NOISE): 0 for r in (*_slow(rows), *none)}
+
+
+def _slow(rows: dict[str, tuple[str, ...]]) -> list[str]:
+    return [r for r in rows if "(document)" in r or "(ner)" in r]
+
+
+def _frozen(rows: dict[str, tuple[str, ...]]) -> frozenset[str]:
+    """Rows whose features are computed once: a distant sentence's are sums of words, which cost
+    nothing, and the adversarial methods train their encoder.
+    """
+    return frozenset(r for r in rows if "(distant)" not in r and not r.startswith("fadv"))
 
 
 COMPARISON = Comparison(
     title="What privacy costs: the metric at epsilon 1, 3, 8 (per record, delta 1e-5) and without noise",
     methods=(),
-    variants=_variants(_SMALL, all_=False),
-    more_variants=_variants(_FULL, all_=True),
+    variants=_variants(all_=False),
+    more_variants=_variants(all_=True),
     columns={
         "epsilon 1": ("DP=record", "EPSILON=1"),
         "epsilon 3": ("DP=record", "EPSILON=3"),
         "epsilon 8": ("DP=record", "EPSILON=8"),
         # few rounds: what one pass over the data in each gives
-        "no noise": ("DP=off", "ROUNDS=4", "EPOCHS=1"),
+        _NO_NOISE: ("DP=off", "ROUNDS=4", "EPOCHS=1"),
     },
-    # What the silos add is what lies above this; of the other tasks, above the figure before the
-    # first round of the row with public text.
-    references={"public set only (sentence)": ("METHOD=public_only", *_FULL["sentence"])},
+    # of the other tasks: the figure before the first round of the row with public text
+    references={"public set only (sentence)": ("METHOD=public_only", *_CORPORA["sentence"])},
     metrics={
         "test metric of the task": "value",
         "the same before the first round": "before_value",
         "epsilon spent, the worst silo's": "epsilon",
     },
     sizes={"minutes": (), "hours": ()},
-    against="no noise",
+    against=_NO_NOISE,
+    seeds=_seeds(_variants(all_=True)),
+    more_seeds={
+        (r, _NO_NOISE): 1 for r in _slow(_variants(all_=True)) if not r.endswith("public text")
+    },
+    frozen=_frozen(_variants(all_=True)),
+    gains=True,
 )

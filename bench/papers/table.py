@@ -10,6 +10,7 @@ and COLUMNS="x,y" cut the comparison down.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
+from bench.papers.beside import majorities, write_csv
 from bench.papers.jobs import Job, at_once, merged, of_corpus, run_missing, seed_list
 from bench.papers.page import CONVERGENCE, Results, first_metric, page, panels
 from bench.papers.plots import draw_rounds
@@ -25,17 +27,37 @@ from config.errors import UserError, nearest
 from config.program import as_program
 from methods import find
 
-__all__ = ["jobs", "main", "run_table", "with_columns", "with_methods", "with_rows"]
+__all__ = ["jobs", "main", "rows_of", "run_table", "with_columns", "with_methods", "with_rows"]
 
 
-def jobs(comparison: Comparison, common: tuple[str, ...], seeds: tuple[int, ...]) -> Iterator[Job]:
-    rows = {m: (f"METHOD={m}",) for m in comparison.methods} | dict(comparison.variants)
-    for seed in seeds:
-        for row, own in rows.items():
-            for column, words in comparison.columns.items():
-                yield Job(row, column, seed, merged(common, own, words))
-        for name, words in comparison.references.items():
-            yield Job(name, "", seed, merged(common, words))
+def rows_of(comparison: Comparison) -> dict[str, tuple[str, ...]]:
+    return {m: (f"METHOD={m}",) for m in comparison.methods} | dict(comparison.variants)
+
+
+def jobs(
+    comparison: Comparison,
+    common: tuple[str, ...],
+    seeds: tuple[int, ...],
+    features: Path | None = None,
+) -> Iterator[Job]:
+    """`features`: where runs that share a frozen encoder may keep what it makes of texts."""
+    rows = rows_of(comparison)
+    of = comparison.seeds_of
+    cells = [(row, column) for row in rows for column in comparison.columns]
+    names = comparison.references
+    every = {s for cell in cells for s in of(*cell, seeds)} | {
+        s for n in names for s in of(n, "", seeds)
+    }
+    for seed in sorted(every):
+        for row, column in cells:
+            if seed in of(row, column, seeds):
+                words = merged(common, rows[row], comparison.columns[column])
+                shared = features and row in comparison.frozen and "DP=record" in words
+                machine = (f"FEATURES={features}",) if shared else ()
+                yield Job(row, column, seed, words, machine)
+        for name in names:
+            if seed in of(name, "", seeds):
+                yield Job(name, "", seed, merged(common, names[name]))
 
 
 def run_table(
@@ -54,22 +76,42 @@ def run_table(
             comparison,
             columns={**comparison.columns, **comparison.more_columns},
             variants={**comparison.variants, **comparison.more_variants},
+            seeds={**comparison.seeds, **comparison.more_seeds},
         )
     common = _on_folder(comparison, corpus) if corpus else comparison.sizes[size]
     common = merged(("RUNNER=inprocess",), common, extra)
     name = f"{paper}-{Path(corpus).name or 'corpus'}" if corpus else f"{paper}-{size}"
     folder = Path(words["TABLES"]) / name
-    wanted = list(jobs(comparison, common, seeds))
+    # of the network as it is by default under a budget, in one process; of others there may be none
+    usual = not any(w.startswith(("TRAIN=", "SET=network", "RUNNER=processes")) for w in common)
+    kept = (folder / "features").resolve() if usual else None
+    wanted = list(jobs(comparison, common, seeds, kept))
     say.print(f"{comparison.title}: {len(wanted)} runs", highlight=False, soft_wrap=True)
-    done = run_missing(wanted, folder, say, workers=at_once(common))
+    try:
+        done = run_missing(wanted, folder, say, workers=at_once(common))
+    finally:
+        shutil.rmtree(folder / "features", ignore_errors=True)
     results = Results({(j.row, j.column, j.seed): done[j.key] for j in wanted}, seeds)
     path = folder / "table.md"
     if comparison.convergence:
         draw_rounds(
             folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}"
         )
-    path.write_text(page(comparison, common, results, corpus), "utf-8")
+    guesses = _guesses(comparison, common, folder) if comparison.majority else None
+    path.write_text(page(comparison, common, results, corpus, guesses), "utf-8")
+    write_csv(folder / "runs.csv", results)
+    if words.get("PAGE"):
+        shown = Path(words["PAGE"])
+        shutil.copy(path, shown)
+        shutil.copy(folder / "runs.csv", shown.with_suffix(".csv"))
     return path
+
+
+def _guesses(comparison: Comparison, common: tuple[str, ...], folder: Path) -> dict[str, float]:
+    column = next(iter(comparison.columns.values()))
+    return majorities(
+        {r: merged(common, w, column) for r, w in rows_of(comparison).items()}, folder
+    )
 
 
 def _on_folder(comparison: Comparison, corpus: str) -> tuple[str, ...]:
@@ -149,11 +191,13 @@ def main(words: list[str]) -> None:
         "ROWS": "",
         "COLUMNS": "",
         "TARGET": "",
+        "PAGE": "",
     }
+    places = {n for c in PAPERS.values() for n in c.places}
     extra = []
     for word in words:
         name, _, value = word.partition("=")
-        if name in table:
+        if name in table or name in places:
             table[name] = value
         else:
             extra.append(word)
@@ -161,6 +205,12 @@ def main(words: list[str]) -> None:
         if table["PAPER"] not in PAPERS:
             raise UserError(f'Unknown paper "{table["PAPER"]}".{nearest(table["PAPER"], PAPERS)}')
         comparison = _with_target(PAPERS[table["PAPER"]], table["TARGET"])
+        for name in comparison.places:
+            if not Path(table.get(name, "")).is_dir() or not table.get(name):
+                raise UserError(f"This table needs {name}=folder.")
+        comparison = comparison.in_places(
+            {n: str(Path(table[n]).resolve()) for n in comparison.places}
+        )
         if table["METHODS"]:
             comparison = with_methods(comparison, table["METHODS"].split())
         if table["ROWS"]:

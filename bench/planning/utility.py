@@ -1,16 +1,19 @@
 """What a budget leaves of a model, for silos of the user's own sizes: read off runs that were
 measured once on the built-in corpora.
 
-`python -m bench.planning.utility` makes the table `utility.csv` beside this file. `sottovoce plan`
-reads it. With noise of a given epsilon, the mean over K silos of n records each has an error that
-falls as n √K ε grows; so runs of other sizes and budgets lie on one curve per task, which is read
-between its points and never beyond them. It is a guess for other text, and the plan says so.
+`python -m bench.planning.utility` makes the table `utility.csv` beside this file: runs of small
+silos of its own, and with `RUNS=tables/privacy-minutes/runs.jsonl` those of the privacy table, which
+are larger. `sottovoce plan` reads it. With noise of a given epsilon, the mean over K silos of n
+records each has an error that falls as n √K ε grows; so runs of other sizes and budgets lie on one
+curve per task, which is read between its points and never beyond them. It is a guess for other
+text, and the plan says so.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -19,9 +22,11 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.papers.jobs import Done, Job, at_once, run_missing, seed_list
+from bench.papers.privacy import TAGS
 from config.program import as_program
+from report.files import read_lines
 
-__all__ = ["EPSILONS", "TABLE", "Measured", "Utility", "measured", "utility_of"]
+__all__ = ["EPSILONS", "TABLE", "Measured", "Utility", "measured", "of_table", "utility_of"]
 
 TABLE = Path(__file__).with_name("utility.csv")
 EPSILONS = (1.0, 3.0, 8.0)
@@ -30,10 +35,11 @@ _COMMAND = "python -m bench.planning.utility"
 #: task -> method, silos, settings with a place for the number of records in all, and these numbers
 _GRID: dict[str, tuple[str, int, tuple[str, ...], tuple[int, ...]]] = {
     "sentence": ("fedavg", 5, ("CORPUS=sentence:sentences={}",), (250, 1000, 5000)),
-    "distant": ("lazymil", 4, ("CORPUS=distant:sentences={}",), (3000, 12000)),
-    "document": ("fedlcc", 3, ("CORPUS=document:documents={},wordings=1",), (300, 3000)),
-    "ner": ("fedner", 3, ("CORPUS=ner:sentences={}", "SET=tags=all"), (1500, 6000)),
+    "distant": ("lazymil", 4, ("CORPUS=distant:sentences={}",), (1200, 6000)),
+    "document": ("fedlcc", 3, ("CORPUS=document:documents={},wordings=1",), (120, 900)),
+    "ner": ("fedner", 3, ("CORPUS=ner:sentences={}", f"SET=tags={TAGS}"), (120, 900)),
 }
+_SIZE = re.compile(r"CORPUS=\w+:(?:sentences|documents)=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,25 @@ def _jobs(tasks: Sequence[str], seeds: tuple[int, ...]) -> Iterator[tuple[Job, i
                     yield Job(task, f"{size} at {epsilon:g}", seed, common), size // silos
 
 
+def of_table(path: Path, tasks: Sequence[str]) -> list[Measured]:
+    """The runs of the privacy table that a plan can use: with a budget, of the method that stands for
+    its task, without public text, and of tag sets that overlap.
+    """
+    found = []
+    for line in read_lines(path):
+        words, s = tuple(line["key"].split()), line["summary"]
+        task = str(s["task"])
+        size = _SIZE.search(line["key"])
+        if task not in tasks or size is None or "DP=record" not in words:
+            continue
+        wanted = {f"METHOD={_GRID[task][0]}", *(("SET=tags=" + TAGS,) if task == "ner" else ())}
+        if wanted <= set(words) and not any(w.startswith("PUBLIC=") for w in words):
+            seed = int(s["seed"])
+            job = Job(task, "", seed, tuple(w for w in words if not w.startswith("SEED=")))
+            found.append(_row(job, int(size[1]) // int(s["silos"]), Done(s, ())))
+    return found
+
+
 def _row(job: Job, records: int, done: Done) -> Measured:
     s = done.summary
     guess = 0.0
@@ -159,7 +184,7 @@ def _row(job: Job, records: int, done: Done) -> Measured:
 
 
 def main(words: list[str]) -> None:
-    given = {"TASKS": " ".join(_GRID), "SEEDS": "1", "FOLDER": "tables/utility"}
+    given = {"TASKS": " ".join(_GRID), "SEEDS": "1", "FOLDER": "tables/utility", "RUNS": ""}
     given |= dict(w.split("=", 1) for w in words)
     say = Console()
     with as_program():
@@ -167,10 +192,15 @@ def main(words: list[str]) -> None:
         done = run_missing(
             [job for job, _ in wanted], Path(given["FOLDER"]), say, workers=at_once(())
         )
-        rows = [r for r in measured() if r.task not in given["TASKS"].split()]
+        tasks = given["TASKS"].split()
+        rows = [r for r in measured() if r.task not in tasks]
+        rows += of_table(Path(given["RUNS"]), tasks) if given["RUNS"] else []
         rows += [_row(job, records, done[job.key]) for job, records in wanted]
         with TABLE.open("w", encoding="utf-8", newline="") as file:
-            file.write(f"# {_COMMAND} SEEDS={given['SEEDS']} (TASKS= makes some tasks anew)\n")
+            runs = f" RUNS={given['RUNS']}" if given["RUNS"] else ""
+            file.write(
+                f"# {_COMMAND} SEEDS={given['SEEDS']}{runs} (TASKS= makes some tasks anew)\n"
+            )
             table = csv.writer(file, lineterminator="\n")
             table.writerow([f.name for f in fields(Measured)])
             table.writerows(

@@ -145,7 +145,10 @@ def _bound(exchange: Exchange, held: _Held) -> Exchange:
             held.use(silo.memory, np.asarray(heard.common[_HASH]).tobytes())
         common = Lazily((k for k in heard.common if k != _HASH), heard.common.__getitem__)
         own = Lazily((k for k in silo.memory if not k.startswith(_KEPT)), silo.memory.__getitem__)
-        made = exchange.answer(replace(silo, memory=own), replace(heard, common=common))
+        # the method counts its own exchanges, of which this one is none
+        certified = {at - 1: silos for at, silos in silo.certified.items() if at}
+        seen = replace(silo, memory=own, certified=certified)
+        made = exchange.answer(seen, replace(heard, common=common))
         if made.memory is None:
             return made
         kept = {k: silo.memory[k] for k in silo.memory if k.startswith(_KEPT)}

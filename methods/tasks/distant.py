@@ -38,6 +38,7 @@ from methods.tasks.distant_bags import (
     Bags,
     Batch,
     Rows,
+    drop_rare,
     fill_scores,
     group,
     pad,
@@ -53,9 +54,8 @@ from models.tuning import check_part, frozen
 __all__ = ["DistantTask", "Knobs"]
 
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
-#: training batches whose words are looked up together, which costs little more than for one
-_GATHER = 32
-_WIDER = 4  #: times as many dimensions where word vectors are random and only added up
+_GATHER = 32  #: training batches whose words are looked up together: little dearer than for one
+_WIDER = 6  #: times as many dimensions where word vectors are random and only added up
 _PUBLIC, _PUBLIC_SEED = "distant:sentences=600", 0x57A7
 
 
@@ -64,7 +64,7 @@ class Knobs:
     """The task's own settings, the same for every method that is compared on it."""
 
     dropout: float = 0.2
-    word_dim: int = 50  #: of word vectors that are not given; four times as many for `sums`
+    word_dim: int = 50  #: of word vectors that are not given; six times as many for `sums`
     #: pcnn, or sums: of fixed word vectors in each piece; empty: sums where DP=record trains a head
     encoder: str = ""
     hash_words: int = 30_000  #: slots of a hashed vocabulary
@@ -98,8 +98,8 @@ class DistantTask(Task[Rows]):
         elif corpus.public_words:
             self.vocabulary_kind, words = "lexicon", tuple(corpus.words)
         self._known = {w: i for i, w in enumerate(words, start=2)}
-        hashed = self.vocabulary_kind == "hashed"
-        self._vocabulary_size = 2 + (knobs.hash_words if hashed else len(words))
+        slots = knobs.hash_words if self.vocabulary_kind == "hashed" else len(words)
+        self._vocabulary_size = 2 + slots
         start = f"starting from {'random numbers' if vectors is None else 'given word vectors'}"
         start += PARTS["sums" if knobs.encoder == "sums" else part.kind]
         self.network_words = (
@@ -145,10 +145,11 @@ class DistantTask(Task[Rows]):
                 vectors=self._vectors,
                 sums=sums,
             )
-        model.train_part(self.part, given=self._vectors is not None)
-        model = place(model)
+        model = place(model.train_part(self.part, given=self._vectors is not None))
         if model.standard is not None and self.part == HEAD and not self.start:
             other, rows = self._public_rows
+            if self.vocabulary_kind == "lexicon":
+                drop_rare(model, other.in_parts(rows))
             model.standard.set(sums_of(model, other.in_parts(rows)))
         return self.started(model)
 

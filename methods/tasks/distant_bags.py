@@ -24,6 +24,7 @@ __all__ = [
     "Bags",
     "Batch",
     "Rows",
+    "drop_rare",
     "fill_scores",
     "group",
     "pad",
@@ -32,6 +33,7 @@ __all__ = [
     "sums_of",
 ]
 
+_SEEN = 2  #: times that a word must be in public text to count in a sum of words
 _SCORE_BAGS = 128  #: bags pooled at once
 
 
@@ -183,3 +185,13 @@ def sums_of(model: PCNN, batches: Iterable[Batch]) -> torch.Tensor:
     """What a head on sums of word vectors reads of every row, before it is standardised."""
     with torch.no_grad():
         return torch.cat([model.pooled(*batch.inputs) for batch in batches])
+
+
+def drop_rare(model: PCNN, batches: Iterable[Batch]) -> None:
+    """The words of a lexicon that its own public text hardly uses count nothing: they are names,
+    which are noise in a sum of words.
+    """
+    words = torch.cat([batch.words.flatten() for batch in batches])
+    seen = torch.bincount(words, minlength=model.word.num_embeddings)
+    with torch.no_grad():
+        model.word.weight[seen < _SEEN] = 0.0

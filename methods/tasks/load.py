@@ -100,7 +100,7 @@ _PARTS = {
     "sentence": (ALL, HEAD),
     "document": (ALL, HEAD),
     "ner, pointer": (PROMPTS, BIAS),
-    "ner, tagger": (ALL, BIAS),
+    "ner, tagger": (ALL, HEAD),
 }
 
 
@@ -189,13 +189,22 @@ def _ner(settings: Settings, holding: Holding | None) -> Task:
     from models.backbone import load_checkpoint
 
     knobs = Knobs(**task_knobs("ner", settings.options))
-    name = knobs.network or network_of(settings.method, "pointer")
+    head = settings.dp == "record" and settings.train in ("", str(HEAD))
+    name = knobs.network or network_of(settings.method, "tagger" if head else "pointer", head)
     check_choice("network", name, ("pointer", "tagger"))
-    _refuse_unused(settings, f"ner, {name}", ("encoder" if name == "tagger" else "seq2seq",))
+    # With a budget a tagger's head may stand on a language model's own encoder.
+    half = name == "tagger" and head and not settings.encoder
+    used = ("encoder", *(("seq2seq",) if half else ())) if name == "tagger" else ("seq2seq",)
+    _refuse_unused(settings, f"ner, {name}", used)
     part = _part(settings, f"ner, {name}")
     loaded = load_corpus(settings, "ner", knobs, holding)
     if name == "tagger":
-        tagger = TaggerNetwork(load_checkpoint(settings.encoder, "bert"), loaded.types, knobs, part)
+        checkpoint = (
+            load_checkpoint(settings.seq2seq, "bart")
+            if half
+            else load_checkpoint(settings.encoder, "bert")
+        )
+        tagger = TaggerNetwork(checkpoint, loaded.types, knobs, part, standard=head)
         return NerTask(loaded, knobs, tagger, settings.seed)
     pointer = PointerNetwork(load_checkpoint(settings.seq2seq, "bart"), loaded.types, knobs, part)
     return NerTask(loaded, knobs, pointer, settings.seed)

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.batching import batches_by_length, check_length, chunks_by_length, for_each
 from methods.tasks.bottom import Bottom, of_words
 from methods.tasks.ner_data import Data
+from methods.tasks.ner_features import public_features, read_words
 from methods.tasks.ner_networks import Batch, Network
 from models.adapters import adapter_files
 from models.backbone import Checkpoint
@@ -96,6 +98,7 @@ class NerTask(Task[Data]):
         self.tag_sets: np.ndarray = np.asarray(corpus.covered.any(axis=0))[None]
 
     def new_bottom(self) -> Bottom:
+        self.__dict__.pop("_public_features", None)
         return of_words(self.checkpoint, self.part)
 
     def use_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -188,8 +191,19 @@ class NerTask(Task[Data]):
 
     def new_model(self, seed: int) -> PointerNer | Tagger:
         with first_numbers(seed):
-            model = self.network.new_model()
-        return self.started(place(model))
+            model = place(self.network.new_model())
+        if isinstance(model, Tagger) and model.standard and self.bottom and not self.start:
+            model.standard.set(self._public_features)
+        return self.started(model)
+
+    @cached_property
+    def _public_features(self) -> torch.Tensor:
+        return public_features(self.bottom, self.checkpoint, self.knobs.max_length)
+
+    def settle(self, model: nn.Module, data: Data) -> None:
+        if isinstance(model, Tagger) and model.standard:
+            batches = (self.batch(data, c) for c in self.chunks(data, _PREDICT_BATCH))
+            model.standard.take(read_words(model.eval(), batches), model.classifier)
 
     def frozen(self) -> Mapping[str, np.ndarray]:
         """The pointer network's language model is not among a run's files: it has a name and a

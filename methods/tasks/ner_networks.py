@@ -172,16 +172,20 @@ class TaggerNetwork:
         types: tuple[str, ...],
         knobs: Knobs,
         part: Part = ALL,
+        standard: bool = False,
     ) -> None:
+        """`standard`: for a head that is trained with noise (`models.tagger`)."""
         self.part = check_part(part, "an encoder", checkpoint.backbone)
         self.checkpoint, self.types, self.knobs = checkpoint, types, knobs
+        self.standard = standard
 
     def on(self, checkpoint: Checkpoint, part: Part) -> TaggerNetwork:
         """The same network on other weights of its encoder."""
-        return TaggerNetwork(checkpoint, self.types, self.knobs, part)
+        return TaggerNetwork(checkpoint, self.types, self.knobs, part, self.standard)
 
     def new_model(self) -> Tagger:
-        model = Tagger(self.checkpoint.backbone, len(self.types), self.knobs.dropout)
+        k = self.knobs
+        model = Tagger(self.checkpoint.backbone, len(self.types), k.dropout, self.standard)
         train_part(model.backbone, self.part)
         model.cut(self.part)
         return model
@@ -232,7 +236,7 @@ class TaggerNetwork:
         """
         assert isinstance(model, Tagger)
         with torch.no_grad():
-            h = model.hidden(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
+            h = model.read(batch.inputs.ids, batch.inputs.real)[:, : batch.tokens.shape[1]]
             p = model.classifier(h).softmax(dim=-1)
             left = p - F.one_hot(batch.tokens.clamp(min=0), p.shape[-1])
             source, target = (
@@ -255,6 +259,7 @@ class TaggerNetwork:
             "architecture": "tagger",
             "encoder": self.checkpoint.name,
             "encoder_sha256": self.checkpoint.sha256,
+            **({"standard": True} if self.standard else {}),
         }
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from bench.papers import PAPERS
 from bench.papers.jobs import Done
-from bench.papers.page import Results, page
-from bench.papers.table import jobs, with_columns, with_methods
+from bench.papers.page import Results, gain, page
+from bench.papers.table import jobs, main, with_columns, with_methods
 from config.errors import UserError
 from config.load import load
 from config.settings import Settings
@@ -48,11 +48,8 @@ def test_every_method_has_its_rows_and_every_row_its_settings() -> None:
 
 def test_rows_can_be_taken_out() -> None:
     some = with_methods(PRIVACY, ["fedner", "moon"])
-    rows = {"moon (sentence)", "fedner (ner)", "fedner (ner), public text"}
-    assert set(some.variants) == rows == set(some.more_variants)
-    # the smaller corpus, unless hours are asked for
-    small, full = some.variants["fedner (ner)"], some.more_variants["fedner (ner)"]
-    assert "CORPUS=ner:sentences=3000" in small and "CORPUS=ner:sentences=12000" in full
+    ner = {f"fedner (ner){more}" for more in ("", ", public text", ", disjoint tag sets")}
+    assert set(some.variants) == {"moon (sentence)", *ner} == set(some.more_variants)
     with pytest.raises(UserError, match='no method "local"'):
         with_methods(PRIVACY, ["local"])
 
@@ -74,10 +71,11 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
         done[job.row, job.column, job.seed] = Done(s, (0.1, 0.2))
     text = page(some, (), Results(done, (0, 1)), "")
     assert (
-        "| fedner (ner) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |" in text
+        "| moon (sentence) | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | 2.5000 ± 0.0000 | infinite |"
+        in text
     )
     assert (
-        "CORPUS=ner:sentences=3000 (made)" in text
+        "CORPUS=ner:sentences=12000 (made)" in text
         and "CORPUS=sentence:sentences=5000 (made)" in text
     )
     assert "each minus no noise" in text
@@ -87,7 +85,45 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
     # then there is nothing to compare, and no more is said
     for columns in (["epsilon 1", "epsilon 8"], ["no noise"]):
         cut = page(with_columns(some, columns), (), Results(done, (0, 1)), "")
-        assert "each minus" not in cut and "| fedner (ner) | 0.5000" in cut
+        assert "each minus" not in cut and "| moon (sentence) | 0.5000" in cut
+
+
+def test_cells_have_seeds_of_their_own_and_runs_of_a_seed_share_features(tmp_path: Path) -> None:
+    made = list(jobs(PRIVACY, (), (0, 1, 2), tmp_path))
+    by = {(j.row, j.column): [] for j in made}
+    for j in made:
+        by[j.row, j.column].append(j.seed)
+    assert by["fedavg (sentence), public text", "epsilon 1"] == [0, 1, 2, 3, 4]
+    assert by["fedavg (sentence)", "epsilon 1"] == [0, 1, 2] == by["lazymil (distant)", "no noise"]
+    assert ("fedlcc (document)", "no noise") not in by  # an hour of its own: SIZE=hours has it
+    assert ("fedavg (sentence), public text", "no noise") not in by
+    shared = {j.row for j in made if j.machine == (f"FEATURES={tmp_path}",)}
+    assert "fedlcc (document), public text" in shared and "lazymil (distant)" not in shared
+    assert all(not j.machine for j in made if "DP=off" in j.words or not j.column)
+    # where features are kept decides nothing, so it is not in a run's name
+    assert all("FEATURES" not in j.key for j in made)
+
+
+def test_what_silos_add_has_an_interval_or_is_said_not_to_be_shown() -> None:
+    public = [0.80, 0.81, 0.82, 0.80, 0.82]
+    # differences 0.01, 0.02, 0.03, 0.02, 0.02: mean 0.02, deviation 0.0070711, t(4) = 2.7764
+    more = gain([b + d for b, d in zip(public, (0.01, 0.02, 0.03, 0.02, 0.02))], public)
+    assert more == "+0.0200 [+0.0112, +0.0288]"
+    assert gain([0.1, 0.3, 0.2], [0.2, 0.2, 0.2]).endswith(", nothing shown")
+    assert gain([0.1, 0.11, 0.1], [0.2, 0.2, 0.2]).endswith(", less than without them")
+    assert gain([0.3], [0.2]) == "+0.1000" and gain([], []) == ""
+
+
+def test_real_corpora_need_the_users_folders(tmp_path: Path) -> None:
+    real = PAPERS["privacy_real"]
+    placed = real.in_places({"DATA": "/data", "CHECKPOINTS": "/models"})
+    words = [w for row in placed.variants.values() for w in row]
+    assert "CORPUS=/data/chemprot" in words and "ENCODER=/models/minilm" in words
+    assert not any("{" in w for w in words) and len(placed.variants) == len(real.variants)
+    tasks = {w.partition("=")[2] for w in words if w.startswith("METHOD=")}
+    assert tasks == {"fedavg", "fedcmc", "fedlcc", "fedner", "lazymil"}
+    with pytest.raises(SystemExit):
+        main(["PAPER=privacy_real", f"TABLES={tmp_path}"])
 
 
 def _run(dp: str, epsilon: float | str, privacy: list[dict]) -> RunFiles:

@@ -120,7 +120,7 @@ def test_columns_can_be_chosen_and_unknown_ones_are_refused() -> None:
         with_rows(PAPERS["fedner"], ["w/o"])
 
 
-@pytest.mark.parametrize("paper", sorted(PAPERS))
+@pytest.mark.parametrize("paper", sorted(p for p in PAPERS if not PAPERS[p].places))
 def test_the_long_setting_has_a_corpus_that_can_be_made(paper: str) -> None:
     """Nobody waits hours in a test; but a recipe that contradicts itself would refuse in the first
     minute.

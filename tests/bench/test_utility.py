@@ -4,12 +4,15 @@ from which size on silos add something.
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
+from bench.papers.privacy import TAGS
 from bench.planning.plan import _utility_rows
-from bench.planning.utility import EPSILONS, TABLE, Measured, measured, utility_of
+from bench.planning.utility import EPSILONS, TABLE, Measured, measured, of_table, utility_of
 from config.load import load
 
 
@@ -52,6 +55,37 @@ def test_dips_are_chance_and_are_evened_out() -> None:
     rows = [_row(100, 1.0, 0.1), _row(200, 1.0, 0.5), _row(400, 1.0, 0.3)]
     found = utility_of("document", 400, 4, 1.0, rows)
     assert found is not None and found.by_epsilon[1.0] == pytest.approx(0.4)
+
+
+def test_a_plan_takes_from_the_privacy_table_what_fits_its_tasks(tmp_path: Path) -> None:
+    def line(words: str, **more: object) -> str:
+        s = {"task": "ner", "method": "fedner", "silos": 3, "metric": "f1", "seed": 1}
+        s |= {"value": 0.61234, "before_value": 0.01, **more}
+        return json.dumps({"key": words, "summary": s, "dev": []})
+
+    ner = f"CORPUS=ner:sentences=12000 DP=record EPSILON=3 METHOD=fedner SEED=1 SET=tags={TAGS}"
+    document = "CORPUS=document:documents=900,wordings=1 DP=record EPSILON=1 METHOD=fedlcc SEED=1"
+    held = {"relations to find": 25, "entity pairs": 100}
+    path = tmp_path / "runs.jsonl"
+    path.write_text(
+        "\n".join(
+            [
+                line(ner),
+                line(ner + " PUBLIC=ner:sentences=300"),
+                line(ner.replace(TAGS, "disjoint")),
+                line(ner.replace("DP=record EPSILON=3", "DP=off")),
+                line(document, task="document", method="fedlcc", test_size=held),
+                line(document.replace("fedlcc", "fedavg"), task="document", test_size=held),
+            ]
+        )
+        + "\n",
+        "utf-8",
+    )
+    one, other = of_table(path, ["ner", "document"])
+    assert (one.records, one.epsilon, one.value, one.floor) == (4000, 3.0, 0.6123, 0.01)
+    # to predict every pair: precision 0.25, recall 1
+    assert (other.records, other.floor) == (300, 0.4)
+    assert of_table(path, ["distant"]) == []
 
 
 def test_the_words() -> None:

@@ -14,10 +14,21 @@ import torch
 
 from config.errors import UserError
 from config.load import load
-from methods.base import Contradiction, Folded, Heard, SiloView, State
+from methods.base import (
+    Answer,
+    Broadcast,
+    Contradiction,
+    Exchange,
+    Folded,
+    Heard,
+    Method,
+    SiloView,
+    State,
+)
 from methods.common.arrays import model_sha256
-from methods.common.public_start import EXCHANGE
+from methods.common.public_start import EXCHANGE, with_public_start
 from models.sentence_encoder import SentenceEncoder, Style
+from study import public_start
 from study.agreement import study_hash
 from study.prepare import Study, prepare
 from study.public_start import made_public_start, public_words, start_publicly
@@ -185,6 +196,59 @@ def test_what_a_method_remembers_stays_beside_it(tmp_path: Path) -> None:
     again = of.method.exchanges[1].answer(_view(of, 0, kept), _heard(of, state, 1, (0,), 0))
     assert set(again.memory or {}) == set(kept)
     assert any(k.startswith("c/") for k in state.memory)
+
+
+def test_a_method_is_shown_the_certificates_of_its_own_exchanges(tmp_path: Path) -> None:
+    """FedCMC sends rows only if it has seen whose updates are in the sum of its exchange 0, which
+    the public start before it makes the round's exchange 1.
+    """
+    of = study("sentence")
+    start_publicly(tmp_path, of.settings, of.task)
+    seen = []
+
+    def look(silo: SiloView[Any, Any], heard: Heard) -> Answer:
+        seen.append((dict(silo.certified), sorted(heard.common)))
+        return Answer()
+
+    plain = Exchange("look", (), lambda *_: Broadcast({}), look, lambda state, _: state)
+    bare = Method("plain", "", (plain,), lambda seed: State({}))
+    made = with_public_start(bare, of.task, 3)
+    said = made.exchanges[1].broadcast(made.init(0), 0, (0, 1, 2))
+    certified = {0: (7,), 1: (0, 1, 2)}
+    made.exchanges[1].answer(
+        replace(_view(of, 0), certified=certified), Heard(0, (0, 1, 2), said.common)
+    )
+    assert seen == [({0: (0, 1, 2)}, [])]
+
+
+def test_runs_that_share_features_train_on_public_text_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+    real = public_start._trained
+
+    def counted(*args: Any) -> Any:
+        trained.append(args[0].seed)
+        return real(*args)
+
+    monkeypatch.setattr(public_start, "_trained", counted)
+    made = {}
+    for name, more in {
+        "one": {"epsilon": "1"},
+        "eight": {"epsilon": "8"},
+        "seed": {"epsilon": "1", "seed": "5"},
+    }.items():
+        kept = {"features": str(tmp_path / "features"), "runner": "inprocess"}
+        of = study("sentence", **kept, **more)
+        (tmp_path / name).mkdir()
+        made[name] = model_sha256(made_public_start(tmp_path / name, of.settings, of.task))
+    assert made["one"] == made["eight"] != made["seed"] and trained == [0, 5]
+    (tmp_path / "bare").mkdir()
+    alone = study("sentence", epsilon="1", runner="inprocess")
+    assert (
+        model_sha256(made_public_start(tmp_path / "bare", alone.settings, alone.task))
+        == made["one"]
+    )
 
 
 def test_standardised_features_leave_every_answer_as_it_was() -> None:
