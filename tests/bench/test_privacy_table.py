@@ -90,7 +90,7 @@ def test_the_page_says_infinite_and_names_every_corpus() -> None:
 
 def test_cells_have_seeds_of_their_own_and_runs_of_a_seed_share_features(tmp_path: Path) -> None:
     made = list(jobs(PRIVACY, (), (0, 1, 2), tmp_path))
-    by = {(j.row, j.column): [] for j in made}
+    by: dict[tuple[str, str], list[int]] = {(j.row, j.column): [] for j in made}
     for j in made:
         by[j.row, j.column].append(j.seed)
     assert by["fedavg (sentence), public text", "epsilon 1"] == [0, 1, 2, 3, 4]

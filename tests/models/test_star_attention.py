@@ -95,8 +95,7 @@ def test_the_form_for_bfloat16_is_torchs(shape: tuple[int, ...], ends: list[int]
 
 
 def test_above_a_frozen_part_too() -> None:
-    asked = {"window": 24, "attention_dropout": "none"}
-    task = tiny_task(part=Part("top", 1), **asked)
+    task = tiny_task(part=Part("top", 1), window=24, attention_dropout="none")
     model = task.new_model(0)
     batch = task.batch(task.data("train"), np.arange(4))
     assert batch[0].below is not None
