@@ -156,9 +156,8 @@ class Steps:
             hook.remove()
 
     def _moments_first(self) -> None:
-        """Adam's moments beside the parameters, in memory that nothing else was in. Made by its first
-        step, they would lie among that step's activations and gradients, and between them would stay
-        holes that fit nothing.
+        """Adam's moments beside the parameters, before there is anything else: made by its first step,
+        they would lie among that step's activations and gradients.
         """
         for p, optimizer in self._of.items():
             if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
