@@ -43,6 +43,8 @@ __all__ = ["Server", "serve_studies"]
 log = logging.getLogger("silo")
 _PAUSE = 2.0  #: seconds between two questions
 _MOST_TEXT = 1 << 20
+#: seconds for which a study that ended here may still be scored at the coordinator, as "running"
+_SCORED = 600.0
 #: What the coordinator's operator wants of a study, for this silo's.
 _STATES = {"pause": "paused by the coordinator", "stop": "stopping"}
 LAST_WRITTEN = "privacy-budget.html"  #: of a silo's documents
@@ -56,6 +58,8 @@ class Server:
         self._looks: dict[str, Child] = {}
         self._runs: dict[str, Child] = {}  #: studies in which this silo takes part now
         self._ports: dict[str, int] = {}  #: where the coordinator runs them
+        #: studies whose rounds are over, at which port, and when that was heard
+        self._finished: dict[str, tuple[int, float]] = {}
         self._papers: dict[str, Child] = {}  #: silo's documents that are being made
         self.presence = Presence(site.home)
         #: what stood against these may have been put right since
@@ -114,6 +118,10 @@ class Server:
         state = _STATES.get(shown["state"], str(shown["state"]))
         state += f": {shown['outcome']}" if shown.get("outcome") else ""
         running, mine = shown["state"] == "running", id_ in self._runs
+        if not running:
+            self._finished.pop(id_, None)
+        if not mine and running and self._is_over(id_, int(shown["port"])):
+            return
         if not mine and running and self.studies[id_].word == "accept":
             if len(self._runs) < self._site.slots:
                 self._take_part(id_, int(shown["port"]))
@@ -129,6 +137,13 @@ class Server:
             self.studies.tell(id_, state)
             if shown["state"] == "ended":
                 self._make_papers(id_)
+
+    def _is_over(self, id_: str, port: int) -> bool:
+        """Whether the coordinator told this silo that the rounds are over. It may score for a while
+        longer; a silo that greeted again would only be told the same again.
+        """
+        where, when = self._finished.get(id_, (port, -_SCORED))
+        return where == port and time.monotonic() - when < _SCORED
 
     def _outside_hours(self) -> str:
         hours = self._site.accept.hours
@@ -209,6 +224,7 @@ class Server:
                 if child.start():
                     self.studies.tell(id_, "running")
             elif status == 0:
+                self._finished[id_] = self._ports[id_], time.monotonic()
                 self._end(id_, "finished")
             else:
                 # It is tried again for as long as the study runs and is accepted: what was refused

@@ -117,8 +117,8 @@ def test_the_bound_by_hand_and_on_a_mechanism_whose_epsilon_is_known() -> None:
     assert max(bounds) <= epsilon and np.mean(bounds) > 0.7
 
 
-# with seed 0 no bag of the small silo has a value that is not nothing on the grid
-LAZYMIL = {"METHOD": "lazymil", "DP": "record", "EPSILON": "1", "SEED": "2"}
+# with seed 2 the record's value is next to nothing on the grid, and nobody could find it
+LAZYMIL = {"METHOD": "lazymil", "DP": "record", "EPSILON": "1", "SEED": "1"}
 
 
 def _float_noised(silo: SiloView, round: int, whole: np.ndarray, grid: Grid) -> np.ndarray:

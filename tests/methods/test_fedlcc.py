@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from bench.simulation.inprocess import run_inprocess
 from config.errors import UserError
 from config.load import load as settings_of
-from config.part import HEAD
 from methods import fedlcc
 from methods.base import Arrays, Heard, SiloView, derived_seed
 from methods.common.previous import previous_model, remembered
@@ -331,30 +330,3 @@ def test_a_task_of_documents_says_what_a_silo_holds() -> None:
     of_all = task.corpus.counts("train")
     assert counts.tolist() == [of_all.negative, of_all.positive]
     assert replace(task.subset(np.array([3])), indices=np.array([3])).lengths.shape == (1,)
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"contrast": "bilinear", "classifier": "linear"}], ids=["context", "linear"]
-)
-def test_a_contrast_that_nothing_can_change_is_refused(options: dict[str, Any]) -> None:
-    """With TRAIN=head the context is the frozen encoder's."""
-    knobs = {k: options.pop(k) for k in ("classifier",) if k in options}
-    task = tiny_task(part=HEAD, **knobs)
-    with pytest.raises(UserError, match="has no gradient with TRAIN=head"):
-        tiny_study("fedlcc", SILOS, task, train="head", options=options)
-    for more in ({"mu": 0.0}, {"contrast": "bilinear"} if not knobs else {"mu": 0.0}):
-        tiny_study("fedlcc", SILOS, task, train="head", options=options | more)
-
-
-def test_the_contrast_of_a_trained_head_has_a_gradient() -> None:
-    task = tiny_task(part=HEAD)
-    study = tiny_study("fedlcc", SILOS, task, train="head", options={"contrast": "bilinear"})
-    silo = view(study, 0, remembered({}, 0, other(study)))
-    aim = fedlcc._objective(
-        silo, Heard(1, (0,), initial(study)), fedlcc.Options(contrast="bilinear")
-    )
-    assert aim.loss is not None
-    network = load(task.new_model(0), other(study, 0.3)).eval()
-    batch = task.batch(silo.data, np.arange(2))
-    (aim.loss(network, batch) - task.loss(network, batch)).backward()
-    assert gradient_of(network.subject.weight).abs().max() > 1e-6

@@ -237,7 +237,7 @@ def test_what_fits_no_study_on_own_data_is_said(parties: Consortium) -> None:
         own.hub(Path("/nowhere/at/all"))
 
 
-PART = {"sentence": "head", "distant": "top:1", "document": "head", "ner": "prompts"}
+PART = {"sentence": "head", "distant": "top:1", "document": "top:1", "ner": "prompts"}
 
 
 @pytest.mark.parametrize("task", FORMS)

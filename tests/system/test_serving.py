@@ -197,6 +197,31 @@ def test_a_silo_follows_a_study_to_another_port(
     assert acted[0].happened[-1] == "end" and told.dialled(acted[1]) == "127.0.0.1:6001"
 
 
+def test_a_silo_whose_rounds_are_over_greets_no_more_while_the_coordinator_scores(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second greeting would stand in its papers, and mean nothing. A coordinator that was started
+    again, or a study that goes on after a pause, finds it.
+    """
+    told = Told(tmp_path, monkeypatch)
+    study = told.accepted("a", 6000)
+    told.server.step()
+    acted[0].status = 0
+    for _ in range(3):
+        told.server.step()
+    assert len(acted) == 1
+    study["state"] = "pause"
+    told.server.step()
+    study["state"] = "running"
+    told.server.step()
+    assert len(acted) == 2 and "end" not in acted[1].happened
+    acted[1].status = 0
+    told.server.step()
+    study["port"] = 6001
+    told.server.step()
+    assert told.dialled(acted[2]) == "127.0.0.1:6001"
+
+
 def test_a_silo_takes_part_as_its_slots_allow_and_leaves_what_it_declines(
     tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
