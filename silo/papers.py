@@ -153,7 +153,7 @@ def _budget(
         **header("privacy-budget", about),
         "dp": dp,
         "unit": about_["unit"] if dp != "off" else "record",
-        "delta": 0.0 if infinite else delta,
+        "delta": 0.0 if infinite or dp == "off" else delta,
         "budget": about_["epsilon_budget"],
         "own_limit": about_["own_limit"],
         "masked": True,

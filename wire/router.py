@@ -152,6 +152,7 @@ class Router:
         self._route: dict[str, bytes] = {}
         self._order: dict[str, InOrder[Event]] = {}
         self._sent: dict[str, int] = {}
+        self._stopped: set[str] = set()  # they read nothing more: pings only tell whether they went
         self._probes: list[float] = []
         self._due: deque[Event] = deque()  # what happened and was not yet told
 
@@ -212,6 +213,10 @@ class Router:
                 raise
             self._lose(silo)
             return False
+        if message.kind == "stop":
+            self._stopped.add(silo)
+        elif silo in self._stopped:
+            return True
         sizes = [len(header)] if payload is None else [len(header), memoryview(payload).nbytes]
         self.counter.count(silo, message.kind, channel, "down", sizes)
         return True
@@ -300,6 +305,7 @@ class Router:
             )
             return False
         self.counter.connection(silo)
+        self._stopped.discard(silo)
         self._route[silo], self._order[silo], self._sent[silo] = route, InOrder(), 0
         return True
 

@@ -244,3 +244,23 @@ def test_a_silo_notices_the_end_of_a_connection_and_dials_the_next_address(place
     assert _hello(router, silo).silo == "silo-000"
     assert router.send("silo-000", m.Stop("over"))
     assert silo.receive(5) == (m.Stop("over"), None)
+
+
+def test_what_a_silo_that_was_told_to_stop_will_never_read_is_not_counted(place: Place) -> None:
+    """When one silo hangs up, all others are pinged, and some of them are hanging up too."""
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+
+    def pings() -> int:
+        lines = (x for x in router.counter.lines() if x["kind"] == "ping")
+        return sum(int(x["messages"]) for x in lines)
+
+    assert router.send("silo-000", m.Ping()) and pings() == 1
+    assert router.send("silo-000", m.Stop("over"))
+    assert router.send("silo-000", m.Ping()) and pings() == 1
+    silo.close()
+    assert wait_for(lambda: router.receive(0.1), seconds=10) == Gone("silo-000")
+    back = dial(address, a, coordinator.public)
+    _hello(router, back)
+    assert router.send("silo-000", m.Ping()) and pings() == 2
