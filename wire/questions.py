@@ -15,10 +15,10 @@ import msgpack
 import zmq
 from zmq.auth import CURVE_ALLOW_ANY
 from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils import z85
 
 from crypto.identity.card import RosterRefused
 from wire.keys import CurveKeys
+from wire.zap import Zap
 
 __all__ = ["QuestionServer", "Unreached", "ask"]
 
@@ -40,30 +40,6 @@ class Unreached(Exception):
     """Nobody answered at the address."""
 
 
-class _Zap(ThreadAuthenticator):
-    """The allow-list: CURVE key (Z85) -> who holds it."""
-
-    def __init__(
-        self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]
-    ) -> None:
-        super().__init__(context, log=logging.getLogger("wire.zap"))
-        self._roster, self._revoked = allowed, revoked
-        self.configure_curve_callback(_DOMAIN, credentials_provider=self)
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        if key in self._revoked:
-            log.warning(
-                "refused (revoked-key): a question with a key of %s that was revoked",
-                self._revoked[key],
-            )
-        elif key not in self._roster:
-            log.warning("refused (unknown-silo): a question with a key that is not in the roster")
-        return key in self._roster
-
-    def curve_user_id(self, client_public_key: bytes) -> str:
-        return self._roster[z85.encode(client_public_key)]
-
-
 class QuestionServer:
     def __init__(
         self,
@@ -77,7 +53,7 @@ class QuestionServer:
         self._zap = (
             ThreadAuthenticator(self._context, log=logging.getLogger("wire.zap"))
             if allowed is None
-            else _Zap(self._context, allowed, revoked)
+            else Zap(self._context, _DOMAIN, "question", allowed, revoked)
         )
         self._zap.start()
         if allowed is None:

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from wire.backlog import ALLOWANCE, BEFORE_GREETING, Backlog
@@ -43,6 +41,7 @@ from wire.messages import (
     encode,
 )
 from wire.order import InOrder, numbered, split
+from wire.zap import Zap
 
 __all__ = ["UNREAD", "Bad", "Gone", "Received", "Router"]
 
@@ -85,34 +84,6 @@ class Bad:
 Event = Received | Gone | Bad
 
 
-class _Zap(ThreadAuthenticator):
-    """The allow-list. pyzmq's authenticator in a thread of its own, so that handshakes never wait
-    for training.
-    """
-
-    def __init__(
-        self, context: zmq.Context, allowed: Mapping[bytes, str], revoked: Mapping[bytes, str]
-    ) -> None:
-        super().__init__(context, log=logging.getLogger("wire.zap"))
-        self._roster, self._revoked = allowed, revoked
-
-        self.configure_curve_callback(_DOMAIN, credentials_provider=self)
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        known = key in self._roster
-        if key in self._revoked:
-            log.warning(
-                "refused (revoked-key): a connection with a key of %s that was revoked",
-                self._revoked[key],
-            )
-        elif not known:
-            log.warning("refused (unknown-silo): a connection with a key that is not in the roster")
-        return known
-
-    def curve_user_id(self, client_public_key: bytes) -> str:
-        return self._roster[z85.encode(client_public_key)]
-
-
 class Router:
     def __init__(
         self,
@@ -127,7 +98,7 @@ class Router:
         """
         self.counter = counter
         self._context = zmq.Context()
-        self._zap = _Zap(self._context, allowed, revoked)
+        self._zap = Zap(self._context, _DOMAIN, "connection", allowed, revoked)
         self._zap.start()
         s = self._socket = self._context.socket(zmq.ROUTER)
         s.curve_server = True
@@ -152,6 +123,7 @@ class Router:
         self._route: dict[str, bytes] = {}
         self._order: dict[str, InOrder[Event]] = {}
         self._sent: dict[str, int] = {}
+        self._ended_route: dict[str, bytes] = {}  #: of connections that were reported as gone
         self._stopped: set[str] = set()  # they read nothing more: pings only tell whether they went
         self._probes: list[float] = []
         self._due: deque[Event] = deque()  # what happened and was not yet told
@@ -277,7 +249,7 @@ class Router:
                 answer = numbered(0, encode(Probed(time.time_ns() // 1_000_000, VERSION)))
                 self._socket.send_multipart([frames[0].bytes, answer], zmq.DONTWAIT)
                 return
-            if not self._open(silo, frames[0].bytes, message):
+            if not self._open(silo, frames[0].bytes, message, sizes):
                 return
             self._count(silo, message, sizes)
             event = Received(silo, message, frames[2].buffer if len(sizes) == 2 else None)
@@ -293,12 +265,16 @@ class Router:
         except BadMessage as e:
             self._due.append(self._bad(silo, e))
 
-    def _open(self, silo: str, route: bytes, message: Message) -> bool:
+    def _open(self, silo: str, route: bytes, message: Message, sizes: list[int]) -> bool:
         """Whether a message of this connection is to be heard: only a greeting may open, or reopen,
         a silo's route.
         """
         if self._route.get(silo) == route:
             return True
+        if self._ended_route.get(silo) == route:
+            # It was sent before the silo hung up, and arrived while somebody tried to send to it.
+            self._count(silo, message, sizes)
+            return False
         if message.kind != "hello":
             log.warning(
                 "refused (replay): %s sent a %s message before its greeting", silo, message.kind
@@ -326,7 +302,8 @@ class Router:
             self.send(silo, Ping())
 
     def _lose(self, silo: str) -> None:
-        if self._route.pop(silo, None) is not None:
+        if (route := self._route.pop(silo, None)) is not None:
+            self._ended_route[silo] = route
             if self._backlog.was_cut(silo):
                 error = Oversize(f"over {self._backlog.limit} bytes that nobody had read yet")
                 self._due.extend((self._bad(silo, error), Gone(silo)))

@@ -30,7 +30,7 @@ from tests.system.stage import PATIENCE, REPORT, Outgoing
 from wire import messages as m
 from wire.dealer import Dealer
 from wire.keys import CurveKeys
-from wire.router import _Zap
+from wire.zap import Zap
 
 Perform = Callable[[], Play]
 Patch = pytest.MonkeyPatch
@@ -164,10 +164,10 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
     silo's identity: the second defence, which costs it, and silo-004, the session.
     """
     play = perform()
-    known = _Zap.curve_user_id
-    monkeypatch.setattr(_Zap, "callback", lambda *_: True)
+    known = Zap.curve_user_id
+    monkeypatch.setattr(Zap, "callback", lambda *_: True)
     monkeypatch.setattr(
-        _Zap, "curve_user_id", lambda self, key: known(self, key) if _is_known(self, key) else LIAR
+        Zap, "curve_user_id", lambda self, key: known(self, key) if _is_known(self, key) else LIAR
     )
     stranger = Dealer(play.stage.address, CurveKeys.generate(), play.stage.coordinator.public)
     heard: list[m.Message] = []
@@ -206,7 +206,7 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
         stranger.close()
 
 
-def _is_known(zap: _Zap, key: bytes) -> bool:
+def _is_known(zap: Zap, key: bytes) -> bool:
     from zmq.utils import z85
 
     return z85.encode(key) in zap._roster

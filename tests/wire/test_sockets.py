@@ -264,3 +264,21 @@ def test_what_a_silo_that_was_told_to_stop_will_never_read_is_not_counted(place:
     back = dial(address, a, coordinator.public)
     _hello(router, back)
     assert router.send("silo-000", m.Ping()) and pings() == 2
+
+
+def test_what_was_sent_before_a_silo_hung_up_is_counted_though_it_is_reported_as_gone(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A release that nobody needs any more arrives while the silo is told that the run is over."""
+    router, address, coordinator, a, _ = place
+    silo = dial(address, a, coordinator.public)
+    _hello(router, silo)
+    sent = m.SumStep("release", {"late": 1})
+    silo.send(sent)
+    silo.close()
+    wait_for(lambda: not router.send("silo-000", m.Ping()), seconds=10)  # nothing was read yet
+    assert router.receive(0.1) == Gone("silo-000")
+    assert router.receive(0.5) is None  # it is too late to be heard
+    (line,) = (x for x in router.counter.lines() if x["kind"] == sent.kind)
+    assert (line["messages"], line["wire_bytes"] > len(m.encode(sent))) == (1, True)
+    assert "before its greeting" not in caplog.text
