@@ -40,7 +40,7 @@ from wire.stored import give_back
 
 __all__ = ["Apart", "Evaluator", "Inline", "Job", "Result", "scorer"]
 
-_NICE = 10  #: below silos and coordinator, who should not notice it
+_NICE = 19  #: whoever trains should not notice it
 _MOST = 3  #: models that may wait, each a file as large as itself
 
 #: (the file of a model, nothing for the one before the first round; split) -> its figures

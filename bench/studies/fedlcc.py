@@ -38,7 +38,7 @@ SPEC = Spec(
         "TRAIN=top:1",
         "SET=attention_dropout=none",
         # PRECISION=auto follows a timing, and runs of a study must compute alike
-        "PRECISION=bfloat16",
+        "PRECISION=float32",
         "OPTIMIZER=adamw",
         "WEIGHT_DECAY=0.01",
         "WARMUP=0.1",

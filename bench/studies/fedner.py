@@ -28,7 +28,7 @@ SPEC = Spec(
         ),
     },
     # PRECISION=auto follows a timing, and runs of a study must compute alike
-    common=("BATCH=8", "TRAIN=top:1", "PRECISION=bfloat16", "SET=network=tagger dev_sample=500"),
+    common=("BATCH=8", "TRAIN=top:1", "PRECISION=float32", "SET=network=tagger dev_sample=500"),
     rows={
         "fedner": Row(words=("METHOD=fedner",)),
         "fedner, weights as printed": Row(words=("METHOD=fedner", "SET=weights=paper")),

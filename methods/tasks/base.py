@@ -30,6 +30,12 @@ from models.tuning import frozen
 __all__ = ["Evaluation", "Examples", "Loss", "Split", "Task"]
 
 Split = Literal["dev", "test"]
+#: What a user of own text must know of a head that is trained with noise.
+_ODD_STATISTICS = Note(
+    "said",
+    "features below the head are standardised by built-in text, which is unlike this corpus: some "
+    "hundred public texts of its own kind (PUBLIC=folder, or for sentences SET=public=0.1) serve better",
+)
 #: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -156,7 +162,14 @@ class Task(ABC, Generic[D]):
         """All that was done to the data: by the reader, by setting some aside, by the network's
         window. Held-out splits are prepared for it, if they were not.
         """
-        return (*self.reading.notes, *self.own_notes())
+        built_in = self.reading.format == "built-in" or self.start
+        odd = () if built_in or not self.built_in_statistics else (_ODD_STATISTICS,)
+        return (*self.reading.notes, *self.own_notes(), *odd)
+
+    @property
+    def built_in_statistics(self) -> bool:
+        """Whether a head reads features that are standardised by built-in text."""
+        return False
 
     def own_notes(self) -> tuple[Note, ...]:
         """What this task adds to the reader's notes."""

@@ -188,6 +188,10 @@ class DistantTask(Task[Rows]):
         long = {s: int((self.corpus.split(s).lengths > MAX_LENGTH).sum()) for s in SPLITS}
         return tuple(Note("cut", f"{s} {text}", n) for s, n in long.items() if n)
 
+    @property
+    def built_in_statistics(self) -> bool:
+        return self.knobs.encoder == "sums"
+
     def warning(self, split: Split) -> str:
         if len(self.corpus.gold[split]):
             return ""

@@ -160,6 +160,10 @@ class DocumentTask(Task[Data]):
             found += [Note("cut", long, pieces.shortened), Note("cut", gone, pieces.lost)]
         return tuple(n for n in found if n.count)
 
+    @property
+    def built_in_statistics(self) -> bool:
+        return self.knobs.classifier == "linear"
+
     def warning(self, split: Split) -> str:
         nothing = f"the {split} split has no relation to find: its {self.metric} says nothing"
         return "" if self.corpus.counts(split).relations else nothing

@@ -31,7 +31,7 @@ from methods.tasks.batching import batches_by_length, check_length, chunks_by_le
 from methods.tasks.bottom import Bottom, of_words
 from methods.tasks.ner_data import Data
 from methods.tasks.ner_features import public_features, read_words
-from methods.tasks.ner_networks import Batch, Network
+from methods.tasks.ner_networks import Batch, Network, TaggerNetwork
 from models.adapters import adapter_files
 from models.backbone import Checkpoint
 from models.device import first_numbers, here, place
@@ -125,6 +125,10 @@ class NerTask(Task[Data]):
             )
             found.append(Note("said", what))
         return tuple(n for n in found if n.count)
+
+    @property
+    def built_in_statistics(self) -> bool:
+        return isinstance(self.network, TaggerNetwork) and self.network.standard
 
     def warning(self, split: Split) -> str:
         if len(self.corpus.splits[split].entities):

@@ -175,6 +175,10 @@ class SentenceTask(Task[Data]):
             found += [Note("cut", f"{split} {text}", cut)] if cut else []
         return tuple(found)
 
+    @property
+    def built_in_statistics(self) -> bool:
+        return self.style.standard and len(self.corpus.splits["public"]) < _ENOUGH
+
     def warning(self, split: Split) -> str:
         there = np.unique(self.corpus.splits[split].relation)
         if len(there) != 1:

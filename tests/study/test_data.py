@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,68 @@ def test_sentences_that_lose_mentions_are_counted(tmp_path: Path, method: str) -
         f"cut: 1 dev {window}",
         "cut: 2 mentions of dev sentences lie beyond that and are lost",
     ]
+
+
+def _own_documents(folder: Path) -> Path:
+    folder.mkdir()
+    marks = "1\t7\t10\tXol\tChemical\tC1\n1\t18\t22\trash\tDisease\tD1\n1\tCID\tC1\tD1\n"
+    for name in ("train", "dev", "test"):
+        (folder / f"{name}.txt").write_text(f"1|t|Rash1.\n1|a|Xol caused rash .\n{marks}\n")
+    return folder
+
+
+def _own_entities(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("train", "dev", "test"):
+        (folder / f"{name}.txt").write_text("dry\tB-Sign\ncough\tI-Sign\n\n" * 4)
+    return folder
+
+
+def _own_bags(folder: Path) -> Path:
+    folder.mkdir()
+    text = {"text": "xol eased a cough", "relation": "eases"}
+    ends = {"h": {"id": "1", "name": "xol"}, "t": {"id": "2", "name": "cough"}}
+    ends["h"]["pos"], ends["t"]["pos"] = [0, 3], [12, 17]  # type: ignore[assignment]
+    for name in ("train", "val", "test"):
+        lines = [json.dumps(text | ends | {"relation": r}) for r in ("eases", "NA")]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _statistics_are_built_in(method: str, corpus: object, **more: str) -> bool:
+    words = {"method": method, "corpus": str(corpus), **more}
+    notes = load_task(load(None, words)).notes()
+    return any("standardised by built-in text" in n.what for n in notes)
+
+
+_BUDGET = {"dp": "record", "epsilon": "3"}
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "built_in"),
+    [
+        ("fedavg", _pairs, "sentence:sentences=200"),
+        ("fedlcc", _own_documents, "document:documents=20"),
+        ("fedner", _own_entities, "ner:sentences=60"),
+        ("lazymil", _own_bags, "distant:sentences=200"),
+    ],
+)
+def test_a_head_under_a_budget_says_that_its_features_fit_built_in_text(
+    tmp_path: Path, method: str, own: Callable[[Path], Path], built_in: str
+) -> None:
+    corpus = own(tmp_path / "own")
+    assert _statistics_are_built_in(method, corpus, **_BUDGET)
+    assert not _statistics_are_built_in(method, corpus)
+    assert not _statistics_are_built_in(method, built_in, **_BUDGET)
+
+
+def test_enough_public_sentences_of_the_corpus_are_what_features_are_standardised_by(
+    tmp_path: Path,
+) -> None:
+    folder = _pairs(tmp_path / "many")
+    lines = (folder / "train.jsonl").read_text().splitlines()
+    texts = [line.replace("number", f"number {k}") for k in range(25) for line in lines]
+    (folder / "train.jsonl").write_text("\n".join(texts))
+    few = _BUDGET | {"options.public": "0.3"}
+    assert _statistics_are_built_in("fedavg", folder, **few)
+    assert not _statistics_are_built_in("fedavg", folder, **few | {"options.public": "0.5"})
