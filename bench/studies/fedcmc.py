@@ -44,7 +44,7 @@ SPEC = Spec(
     },
     columns={"alpha=0.05": ("PARTITION=dirichlet:0.05",)},
     space=(
-        {"OPTIMIZER": Span(word="sgd"), "LR": Span(0.015, 0.15)},
+        {"OPTIMIZER": Span(word="sgd"), "LR": Span(0.03, 0.3)},
         {"OPTIMIZER": Span(word="adamw"), "LR": Span(2e-4, 2e-3)},
     ),
     claims=(
@@ -67,8 +67,8 @@ SPEC = Spec(
             trials=4,
             seeds=5,
             words=(
-                "ROUNDS=100",
-                "BATCH=32",
+                "ROUNDS=40",
+                "BATCH=64",
                 "TRAIN=head",
                 "SET=projection=128 pooling=entities blinding=yes",
             ),
