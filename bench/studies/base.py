@@ -5,7 +5,7 @@ on, references, and claims that intervals decide.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Budget", "Claim", "Row", "Span", "Spec", "Words"]
 
@@ -53,6 +53,8 @@ class Budget:
     trials: int  #: runs on dev that every row gets, in every column
     seeds: int  #: runs that are reported
     words: Words = ()  #: how long a run is
+    #: row -> what it has beside, where this budget needs it
+    of: Mapping[str, Words] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +77,9 @@ class Spec:
     #: whether TRAIN=top:K or head leaves an encoder frozen, whose features are kept for all runs
     frozen_features: bool = True
     notes: tuple[str, ...] = ()  #: what a reader must know beside it, as sentences
+
+    def rows_of(self, budget: Budget) -> dict[str, Row]:
+        return {
+            name: replace(row, words=(*row.words, *budget.of.get(name, ())))
+            for name, row in self.rows.items()
+        }

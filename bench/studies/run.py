@@ -60,7 +60,7 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
     if asked.budget not in spec.budgets:
         raise UserError(f'Unknown BUDGET "{asked.budget}".{nearest(asked.budget, spec.budgets)}')
     budget = spec.budgets[asked.budget]
-    rows = _rows(spec, asked.rows)
+    rows = _rows(spec.rows_of(budget), asked.rows)
     own = (f"CORPUS={asked.corpus}", *of_corpus(spec.corpora[name], asked.corpus))
     common = merged(("RUNNER=inprocess",), spec.common, own, budget.words, asked.extra)
     cluster = [w for w in common if w.startswith(("LAUNCHER=", "HOSTS="))]
@@ -154,11 +154,11 @@ def _corpus_name(spec: Spec, corpus: str) -> str:
     return found[0]
 
 
-def _rows(spec: Spec, wanted: tuple[str, ...]) -> dict[str, Row]:
+def _rows(rows: Mapping[str, Row], wanted: tuple[str, ...]) -> dict[str, Row]:
     for name in wanted:
-        if name not in spec.rows:
-            raise UserError(f'This study has no row "{name}".{nearest(name, spec.rows)}')
-    return {name: row for name, row in spec.rows.items() if not wanted or name in wanted}
+        if name not in rows:
+            raise UserError(f'This study has no row "{name}".{nearest(name, rows)}')
+    return {name: row for name, row in rows.items() if not wanted or name in wanted}
 
 
 def _on_ray(cluster: list[str]) -> Callable[[list[str]], tuple[int, str]]:

@@ -83,6 +83,15 @@ def test_what_all_search_is_the_same_for_all_and_a_knob_is_beside_it() -> None:
     assert all(f"PARTITION_SEED={TUNING_SEED}" in j.words for j in a)
 
 
+def test_a_budget_may_ask_something_of_one_row_alone() -> None:
+    budget = Budget(1, 1, of={"a": ("SET=tau=2",)})
+    rows = TOY.rows_of(budget)
+    assert rows["a"].words == ("METHOD=moon", "SET=tau=2") and rows["a"].own == TOY.rows["a"].own
+    assert rows["b"] == TOY.rows["b"]
+    (job,) = trial_jobs(TOY, "a", rows["a"], (), 1)
+    assert "SET=tau=2 mu=1" in job.words
+
+
 def test_points_stay_in_their_range_and_alternatives_take_turns() -> None:
     space = ({"OPTIMIZER": Span(word="sgd"), "LR": Span(1.0, 4.0)}, {"LR": Span(8.0, 9.0)})
     points = drawn(space, 20, "x")
@@ -246,7 +255,8 @@ def test_every_run_of_every_study_has_settings_that_exist(paper: str) -> None:
     spec = STUDIES[paper]
     assert {r for c in spec.claims for r in (c.better, c.than)} <= set(spec.rows)
     for budget in spec.budgets.values():
-        for name, row in spec.rows.items():
+        assert set(budget.of) <= set(spec.rows)
+        for name, row in spec.rows_of(budget).items():
             every = itertools.product(spec.corpora.values(), ((), *spec.columns.values()))
             for corpus, words in every:
                 common = merged(spec.common, corpus, budget.words, words)
