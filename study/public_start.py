@@ -8,11 +8,12 @@ starts from the same numbers. How silos get what they do not train: `methods.com
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -51,16 +52,24 @@ def made_public_start(run: Path, settings: Settings, task: Task) -> Mapping[str,
     if not path.is_file():
         training, (sibling, data) = _training(settings, task), _public(settings, task)
         kept = _kept(training, sibling)
-        if kept is not None and kept.is_file():
-            made = load_file(kept)
+        if kept is None:
+            save_arrays(path, _trained(training, sibling, data))
         else:
-            made = _trained(training, sibling, data)
-            if kept is not None:  # two runs may be here at once
-                own = kept.with_name(f"{os.getpid()}.{kept.name}")
-                save_arrays(own, made)
-                own.replace(kept)
-        save_arrays(path, made)
+            with _alone(kept):  # runs that want the same wait for the first of them
+                if not kept.is_file():
+                    new = kept.with_suffix(".new")
+                    save_arrays(new, _trained(training, sibling, data))
+                    new.replace(kept)
+            save_arrays(path, load_file(kept))
     return load_file(path)
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 #: Settings that public training does not read: how a run is carried out, and what silos do in it.

@@ -4,6 +4,8 @@ do not train, are told it once, and refuse a sum on anything else.
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,33 @@ def test_every_model_begins_with_what_public_text_gave(which: str, tmp_path: Pat
     assert set(of.task.frozen()) | set(begins) == {
         n for n, _ in of.task.new_model(0).named_parameters()
     }
+
+
+def test_runs_that_share_features_train_alike_text_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at once: the second waits for the first, and has its numbers."""
+    train, begun, go_on = public_start._trained, list[int](), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        begun.append(1)
+        assert go_on.wait(60)
+        return train(*given)
+
+    monkeypatch.setattr(public_start, "_trained", slowly)
+    shared = str(tmp_path / "features")
+    of = [study("sentence", features=shared, runner="inprocess", epsilon=e) for e in "38"]
+    runs = [tmp_path / str(k) for k in range(2)]
+    for run in runs:
+        run.mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(made_public_start, r, s.settings, s.task) for r, s in zip(runs, of)]
+        wait(made, timeout=0.5)  # time for the second to begin too, if it could
+        go_on.set()
+        first, second = (m.result() for m in made)
+    assert len(begun) == 1
+    assert first.keys() == second.keys()
+    assert all(np.array_equal(first[k], second[k]) for k in first)
 
 
 def test_where_all_is_trained_nothing_more_has_to_be_told() -> None:
