@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,25 @@ __all__ = ["judged"]
 Line = Mapping[str, Any]
 
 
-def judged(path: Path, roster: Roster, board: Board, studies: Mapping[str, Study]) -> str:
+def judged(
+    path: Path, roster: Roster, board: Board, studies: Mapping[str, Study], killed: Set[str]
+) -> str:
     """ "correct", or what is not. In a process of its own: what it opens is not inherited by the
-    next schedule's.
+    next schedule's. `killed`: silos that were, at any time.
     """
     verdict = path / "verdict"
 
     def work() -> int:
-        verdict.write_text(_wrong(path, roster, board, studies) or "correct")
+        verdict.write_text(_wrong(path, roster, board, studies, killed) or "correct")
         return 0
 
     os.waitpid(fork(os.getpid(), path / "verdict.log", work), 0)
     return verdict.read_text() if verdict.exists() else "nobody could judge it; see verdict.log"
 
 
-def _wrong(path: Path, roster: Roster, board: Board, studies: Mapping[str, Study]) -> str:
+def _wrong(
+    path: Path, roster: Roster, board: Board, studies: Mapping[str, Study], killed: Set[str]
+) -> str:
     """What is not as it should be; empty: nothing."""
     for id_, prepared in studies.items():
         posted = board[id_]
@@ -56,7 +60,7 @@ def _wrong(path: Path, roster: Roster, board: Board, studies: Mapping[str, Study
         why = (
             _rounds(run, prepared, path / f"replay-{id_}")
             or _budgets(path, roster, posted, run)
-            or _papers(path, roster, posted, run)
+            or _papers(path, roster, posted, run, killed)
         )
         if why:
             return f"study {id_}: {why}"
@@ -124,9 +128,10 @@ def _epsilon(home: Path, studies: Mapping[str, Study]) -> str:
     return ""
 
 
-def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
+def _papers(path: Path, roster: Roster, posted: Posted, run: Path, killed: Set[str]) -> str:
     """The coordinator's documents are there and signed. A silo's own say at least what they say of
-    it, and nothing else where no connection was lost.
+    it, and nothing else where no connection was lost. Of one that is killed while the last words go
+    to it the coordinator may end before it hears that the connection is gone.
     """
     for kind in KINDS:
         check_document(run / f"{kind}.json", roster)
@@ -141,7 +146,8 @@ def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
         own = own_documents(path / card.name, record, posted.proposed)
         lives = _lives(path / card.name, posted)
         again = len(own["report"]["connections"]) > 1 or lives > 1
-        lost = again or restarted or silo_name(i) in gone
+        told = any(m["kind"] == "stop" for m in read_lines(record / "traffic.jsonl"))
+        lost = again or restarted or silo_name(i) in gone or (card.name in killed and not told)
         found = different(own, whole)
         if lost:
             found = beyond(own, whole, card.name, restarted)
