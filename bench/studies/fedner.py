@@ -3,6 +3,11 @@
 The encoder is the user's (ENCODER=…); the paper has prompts of BART. Two corpora: BC5CDR, of whose
 two types every silo annotates one; and CrossNER's five domains, a silo each, of whose five common
 types every silo annotates one, drawn anew for every seed as the paper draws them on OntoNotes.
+
+What rounds it takes was seen on dev, with a seed of its own: silos that annotate different types
+find nothing together for the first rounds. On BC5CDR "without weights" had F1 0.00, 0.00, 0.00, 0.02
+and 0.35 in five rounds at a rate of 5e-4; with one trained layer, or a rate that falls in every
+round, 0.00 after six.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ SPEC = Spec(
     corpora={
         "bc5cdr": (
             "SILOS=4",
-            "PARTITION=iid,sample=600",
+            "PARTITION=iid,sample=1000",
             "SET=tags=Chemical/Disease/Chemical/Disease",
         ),
         "crossner": (
@@ -28,7 +33,14 @@ SPEC = Spec(
         ),
     },
     # PRECISION=auto follows a timing, and runs of a study must compute alike
-    common=("BATCH=8", "TRAIN=top:1", "PRECISION=float32", "SET=network=tagger dev_sample=500"),
+    common=(
+        "BATCH=8",
+        "TRAIN=top:3",
+        "PRECISION=float32",
+        "WARMUP=0",
+        "SCHEDULE=constant",
+        "SET=network=tagger dev_sample=500",
+    ),
     rows={
         "fedner": Row(words=("METHOD=fedner",)),
         "fedner, weights as printed": Row(words=("METHOD=fedner", "SET=weights=paper")),
@@ -39,7 +51,7 @@ SPEC = Spec(
         "local": Row(words=("METHOD=local",)),
     },
     columns={"split types": ()},
-    space=({"OPTIMIZER": Span(word="adamw"), "LR": Span(3e-4, 5e-3)},),
+    space=({"OPTIMIZER": Span(word="adamw"), "LR": Span(2e-4, 2e-3)},),
     claims=(
         Claim(
             "pseudo-complete annotation alone is above none",
@@ -71,11 +83,11 @@ SPEC = Spec(
         "recall": "figures.recall",
     },
     budgets={
-        "minutes": Budget(trials=2, seeds=5, words=("ROUNDS=6",)),
+        "minutes": Budget(trials=2, seeds=5, words=("ROUNDS=10",)),
         "hours": Budget(trials=8, seeds=5, words=("ROUNDS=15",)),
     },
     departs=(
-        "the network is a tagger, a linear layer on the user's encoder, of which the last layer is trained; weights "
+        "the network is a tagger, a linear layer on the user's encoder, of which three layers are trained; weights "
         "come from the gradient of its classifier (the paper: prompts of BART, and their gradient)",
         "OntoNotes, CADEC and SMM4H cannot be had here; the corpus and its types are those named above",
         "rounds are scored on 500 sentences of dev; test is scored whole",
