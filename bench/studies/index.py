@@ -68,7 +68,8 @@ def index_page(found: Sequence[Found]) -> str:
             *rows,
             "",
             *lacks,
-            "[privacy.md](privacy.md) has what privacy budgets cost, and what attacks found. "
+            "[privacy.md](privacy.md) has what privacy budgets cost, and what attacks found; "
+            "[privacy_real.md](privacy_real.md) what they cost on real text. "
             "[trials/](trials) has older figures: few seeds, mostly built-in corpora, settings that were found by "
             "looking at results. They are no verdict on any paper.",
             "",

@@ -34,7 +34,7 @@ Split = Literal["dev", "test"]
 _ODD_STATISTICS = Note(
     "said",
     "features below the head are standardised by built-in text, which is unlike this corpus: some "
-    "hundred public texts of its own kind (PUBLIC=folder, or for sentences SET=public=0.1) serve better",
+    "hundred public texts of its own kind (PUBLIC=folder, or for sentences SET=public=0.1) fit better",
 )
 #: (network, batch) -> a loss. Which network and which batch is between a task and its methods.
 Loss = Callable[[Any, Any], torch.Tensor]

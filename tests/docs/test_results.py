@@ -29,7 +29,7 @@ def test_every_page_of_a_study_is_found() -> None:
     assert all(p.with_suffix(".csv").is_file() and p.with_suffix(".svg").is_file() for p in made)
 
 
-_NO_STUDY = {"README.md", "privacy.md"}
+_NO_STUDY = {"README.md", "privacy.md", "privacy_real.md"}
 
 
 def test_a_verdict_is_read_off_its_page(tmp_path: Path) -> None:
