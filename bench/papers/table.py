@@ -102,6 +102,7 @@ def run_table(
     write_csv(folder / "runs.csv", results)
     if words.get("PAGE"):
         shown = Path(words["PAGE"])
+        shown.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, shown)
         shutil.copy(folder / "runs.csv", shown.with_suffix(".csv"))
     return path
