@@ -93,6 +93,8 @@ class Task(ABC, Generic[D]):
     #: The parameters, by name, that models begin with since public text was trained on: all of them
     #: at the coordinator, at a silo those that it does not train. Empty: there is no public text.
     start: Mapping[str, np.ndarray] = MappingProxyType({})
+    #: whether a head reads features that are standardised by built-in text
+    built_in_statistics: bool = False
 
     def start_from(self, start: Mapping[str, np.ndarray]) -> None:
         """Every model that is made from now on begins with these parameters, and frozen features
@@ -165,11 +167,6 @@ class Task(ABC, Generic[D]):
         built_in = self.reading.format == "built-in" or self.start
         odd = () if built_in or not self.built_in_statistics else (_ODD_STATISTICS,)
         return (*self.reading.notes, *self.own_notes(), *odd)
-
-    @property
-    def built_in_statistics(self) -> bool:
-        """Whether a head reads features that are standardised by built-in text."""
-        return False
 
     def own_notes(self) -> tuple[Note, ...]:
         """What this task adds to the reader's notes."""

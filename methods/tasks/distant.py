@@ -89,7 +89,7 @@ class DistantTask(Task[Rows]):
         self.corpus, self.knobs, self.bag_rule = corpus, knobs, bag_rule
         self.corpus_name, self.corpus_hash = corpus.name, corpus.hash
         self.corpus_about, self.reading = corpus.about, corpus.reading
-        self.labels = corpus.relations
+        self.labels, self.built_in_statistics = corpus.relations, knobs.encoder == "sums"
         self._vectors: np.ndarray | None = None
         self.vocabulary_kind, words = "hashed", tuple[str, ...]()
         if vectors is not None:
@@ -187,10 +187,6 @@ class DistantTask(Task[Rows]):
         text = f"sentences are longer than the {MAX_LENGTH} words that the network reads"
         long = {s: int((self.corpus.split(s).lengths > MAX_LENGTH).sum()) for s in SPLITS}
         return tuple(Note("cut", f"{s} {text}", n) for s, n in long.items() if n)
-
-    @property
-    def built_in_statistics(self) -> bool:
-        return self.knobs.encoder == "sums"
 
     def warning(self, split: Split) -> str:
         if len(self.corpus.gold[split]):

@@ -87,7 +87,7 @@ class DocumentTask(Task[Data]):
         biases = ", of which only biases, layer norms and the classifier are trained"
         few = biases if part == BIAS else words_of(part)
         self.network_words = f"a document encoder, starting from {checkpoint.words}{few}"
-        self.relations = corpus.relations
+        self.relations, self.built_in_statistics = corpus.relations, classifier == "linear"
         self.labels = ("no relation", *self.relations)
         self.head = knobs.head or ("softmax2" if len(self.relations) == 1 else "bce")
         self._check()
@@ -159,10 +159,6 @@ class DocumentTask(Task[Data]):
             gone = f"mentions of {split} documents lie beyond that and are lost"
             found += [Note("cut", long, pieces.shortened), Note("cut", gone, pieces.lost)]
         return tuple(n for n in found if n.count)
-
-    @property
-    def built_in_statistics(self) -> bool:
-        return self.knobs.classifier == "linear"
 
     def warning(self, split: Split) -> str:
         nothing = f"the {split} split has no relation to find: its {self.metric} says nothing"

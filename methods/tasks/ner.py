@@ -78,6 +78,7 @@ class NerTask(Task[Data]):
         self.corpus, self.knobs, self.network, self.checkpoint = corpus, knobs, network, checkpoint
         tagger = network.name == "tagger"
         self.part = network.part
+        self.built_in_statistics = isinstance(network, TaggerNetwork) and network.standard
         if self.part.has_frozen_bottom:
             self.bottom = self.new_bottom()
         self.record_rows = (
@@ -125,10 +126,6 @@ class NerTask(Task[Data]):
             )
             found.append(Note("said", what))
         return tuple(n for n in found if n.count)
-
-    @property
-    def built_in_statistics(self) -> bool:
-        return isinstance(self.network, TaggerNetwork) and self.network.standard
 
     def warning(self, split: Split) -> str:
         if len(self.corpus.splits[split].entities):

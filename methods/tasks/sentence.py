@@ -115,6 +115,7 @@ class SentenceTask(Task[Data]):
         self.record_rows = rows_are_records(checkpoint.backbone, part)
         self.network_words = f"a sentence encoder, starting from {checkpoint.words}{words_of(part)}"
         self.metric = knobs.metric
+        self.built_in_statistics = style.standard and len(corpus.splits["public"]) < _ENOUGH
         self._packed: dict[str, Packed] = {}
         if part.has_frozen_bottom:
             self.bottom = self.new_bottom()
@@ -174,10 +175,6 @@ class SentenceTask(Task[Data]):
             cut = self._packed_now(split).shortened
             found += [Note("cut", f"{split} {text}", cut)] if cut else []
         return tuple(found)
-
-    @property
-    def built_in_statistics(self) -> bool:
-        return self.style.standard and len(self.corpus.splits["public"]) < _ENOUGH
 
     def warning(self, split: Split) -> str:
         there = np.unique(self.corpus.splits[split].relation)
