@@ -126,7 +126,14 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
             for k, done in enumerate(runs):
                 s, own = done.summary, outcome.chosen[cell]
                 up = s["arrays_up_per_silo_round"]
-                start = [*cell, k, own.trial, " ".join(own.words), s["metric"], s["value"]]
+                start = [
+                    *cell,
+                    k,
+                    own.trial,
+                    " ".join(map(placeless, own.words)),
+                    s["metric"],
+                    s["value"],
+                ]
                 end = [s["dev_value"], s["selected_round"], up, s["before_value"]]
                 out.writerow([*start, *end, *(s["figures"].get(f, "") for f in figures)])
 
