@@ -5,6 +5,7 @@ and labelled.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,15 +62,13 @@ def page(
 ) -> str:
     """`guesses`: by row, what a guess gives that knows nothing but how often each class is."""
     first = next(iter(results.runs.values())).summary
-    used = {
-        f"{d.summary['corpus']} ({d.summary['corpus_note']})": None for d in results.runs.values()
-    }
+    used = {str(d.summary["corpus"]): None for d in results.runs.values()}
     metrics = " or ".join({str(d.summary["metric"]): None for d in results.runs.values()})
     seeds = ", ".join(map(str, results.seeds))
     parts = [
         f"# {comparison.title}",
         "",
-        f"Our runs on {'; '.join(used)}, `{' '.join(common)}`; mean ± standard deviation over "
+        f"Our runs on {', '.join(used)}, `{' '.join(common)}`; mean ± standard deviation over "
         f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({metrics}).",
         "",
         *_metrics(comparison, results),
@@ -91,7 +90,22 @@ def page(
         if corpus and table.corpus in Path(corpus).name.lower():
             head = f"## Printed in the paper, not run by us: {table.source}"
             parts += [head, "", *table_lines(list(table.head), [list(r) for r in table.rows]), ""]
+    parts += ["## How the corpora were read", "", *_readings(results), ""]
     return "\n".join(parts)
+
+
+def _readings(results: Results) -> list[str]:
+    """A line for each way a corpus was read. Seeds that differ in what was drawn alone share one."""
+    ways: dict[str, list[str]] = {}
+    for _, done in sorted(results.runs.items(), key=lambda r: r[0][2]):
+        said = f"{done.summary['corpus']}: {done.summary['corpus_note']}"
+        same = ways.setdefault(re.sub(r"[\d,]*\d", "#", said), [])
+        if said not in same:
+            same.append(said)
+    return [
+        f"- {first}" + (" (counts of one draw; others differ a little)" if others else "")
+        for first, *others in ways.values()
+    ]
 
 
 def first_metric(results: Results) -> str:
