@@ -26,9 +26,10 @@ from silo.memory import MemoryFile, OptimizerFile
 from study.agreement import rounding_seed
 from wire.stored import Lazily, give_back, stored
 
-__all__ = ["Gate"]
+__all__ = ["DIVERGED", "Gate"]
 
 log = logging.getLogger("silo")
+DIVERGED = "training diverged, lower LR"
 _LARGEST = 1e3  #: of a number received under DP=record
 
 
@@ -242,7 +243,7 @@ def _check_bounded(heard: Heard) -> None:
         if array.dtype.kind == "f" and not (np.abs(array) <= _LARGEST).all():
             raise Refusal(
                 "range-widening",
-                f"{name[:80]!r} as received holds NaN or numbers beyond {_LARGEST:g}: training diverged, lower LR, or "
+                f"{name[:80]!r} as received holds NaN or numbers beyond {_LARGEST:g}: {DIVERGED}, or "
                 "somebody made them so",
             )
 
@@ -253,9 +254,7 @@ def _finite(exchange: Exchange, arrays: Arrays) -> Arrays:
     """
     if all(np.isfinite(a).all() for a in arrays.values()):
         return arrays
-    log.warning(
-        "what was computed holds NaN or infinity: training diverged, lower LR; zeros are sent instead"
-    )
+    log.warning(f"what was computed holds NaN or infinity: {DIVERGED}; zeros are sent instead")
     counts = {k for k, spec in exchange.masked.items() if spec.public_count}
     return {k: a if k in counts else np.zeros_like(a) for k, a in arrays.items()}
 
@@ -303,8 +302,8 @@ def _check(exchange: Exchange, answer: Answer) -> None:
                 why = f"{name} has {longest} entries, and the study allows {spec.most} at most"
                 raise Refusal("oversize", f"{exchange.name}: {why}")
             if channel == "masked" and not np.isfinite(array).all():
-                what = "holds NaN or infinity: training diverged, lower LR"
-                raise Refusal("wrong-shape", f"{exchange.name}: {name} {what}")
+                what = f"{name} holds NaN or infinity: {DIVERGED}"
+                raise Refusal("wrong-shape", f"{exchange.name}: {what}")
             if spec.public_count and not ((array >= 0) & (array <= 1)).all():
                 raise Refusal(
                     "weight-hog",

@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from config.errors import UserError
 from coordinator.runlog import RunLog
 from methods import find
 from report.files import read_lines
+from silo.gate import DIVERGED
 
 __all__ = [
     "Done",
@@ -44,6 +46,11 @@ class Done:
 
     summary: Mapping[str, Any]
     dev: tuple[float, ...]  #: the dev metric by round
+
+    @property
+    def diverged(self) -> bool:
+        """Numbers overflowed: there is no model, and its summary has nothing but its cost."""
+        return bool(self.summary.get("diverged"))
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,12 @@ def run_missing(
     workers: int,
     spread: Callable[[list[str]], tuple[int, str]] | None = None,
     machine: tuple[str, ...] = (),
+    may_diverge: bool = False,
 ) -> dict[str, Done]:
     """Every job's result, by its key. `spread` runs a command elsewhere (on a cluster), and returns
     its status and what it printed; without it, runs are children of this process. `machine`:
-    settings that decide nothing about a result.
+    settings that decide nothing about a result. `may_diverge`: where the settings were drawn, a run
+    whose numbers overflow is a result too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(folder)
@@ -133,7 +142,10 @@ def run_missing(
     }
     missing = list({job.key: job for job in jobs if job.key not in done}.values())
     with _Here() as here, ThreadPoolExecutor(workers) as pool:
-        futures = _submitted(pool, missing, folder, spread or here, machine)
+        futures = {
+            pool.submit(_run, job, folder, spread or here, machine, may_diverge): job
+            for job in missing
+        }
         try:
             for k, future in enumerate(as_completed(futures), 1):
                 job, result = futures[future], future.result()
@@ -142,8 +154,9 @@ def run_missing(
                 log.append("runs.jsonl", line)
                 s = result.summary
                 say.print(
-                    f"{k}/{len(missing)} {job.label}: {s['metric']} dev {s['dev_value']:.4f}, "
-                    f"{s['wall_seconds']:.0f} s",
+                    f"{k}/{len(missing)} {job.label}: "
+                    + ("diverged" if result.diverged else f"{s['metric']} dev {s['dev_value']:.4f}")
+                    + f", {s['wall_seconds']:.0f} s",
                     highlight=False,
                     soft_wrap=True,
                 )
@@ -153,23 +166,24 @@ def run_missing(
     return done
 
 
-def _submitted(
-    pool: Executor,
-    jobs: Iterable[Job],
+def _run(
+    job: Job,
     folder: Path,
     run: Callable[[list[str]], tuple[int, str]],
     machine: tuple[str, ...],
-) -> dict[Future[Done], Job]:
-    return {pool.submit(_run, job, folder, run, machine): job for job in jobs}
-
-
-def _run(
-    job: Job, folder: Path, run: Callable[[list[str]], tuple[int, str]], machine: tuple[str, ...]
+    may_diverge: bool,
 ) -> Done:
     out = folder / "work" / hashlib.sha256(job.key.encode()).hexdigest()[:16]
     shutil.rmtree(out, ignore_errors=True)  # of one that was cut off
     words = (*job.settings, *machine, *job.machine, f"OUT={out.resolve()}")
+    began = time.monotonic()
     status, said = run([sys.executable, "-m", "cli.main", "simulate", *words])
+    if status and may_diverge and DIVERGED in said:
+        took = time.monotonic() - began
+        shutil.rmtree(out)
+        # a run in one process has one thread: its time is that of a core, at most
+        cost = {"wall_seconds": took, "cpu_seconds": took}
+        return Done({"diverged": True, "dev_value": 0.0, **cost}, ())
     if status:
         raise UserError(f"A run failed: simulate {' '.join(words)}: {said.strip()[-500:]}")
     latest = out / "latest"

@@ -45,7 +45,7 @@ class Outcome:
     budget: Budget
     rows: Mapping[str, Row]
     chosen: Mapping[Cell, Chosen]
-    trials: Mapping[Cell, Sequence[float]]
+    trials: Mapping[Cell, Sequence[float | None]]  #: the dev metric; None: it diverged
     seeds: Mapping[Cell, Sequence[Done]]
     command: str
     #: what the most frequent answer scores; empty: nothing, because that answer is "nothing"
@@ -54,9 +54,17 @@ class Outcome:
     common: Words = ()  #: what all runs have
 
     def values(self, cell: Cell, key: str) -> list[float]:
+        """By seed. One that diverged has no model, and counts as zero."""
         group, _, name = key.rpartition(".")
-        found = [d.summary[group] if group else d.summary for d in self.seeds[cell]]
+        found = [
+            {name: 0.0} if d.diverged else d.summary[group] if group else d.summary
+            for d in self.seeds[cell]
+        ]
         return [float(s[name]) for s in found if name in s]
+
+    def finished(self, row: str, column: str) -> list[Done]:
+        """The runs that did not diverge."""
+        return [d for d in self.seeds[self.cell(row, column)] if not d.diverged]
 
     def cell(self, row: str, column: str) -> Cell:
         return (row, "" if self.rows[row].reference else column)
@@ -80,13 +88,14 @@ class Outcome:
 
     def up(self, row: str, column: str) -> float:
         """Bytes that a silo sends in a round."""
-        runs = self.seeds[self.cell(row, column)]
-        return statistics.fmean(float(d.summary["arrays_up_per_silo_round"]) for d in runs)
+        sent = [float(d.summary["arrays_up_per_silo_round"]) for d in self.finished(row, column)]
+        return statistics.fmean(sent) if sent else 0.0
 
     def _share(self, claim: Claim, column: str) -> float | None:
         if claim.bytes_at_most is None or claim.bytes_at_most[0] not in self.rows:
             return None
-        return self.up(claim.better, column) / self.up(claim.bytes_at_most[0], column)
+        whole = self.up(claim.bytes_at_most[0], column)
+        return self.up(claim.better, column) / whole if whole else None
 
 
 def write_pages(folder: Path, outcome: Outcome, name: str = "study") -> Path:
@@ -94,7 +103,7 @@ def write_pages(folder: Path, outcome: Outcome, name: str = "study") -> Path:
     _write_csv(folder / f"{name}.csv", outcome)
     dev = {
         column: {
-            row: _mean_by_round(outcome.seeds[row, column])
+            row: _mean_by_round(outcome.finished(row, column))
             for row, of in outcome.rows.items()
             if not of.reference
         }
@@ -108,7 +117,7 @@ def write_pages(folder: Path, outcome: Outcome, name: str = "study") -> Path:
 
 
 def _any(outcome: Outcome) -> Mapping[str, Any]:
-    return next(iter(outcome.seeds.values()))[0].summary
+    return next(d.summary for runs in outcome.seeds.values() for d in runs if not d.diverged)
 
 
 def _mean_by_round(runs: Sequence[Done]) -> list[float]:
@@ -125,17 +134,14 @@ def _write_csv(path: Path, outcome: Outcome) -> None:
         for cell, runs in outcome.seeds.items():
             for k, done in enumerate(runs):
                 s, own = done.summary, outcome.chosen[cell]
+                start = [*cell, k, own.trial, " ".join(map(placeless, own.words))]
+                if done.diverged:
+                    out.writerow([*start, "diverged", 0.0])
+                    continue
                 up = s["arrays_up_per_silo_round"]
-                start = [
-                    *cell,
-                    k,
-                    own.trial,
-                    " ".join(map(placeless, own.words)),
-                    s["metric"],
-                    s["value"],
-                ]
-                end = [s["dev_value"], s["selected_round"], up, s["before_value"]]
-                out.writerow([*start, *end, *(s["figures"].get(f, "") for f in figures)])
+                end = [s["metric"], s["value"], s["dev_value"], s["selected_round"], up]
+                given = (s["figures"].get(f, "") for f in figures)
+                out.writerow([*start, *end, s["before_value"], *given])
 
 
 def _page(o: Outcome, name: str) -> list[str]:
@@ -211,12 +217,16 @@ def _late(o: Outcome) -> list[str]:
     """A round chosen on dev flatters a model that jumps about; the mean over late rounds does not."""
     n, columns = o.spec.steady, list(o.spec.columns)
     rows = [
-        [row, *(spread([statistics.fmean(d.dev[-n:]) for d in o.seeds[row, c]]) for c in columns)]
+        [row, *(spread([_steady(d, n) for d in o.seeds[row, c]]) for c in columns)]
         for row, of in o.rows.items()
         if not of.reference
     ]
     head = f"## dev, mean over the last {n} rounds (no round chosen)"
     return [head, "", *table_lines(["", *columns], rows), ""]
+
+
+def _steady(done: Done, last: int) -> float:
+    return 0.0 if done.diverged else statistics.fmean(done.dev[-last:])
 
 
 def _bytes(o: Outcome) -> list[str]:
@@ -255,6 +265,22 @@ def _minutes(o: Outcome) -> int:
     return math.ceil((spent + o.search_seconds) / 60)
 
 
+def _diverged(o: Outcome) -> list[str]:
+    """Rates are drawn, and some are too high. That is a result of the row that drew them."""
+    cells = {" ".join(filter(None, cell)): cell for cell in o.chosen}
+    said = []
+    for name, cell in cells.items():
+        trials = sum(value is None for value in o.trials[cell])
+        seeds = sum(d.diverged for d in o.seeds[cell])
+        counts = (f"{trials} of its trials", f"{seeds} of its seeds")
+        if some := " and ".join(w for n, w in zip((trials, seeds), counts) if n):
+            said.append(f"{name}: {some}")
+    if not said:
+        return []
+    line = f"Training diverged in {'; '.join(said)}. Such a run counts as zero in every metric."
+    return [line, ""]
+
+
 def _how(o: Outcome) -> list[str]:
     spec, budget = o.spec, o.budget
     searched = "; or ".join(
@@ -281,6 +307,7 @@ def _how(o: Outcome) -> list[str]:
         "network from SEED=100+k. The round is chosen on dev. Nothing was chosen by looking at test. "
         f"All runs together took {_minutes(o)} CPU minutes.",
         "",
+        *_diverged(o),
         *(f"- Not as in the paper: {d}" for d in spec.departs),
         "",
         *table_lines(["", "", "trial", "settings", "its dev"], rows),

@@ -82,7 +82,14 @@ def run_study(spec: Spec, asked: Asked, say: Console) -> Path:
     }
     every = [job for jobs in searched.values() for job in jobs]
     say.print(f"{spec.title}: {len(every)} trials on dev, then seeds", soft_wrap=True)
-    run_all = partial(run_missing, say=say, workers=workers, spread=spread, machine=machine)
+    run_all = partial(
+        run_missing,
+        say=say,
+        workers=workers,
+        spread=spread,
+        machine=machine,
+        may_diverge=True,
+    )
     tried = run_all(every, asked.folder / "trials")
     chosen, planned = {}, {}
     for cell, jobs in searched.items():
@@ -130,12 +137,13 @@ def _majority(words: Words, folder: Path) -> Mapping[str, float]:
 
 def _dev_values(
     searched: Mapping[tuple[str, str], list[Job]], tried: Mapping[str, Done]
-) -> dict[tuple[str, str], list[float]]:
+) -> dict[tuple[str, str], list[float | None]]:
     """Of the trials, the dev metric alone: what they scored on test stays unseen."""
-    return {
-        cell: [float(tried[job.key].summary["dev_value"]) for job in jobs]
-        for cell, jobs in searched.items()
-    }
+
+    def dev(done: Done) -> float | None:
+        return None if done.diverged else float(done.summary["dev_value"])
+
+    return {cell: [dev(tried[job.key]) for job in jobs] for cell, jobs in searched.items()}
 
 
 def _seed_job(cell: tuple[str, str], words: Words, k: int) -> Job:

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from bench.papers.fedcmc import COMPARISON
-from bench.papers.jobs import Done, Job, merged, of_corpus
+from bench.papers.jobs import Done, Job, merged, of_corpus, run_missing
 from bench.papers.table import _on_folder
 from bench.studies import STUDIES
 from bench.studies.base import Budget, Claim, Row, Span, Spec
@@ -214,6 +214,37 @@ def test_a_finished_study_is_a_page_a_table_and_a_picture(tmp_path: Path) -> Non
     run_study(TOY, replace(asked, page=elsewhere), Console(quiet=True))
     assert elsewhere.read_text("utf-8") == page.replace("study.", "toy.")
     assert (tmp_path / "docs" / "toy.csv").read_text() == (tmp_path / "study.csv").read_text()
+
+
+def test_a_seed_that_diverged_counts_as_zero_and_the_page_says_so(tmp_path: Path) -> None:
+    asked = Asked("toy", "sentence", "minutes", tmp_path)
+    _prepared(tmp_path, asked)
+    (tmp_path / "majority.json").write_text("{}")
+    lines = (tmp_path / "seeds" / "runs.jsonl").read_text().splitlines()
+    lost = {"diverged": True, "dev_value": 0.0, "wall_seconds": 3.0, "cpu_seconds": 60.0}
+    lines[1] = json.dumps({**json.loads(lines[1]), "summary": lost, "dev": []})  # a, seed 1
+    (tmp_path / "seeds" / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    page = run_study(TOY, asked, Console(quiet=True)).read_text("utf-8")
+    # 0.6 and 0 for a, 0.5 and 0.51 for b: +0.1 and -0.51
+    assert "-0.2050 [-0.5100, +0.1000], above in 1 of 2 | **fails** |" in page
+    assert f"| a | {0.3:.4f} ± {0.6 / 2**0.5:.4f} |" in page
+    assert "| a | 1.0 kB | – | 2, – | – |" in page  # bytes are those of the run that has some
+    assert "Training diverged in a x: 1 of its seeds. Such a run counts as zero" in page
+    rows = list(csv.DictReader((tmp_path / "study.csv").open()))
+    (row,) = (r for r in rows if r["metric"] == "diverged")
+    assert (row["row"], row["seed"], float(row["value"]), row["dev"]) == ("a", "1", 0.0, None)
+
+
+@pytest.mark.slow
+def test_a_rate_that_is_too_high_loses_its_trial_and_not_the_study(tmp_path: Path) -> None:
+    small = ("CORPUS=sentence:sentences=60,dev=20,test=20", "TRAIN=head", "OPTIMIZER=sgd")
+    words = ("RUNNER=inprocess", "METHOD=fedavg", "SILOS=3", "ROUNDS=2", "LR=1e30", *small)
+    job, quiet = Job("a", "x", 0, words), Console(quiet=True)
+    with pytest.raises(UserError, match="training diverged, lower LR"):
+        run_missing([job], tmp_path / "table", quiet, workers=1)
+    found = run_missing([job], tmp_path / "study", quiet, workers=1, may_diverge=True)
+    assert found[job.key].diverged and found[job.key].summary["dev_value"] == 0.0
+    assert run_missing([job], tmp_path / "study", quiet, workers=1, may_diverge=True) == found
 
 
 def test_mistakes_are_sentences(tmp_path: Path) -> None:
