@@ -35,9 +35,11 @@ Document = dict[str, Any]
 
 
 def consortium_documents(run: RunFiles) -> dict[str, Document]:
-    """Of all silos, from the run's files."""
+    """Of all silos of the study, from the run's files."""
     about = _about(run)
-    silos = sorted({t["silo"] for t in run.traffic} | {p["silo"] for p in run.privacy})
+    # also one that agreed and was never heard: of it everything is nothing
+    heard = {t["silo"] for t in run.traffic} | {p["silo"] for p in run.privacy}
+    silos = sorted(heard | set(run.members))
     cost = _cost(run, about, silos)
     budget = _budget(run, about, silos)
     made = [_report(run, about, cost, budget), cost, budget]

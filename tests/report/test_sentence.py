@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from config.load import dump
+from report.documents import KINDS, consortium_documents
+from report.files import read_run
 from report.write import write_report
 from study.prepare import Study, write_partition
 from tests.methods.small import run
@@ -54,6 +56,22 @@ def test_partition_is_drawn_from_recorded_counts(task: str) -> None:
     assert re.findall(r"<span>(.*?)</span>", rows[0]) == list(study.task.labels)
     for row, counts, size in zip(rows[1:], kept["label_counts"], kept["sizes"], strict=True):
         assert [int(n or 0) for n in re.findall(r"<td.*?>(.*?)</td>", row)] == [*counts, size]
+
+
+def test_documents_have_every_silo_of_the_study_also_one_that_was_never_heard() -> None:
+    folder, _, _ = reported(tiny_study("fedavg", SILOS))
+    names = {"silo-000": "north", "silo-001": "east", "silo-002": "south", "silo-003": "west"}
+    (folder / "members.json").write_text(json.dumps(names), "utf-8")
+    made = consortium_documents(read_run(folder))
+    for kind in KINDS:
+        assert sorted(made[kind]["silos"]) == sorted(names.values())
+    assert made["report"]["silos"]["west"]["rounds"] == []
+    assert made["communication-cost"]["silos"]["west"]["bytes_up"] == 0
+    assert made["privacy-budget"]["silos"]["west"]["charged"] == []
+    # nothing that it sent adds to what the others sent
+    (folder / "members.json").unlink()
+    answers = consortium_documents(read_run(folder))["report"]["answers"]
+    assert made["report"]["answers"] == answers
 
 
 def test_a_real_coordinators_report_has_no_partition() -> None:
