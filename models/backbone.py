@@ -86,7 +86,7 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
                 backbone = AutoModel.from_config(AutoConfig.from_pretrained(source))
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, KeyError, ImportError) as e:
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as e:  # Type: a file is missing
         if find_spec("sentencepiece") is None and _kind(source) == "marian":
             raise UserError(
                 f'{_SETTING[kind]} "{name}" is a Marian, whose tokenizer needs sentencepiece: '

@@ -5,7 +5,6 @@ and labelled.
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from scipy.stats import t as student
 
 from bench.papers import Comparison
 from bench.papers.jobs import Done
+from bench.papers.readings import readings
 from report.files import rounds_to
 from report.units import human_bytes
 
@@ -90,22 +90,9 @@ def page(
         if corpus and table.corpus in Path(corpus).name.lower():
             head = f"## Printed in the paper, not run by us: {table.source}"
             parts += [head, "", *table_lines(list(table.head), [list(r) for r in table.rows]), ""]
-    parts += ["## How the corpora were read", "", *_readings(results), ""]
+    by_seed = [d.summary for _, d in sorted(results.runs.items(), key=lambda run: run[0][2])]
+    parts += ["## How the corpora were read", "", *readings(by_seed), ""]
     return "\n".join(parts)
-
-
-def _readings(results: Results) -> list[str]:
-    """A line for each way a corpus was read. Seeds that differ in what was drawn alone share one."""
-    ways: dict[str, list[str]] = {}
-    for _, done in sorted(results.runs.items(), key=lambda r: r[0][2]):
-        said = f"{done.summary['corpus']}: {done.summary['corpus_note']}"
-        same = ways.setdefault(re.sub(r"[\d,]*\d", "#", said), [])
-        if said not in same:
-            same.append(said)
-    return [
-        f"- {first}" + (" (counts of one draw; others differ a little)" if others else "")
-        for first, *others in ways.values()
-    ]
 
 
 def first_metric(results: Results) -> str:
