@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# What was given on the command line, each word quoted for the shell, without what is make's own.
+given = $(foreach v,$(filter-out PYTHON VENV,$(.VARIABLES)),$(if $(filter command line,$(origin $v)),'$v=$(subst ','\'',$($v))'))
+
 .DEFAULT_GOAL := help
 .PHONY: help simulate plan check test lint extras table study compare audit bench soak bench-secagg methods clean
 
@@ -19,10 +22,10 @@ help:  ## list the targets
 	@echo "  e.g.  make simulate SILOS=10 METHOD=fedavg PARTITION=dirichlet:0.5 SEED=1"
 
 simulate: $(READY)  ## run a federation on this machine (ten silos, lazymil); a report
-	@$(BIN)/sottovoce simulate $(MAKEOVERRIDES)
+	@$(BIN)/sottovoce simulate $(given)
 
 plan: $(READY)  ## what a run would cost: bytes, memory, time; also BANDWIDTH=1e6
-	@$(BIN)/sottovoce plan $(MAKEOVERRIDES)
+	@$(BIN)/sottovoce plan $(given)
 
 methods: $(READY)  ## list the methods
 	@$(BIN)/sottovoce methods
@@ -40,13 +43,13 @@ lint: $(READY)  ## ruff (layout and rules), mypy and the import rules
 	@$(BIN)/lint-imports --no-cache >$(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
 
 table: $(READY)  ## a paper's comparison: PAPER=lazymil SIZE=minutes|hours SEEDS=3
-	@$(BIN)/python -m bench.papers.table $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.papers.table $(given)
 
 study: $(READY)  ## honest comparison: PAPER=fedcmc CORPUS=folder BUDGET=hours
-	@$(BIN)/python -m bench.studies.run $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.studies.run $(given)
 
 compare: $(READY)  ## one page over methods: METHODS="fedavg feded" SEEDS=3 TARGET=0.5
-	@$(BIN)/python -m bench.compare $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.compare $(given)
 
 soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.fuzz --frames $(or $(FRAMES),1000000)
@@ -54,21 +57,21 @@ soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200) --consortia $(or $(SEEDS),200)
 
 audit: $(READY)  ## attacks a run: METHOD=fedavg DP=record EPSILON=8 PLAYS=500
-	@$(BIN)/python -m bench.audit $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.audit $(given)
 
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
 	@$(BIN)/python -m bench.speed.secagg $(if $(PEER),--peer $(PEER)) $(if $(QUICK),--quick) $(if $(RESUME),--resume $(RESUME))
 
 bench: $(READY)  ## speed, as ratios measured in one run; PEER=pfl or flower
 ifdef PEER
-	@$(BIN)/python -m bench.speed.frames $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.frames $(given)
 else
-	@$(BIN)/python -m bench.speed.runners $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.runners $(given)
 	@$(BIN)/python -m bench.speed.distant
-	@$(BIN)/python -m bench.speed.document $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.document $(given)
 	@$(BIN)/python -m bench.speed.dpsgd
-	@$(BIN)/python -m bench.speed.precision $(MAKEOVERRIDES)
-	@$(BIN)/python -m bench.speed.parts $(MAKEOVERRIDES)
+	@$(BIN)/python -m bench.speed.precision $(given)
+	@$(BIN)/python -m bench.speed.parts $(given)
 	@$(BIN)/python -m bench.speed.large
 	@$(BIN)/python -m bench.speed.crowd
 endif

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,6 +135,20 @@ def test_make_passes_its_variables_and_says_which_it_does_not_know() -> None:
         env=os.environ | {"MAKEFLAGS": ""},
     )
     assert make.returncode == 2 and 'Unknown setting "SILOSS". Did you mean "silos"?' in make.stderr
+
+
+def test_make_quotes_what_it_passes_and_keeps_its_own_words() -> None:
+    """PYTHON and VENV are the Makefile's; a row's name may have what a shell would read."""
+    row = "no (such) row, 'quoted'; echo broken"
+    make = subprocess.run(
+        ["make", "table", "PAPER=fedcmc", f"ROWS={row}", f"PYTHON={sys.executable}", "VENV=.venv"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MAKEFLAGS": ""},
+    )
+    assert make.returncode == 2 and "no (such) row" in make.stderr
+    assert "broken" not in make.stdout and "Traceback" not in make.stderr
 
 
 def test_a_port_in_use(tmp_path: Path) -> None:
