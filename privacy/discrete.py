@@ -30,7 +30,7 @@ __all__ = ["CUT", "UNLIKELY", "Table", "apart", "rounded_table", "slack_of", "ta
 CUT = 10  #: deviations at which tails are cut
 #: The probability with which `apart` may not hold, for either of two neighbours.
 UNLIKELY = 4.0 * math.exp(-60.0)
-_CELLS = 18  #: bits of a draw that are looked up first
+_CELLS = 19  #: bits of a draw that are looked up first: more would leave the cache
 _BITS = 256  #: of the fixed-point numbers below; what is lost in 2^17 products is far under 2^-128
 
 
@@ -48,7 +48,7 @@ class Table:
     def guide(self) -> np.ndarray:
         """Where each cell of draws with the same first bits begins among `high`."""
         cells = np.arange(1 << _CELLS, dtype=np.uint64) << np.uint64(64 - _CELLS)
-        return np.searchsorted(self.high, cells, side="left")
+        return np.searchsorted(self.high, cells, side="left").astype(np.int32)
 
     def places(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How many of `high` each draw is above, and which draws equal one of them. Most draws are

@@ -22,6 +22,7 @@ from privacy.discrete import Table, rounded_table, table
 __all__ = ["WIDE", "SecretStream"]
 
 _COARSE, _STEP, _FINE = 4096, 1024, 3072
+_AT_ONCE = 1 << 15  #: draws whose words, cells and places stay in a core's cache together
 _CUT = 14  #: deviations: so far out that no number of steps and parameters makes it matter
 #: The deviation of `wide_normal`, a little above 2^22.
 WIDE = math.sqrt((_COARSE * _STEP) ** 2 + _FINE**2)
@@ -46,7 +47,9 @@ class SecretStream:
         second has three times the first one's step for deviation): 10^-76.
         """
         coarse, fine = (self._looked_up(n, table(s, _CUT)) for s in (_COARSE, _FINE))
-        return coarse * _STEP + fine
+        coarse *= _STEP
+        coarse += fine
+        return coarse
 
     def discrete_normal(self, n: int, deviation: int) -> np.ndarray:
         """n whole numbers from the discrete Gaussian of that deviation, cut at ten deviations:
@@ -62,12 +65,16 @@ class SecretStream:
         return self._looked_up(n, rounded_table(deviation))
 
     def _looked_up(self, n: int, t: Table) -> np.ndarray:
-        words = self._words(n)
-        place, equal = t.places(words)
-        for i in equal:
-            whole = int(words[i]) << 64 | int(self._words(1)[0])
-            place[i] = t.place(whole)
-        return place.astype(np.int64) - t.most
+        found = np.empty(n, np.int64)
+        for at in range(0, n, _AT_ONCE):
+            part = found[at : at + _AT_ONCE]
+            words = self._words(len(part))
+            place, equal = t.places(words)
+            for i in equal:
+                whole = int(words[i]) << 64 | int(self._words(1)[0])
+                place[i] = t.place(whole)
+            np.subtract(place, t.most, out=part)
+        return found
 
     def _words(self, n: int) -> np.ndarray:
         return np.frombuffer(self._cipher.update(bytes(8 * n)), "<u8")
