@@ -183,7 +183,7 @@ def _rounds(now: Mapping[str, Any]) -> dict[str, Any] | None:
     rows = [
         (
             str(r["round"]),
-            f"{r['dev']:.4f}",
+            "not scored" if r["dev"] is None else f"{r['dev']:.4f}",
             f"{r['survivors']} of {r['asked']}",
             human_bytes(r["up"]),
             human_bytes(r["down"]),

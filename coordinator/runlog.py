@@ -1,11 +1,13 @@
 """The run directory: every file the design names, each written as things happen and by nobody else.
 
 Lines are appended whole and flushed, so that whoever follows the run (the terminal, `watch`, a
-crash's survivor) never sees half of one.
+crash's survivor) never takes half of one for a line. What a power loss left of a last line is cut
+off by whoever goes on with the run.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -40,6 +42,7 @@ _UNSAID: Mapping[str, Any] = {
 }
 _SAID = {"disclosure", "exchange", *_UNSAID}
 _MOST_CHARGES = 64
+_PIECE = 1 << 16  #: bytes of a file's end that are looked at at once
 
 
 def checked_charges(said: list) -> list[dict[str, Any]]:
@@ -77,6 +80,30 @@ def _close(files: dict[str, int]) -> None:
         os.close(files.popitem()[1])
 
 
+def _open(path: Path) -> int:
+    """To append to. A last line that was never finished goes: nothing may be written behind it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    end = at = os.fstat(file).st_size
+    while at:
+        begin = max(0, at - _PIECE)
+        if (found := os.pread(file, at - begin, begin).rfind(b"\n")) >= 0:
+            at = begin + found + 1
+            break
+        at = begin
+    if at < end:
+        log.warning("%s: %d bytes of a line that was never finished are cut off", path, end - at)
+        os.ftruncate(file, at)
+    return file
+
+
+def _write(file: int, text: bytes) -> None:
+    """All of it, or nothing."""
+    at = os.fstat(file).st_size
+    if os.write(file, text) != len(text):
+        os.ftruncate(file, at)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 class RunLog:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,10 +116,9 @@ class RunLog:
 
     def append(self, file: str, *lines: Mapping[str, Any]) -> None:
         if file not in self._files:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._files[file] = os.open(self.path / file, flags, 0o644)
+            self._files[file] = _open(self.path / file)
         text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-        os.write(self._files[file], text.encode())
+        _write(self._files[file], text.encode())
         if self.observer is not None:
             for line in lines:
                 self.observer(file, line)

@@ -68,6 +68,7 @@ class Runner:
         self._ports = tuple(range(port, port + slots))
         self._runs: dict[str, _Run] = {}
         self._live: dict[str, LiveRun] = {}
+        self._damaged: dict[str, str] = {}  #: what of a study's files cannot be read, as it was said
 
     @property
     def running(self) -> dict[str, int]:
@@ -158,14 +159,16 @@ class Runner:
         """Rounds, losses, returns and who is waited for, since the last time, for whoever reads this
         program's log.
         """
-        if id_ not in self._live:
-            if (run := self._board.run(id_)) is None:
-                return []
-            try:
+        try:
+            if id_ not in self._live:
+                if (run := self._board.run(id_)) is None:
+                    return []
                 self._live[id_] = LiveRun(run)
-            except UserError as e:  # not a reason to end what every study depends on
-                return [str(e)]
-        return self._live[id_].catch_up()
+            return self._live[id_].catch_up()
+        except UserError as e:  # not a reason to end what every study depends on
+            new = self._damaged.get(id_) != str(e)
+            self._damaged[id_] = str(e)
+            return [str(e)] if new else []
 
     def _end(self, posted: Posted, outcome: str) -> None:
         self._board.end(posted.id, outcome)

@@ -77,18 +77,20 @@ class EventFile:
     """events.jsonl as it grows."""
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
-        self._path, self._rest = path, b""
+        self._path = path
         self._at = path.stat().st_size if from_end and path.exists() else 0
 
     def new(self) -> list[Event]:
-        """What was appended since the last call. Half a line waits for its other half."""
+        """What was appended since the last call. Half a line is read once it is whole: if a crash
+        left it, the next process cuts it off. A line that is no event is reported once.
+        """
         if not self._path.exists():
             return []
         if self._path.stat().st_size < self._at:  # a resumed run may have begun its files anew
-            self._at, self._rest = 0, b""
+            self._at = 0
         with self._path.open("rb") as file:
             file.seek(self._at)
             added = file.read()
-        self._at += len(added)
-        *lines, self._rest = (self._rest + added).split(b"\n")
-        return [read_event(line) for line in lines]
+        whole = added[: added.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [read_event(line) for line in whole.split(b"\n")[:-1]]

@@ -157,8 +157,9 @@ class LiveRun:
                 self._note(f"round {round + 1}: privacy budgets are spent")
             case events.RoundDone(round=round, dev=dev, seconds=seconds, missed=missed):
                 without = f", missed by {', '.join(missed)}" if missed else ""
+                value = "not scored" if dev is None else f"dev {dev:.4f}"
                 self._note(
-                    f"round {round + 1} of {self.rounds}: dev {dev:.4f}, {seconds:.1f} s{without}"
+                    f"round {round + 1} of {self.rounds}: {value}, {seconds:.1f} s{without}"
                 )
 
     def _waits(self) -> dict[str, Any] | None:
