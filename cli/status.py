@@ -72,7 +72,9 @@ def of_coordinator(board: Board, study: str) -> list[str]:
     )
     if (waits := now["waiting"]) is not None:
         until = f"until {waits['until']}" if waits["until"] else "until you stop it"
-        said.append(f"  waits for {', '.join(waits['for'])} since {clock(waits['since'])}, {until}")
+        why = f" ({waits['why']})" if waits["why"] else ""
+        since = clock(waits["since"])
+        said.append(f"  waits for {', '.join(waits['for'])} since {since}, {until}{why}")
     if not state.startswith("running"):
         return said
     return [*said, "  " + ", ".join(f"{s['name']}: {s['state']}" for s in now["silos"])]

@@ -75,7 +75,7 @@ class Attendance:
         cohort = {silo_name(i) for i in call.cohort}
         if self._stands(call):
             return self._possible(call, said) <= self._members.present
-        return cohort & self._members.session <= self._members.present
+        return cohort & self._members.session <= self._members.present | self._members.resting.silos
 
     def _stands(self, call: Call) -> bool:
         """Whether the round can only be completed as it is, and silos are waited for."""
@@ -118,7 +118,7 @@ class Attendance:
     def _say(self, call: Call, wait: Wait, here: Collection[int]) -> None:
         missing = {silo_name(i) for i in call.cohort if i not in here}
         what = f"it is in the middle of a round, and {len(here)} of {self.least(call)} are here"
-        wait.say(missing, len(here), self.least(call), what)
+        wait.say(missing, len(here), self.least(call), what, self._members.resting.why(missing))
         if wait.left <= 0:
             raise WaitedInVain(
                 f"Round {call.round + 1} ({call.exchange.name}): {', '.join(sorted(missing))} did "

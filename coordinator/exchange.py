@@ -54,9 +54,9 @@ class TooFew(RoundFailed):
 
 
 class WaitedInVain(RoundFailed):
-    """A round cannot begin again, because shares of a sum are out or a sum is in the model, and silos
-    that have on their disks what it lacks did not come back in the stated time. The round is on disk:
-    a coordinator that is started again goes on waiting.
+    """The stated time is up, and silos that a round needs did not come back: it cannot begin without
+    them, or cannot begin again, because shares of a sum are out or a sum is in the model. What is
+    finished or opened is on disk: a coordinator that is started again goes on waiting.
     """
 
 

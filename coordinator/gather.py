@@ -302,6 +302,7 @@ class Gather:
             self._runlog.event(
                 events.RefusedBySilo(silo=silo, attack=message.attack, detail=message.detail[:300])
             )
+            self._members.resting.refused(silo, message.attack)
             self._out(silo, f"it refused ({message.attack}): {message.detail[:300]}")
         elif isinstance(message, m.Ready) and stage is Stage.COMPUTING:
             self.charged += [{"silo": silo, **line} for line in checked_charges(message.charged)]

@@ -18,6 +18,7 @@ from config.settings import Settings
 from coordinator.cohorts import least_in_a_session
 from coordinator.exchange import Interrupted, RoundFailed
 from coordinator.remembered import Remembered
+from coordinator.resting import Resting
 from coordinator.runlog import RunLog
 from crypto.errors import Refusal
 from crypto.sum.coordinator import CoordinatorSetup
@@ -50,19 +51,12 @@ class Membership:
         runlog: RunLog,
         should_stop: Callable[[], bool],
         content: Mapping[str, str],
+        waits: bool = False,
     ) -> None:
-        self._router, self._settings, self._identities, self._run_id = (
-            router,
-            settings,
-            identities,
-            run_id,
-        )
-        self._study, self._runlog, self._should_stop, self._content = (
-            study,
-            runlog,
-            should_stop,
-            content,
-        )
+        """`waits`: whether silos that cannot be asked are waited for."""
+        self._router, self._settings = router, settings
+        self._identities, self._run_id, self._study = identities, run_id, study
+        self._runlog, self._should_stop, self._content = runlog, should_stop, content
         self.names = {silo_name(i): i for i in range(settings.silos)}
         self.setup: CoordinatorSetup | None = None
         self.ended = False  #: whether silos were told that the run is over: they may go
@@ -73,7 +67,7 @@ class Membership:
         self._newcomers: dict[str, bytes] = {}
         self._behind: set[str] = set()
         self.banned: set[str] = set()  #: who spoiled a sum of this run
-        self.remembered = Remembered()
+        self.remembered, self.resting = Remembered(), Resting(waits)
 
     # Who is here
     # -----------------------------------------------------------------------------------------------
@@ -81,7 +75,12 @@ class Membership:
     @property
     def present(self) -> set[str]:
         """Those who can be asked now."""
-        return (self._members.keys() & self._router.connected) - self._behind
+        return (self._members.keys() & self._router.connected) - self._later
+
+    @property
+    def _later(self) -> set[str]:
+        """Those who are still computing, or said that they cannot be asked now."""
+        return self._behind | self.resting.silos
 
     @property
     def connected(self) -> set[str]:
@@ -103,11 +102,11 @@ class Membership:
     @property
     def here(self) -> set[str]:
         """Those who are connected and let in, or could be."""
-        return ({*self._members, *self._newcomers} & self._router.connected) - self._behind
+        return ({*self._members, *self._newcomers} & self._router.connected) - self._later
 
     @property
     def newcomers(self) -> set[str]:
-        return (self._newcomers.keys() & self._router.connected) - self._behind
+        return (self._newcomers.keys() & self._router.connected) - self._later
 
     @property
     def anew(self) -> set[str]:
@@ -153,6 +152,7 @@ class Membership:
             self._turn_away(silo, why)
             return False
         self._behind.discard(silo)
+        self.resting.greeted(silo)
         self.highest = max(self.highest, hello.last)
         self.has[silo] = {d for d in hello.have if isinstance(d, bytes)}
         self.remembered.greeted(silo, hello.answered)
@@ -331,6 +331,7 @@ class Membership:
             if event.message.attack == "disk":
                 log.warning("%s: %s", silo, event.message.detail[:300])
                 self._newcomers[silo] = self._members.pop(silo, b"")
+                self.resting.refused(silo, event.message.attack)
             else:
                 self.drop(silo, event.message.attack, event.message.detail)
             lost.add(silo)

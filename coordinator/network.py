@@ -82,6 +82,7 @@ class NetworkCarrier:
             runlog=runlog,
             should_stop=should_stop,
             content=content,
+            waits=patience > 0,
         )
         self._router, self._settings, self._identities, self._run_id = (
             router,

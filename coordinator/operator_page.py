@@ -104,7 +104,7 @@ class CoordinatorPage:
                     (
                         "waiting for",
                         f"{_list(w['for'])}, since {clock(w['since'])}, until {until}: {w['here']} silos are here, "
-                        f"{w['needed']} are needed",
+                        f"{w['needed']} are needed{f' ({why})' if (why := w['why']) else ''}",
                     )
                 )
             if running:

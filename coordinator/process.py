@@ -16,7 +16,7 @@ from config.parent import forks
 from config.settings import Settings
 from coordinator import checkpoint, reopen
 from coordinator.evaluation import Apart, Inline, scorer
-from coordinator.exchange import Interrupted, RoundFailed
+from coordinator.exchange import Interrupted, RoundFailed, WaitedInVain
 from coordinator.loop import run_study
 from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
@@ -40,12 +40,13 @@ from wire.messages import INTERRUPTED as INTERRUPTED_RUN
 from wire.prometheus import MetricsServer, address_of
 from wire.router import UNREAD, Router
 
-__all__ = ["FAILED", "INTERRUPTED", "RoundFailed", "doors", "serve"]
+__all__ = ["FAILED", "INTERRUPTED", "WAITED", "RoundFailed", "WaitedInVain", "doors", "serve"]
 
 log = logging.getLogger("coordinator")
 INTERRUPTED = 130
 NOTHING: Mapping[str, str] = {}
 FAILED = 3  #: the run could not be completed with the silos that are left
+WAITED = 4  #: silos were waited for, and the stated time is up
 
 
 def doors(roster: Roster) -> tuple[dict[bytes, str], dict[bytes, str]]:

@@ -142,7 +142,7 @@ def run_coordinator(
     except process.RoundFailed as e:
         text = f"{with_names(str(e), members)} Finished rounds are kept; start the program again to go on."
         console.print(text, soft_wrap=True, highlight=False, markup=False)
-        return process.FAILED
+        return process.WAITED if isinstance(e, process.WaitedInVain) else process.FAILED
     if status == 0:
         _write_papers(run, keys, console)
     return status

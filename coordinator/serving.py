@@ -24,7 +24,7 @@ from config.logs import log_to
 from config.settings import FOLDER
 from config.study import read_study
 from coordinator.board import Board, Posted, Wanted
-from coordinator.process import FAILED, INTERRUPTED
+from coordinator.process import FAILED, INTERRUPTED, WAITED
 from methods.tasks.load import is_built_in
 from report.live import LiveRun
 from study.children import Child
@@ -134,7 +134,7 @@ class Runner:
             child.start()
         elif status == 0:
             self._end(posted, "finished")
-        elif status == FAILED and self._patience:
+        elif status == WAITED:
             self._end(posted, f"too few silos came back within {self._patience:.0f} s")
         elif status == 2:
             # A sentence for its operator, who can go on with it once the reason is gone. Others

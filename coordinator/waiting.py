@@ -11,7 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.exchange import RoundFailed, WaitedInVain
+from coordinator.exchange import WaitedInVain
+from coordinator.resting import Resting
 from coordinator.runlog import RunLog
 from report import events
 from report.units import clock
@@ -30,6 +31,8 @@ class Members(Protocol):
 
     names: dict[str, int]
 
+    resting: Resting
+
     @property
     def here(self) -> set[str]: ...
     def one(self, seconds: float) -> None: ...
@@ -41,28 +44,31 @@ class Wait:
     def __init__(self, runlog: RunLog, round: int, patience: float) -> None:
         self._runlog, self._round = runlog, round
         self._until, self._deadline = time.time() + patience, time.monotonic() + patience
-        self._told: set[str] = set()
+        self._told: tuple[set[str], str] = (set(), "")
 
     @property
     def left(self) -> float:
         """Seconds until the stated deadline."""
         return self._deadline - time.monotonic()
 
-    def say(self, missing: Collection[str], here: int, needed: int, what: str = "") -> None:
+    def say(
+        self, missing: Collection[str], here: int, needed: int, what: str = "", why: str = ""
+    ) -> None:
         """`here`: how many of the `needed` silos are. `what`: the sentence for the log, where it is
-        not the presence of silos that is lacking.
+        not the presence of silos that is lacking. `why`: what those said who cannot be asked now.
         """
-        if set(missing) == self._told:
+        if (set(missing), why) == self._told:
             return
-        self._told = set(missing)
+        self._told = (set(missing), why)
         ends = "until you end it"
         if math.isfinite(self._until):
             ends = f"until {clock(self._until)}"
         log.warning(
-            "round %d waits for %s: %s; it waits %s",
+            "round %d waits for %s: %s%s; it waits %s",
             self._round + 1,
             ", ".join(sorted(missing)),
             what or f"{here} silos are here and {needed} are needed",
+            f" ({why})" if why else "",
             ends,
         )
         self._runlog.event(
@@ -72,15 +78,16 @@ class Wait:
                 here=here,
                 needed=needed,
                 until=self._until if math.isfinite(self._until) else 0.0,
+                why=why or None,
             )
         )
 
     def over(self, here: int) -> None:
         """Enough are here. Nothing is said where nobody was waited for."""
-        if self._told:
+        if self._told[0]:
             log.info("%d silos are here; the run goes on", here)
             self._runlog.event(events.Gathered(round=self._round, silos=here))
-        self._told = set()
+        self._told = (set(), "")
 
 
 @dataclass(frozen=True)
@@ -104,15 +111,19 @@ class Patience:
 def wait_for_silos(
     members: Members, runlog: RunLog, *, round: int, needed: int, patience: float
 ) -> None:
-    """Return once `needed` silos are here; RoundFailed after `patience` seconds without them."""
+    """Return once `needed` silos can be asked; WaitedInVain after `patience` seconds without
+    them.
+    """
     wait = Wait(runlog, round, patience)
     while len(here := members.here) < needed:
         missing = set(members.names) - here
-        wait.say(missing, len(here), needed)
+        why = members.resting.why(missing)
+        wait.say(missing, len(here), needed, why=why)
         if (left := wait.left) <= 0:
-            raise RoundFailed(
+            raise WaitedInVain(
                 f"Round {round + 1} needs {needed} silos and {len(here)} are here; "
-                f"{', '.join(sorted(missing))} did not come back within {patience:.0f} s."
+                f"{', '.join(sorted(missing))} did not come back within {patience:.0f} s"
+                f"{f' ({why})' if why else ''}."
             )
         members.one(min(left, _LOOK))
     wait.over(len(members.here))

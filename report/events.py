@@ -122,6 +122,7 @@ class Waiting(Event):
     here: int
     needed: int
     until: float  #: seconds since 1970; 0: until its operator ends it
+    why: str | None = None  #: what those said who cannot be asked now
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,11 +100,12 @@ class LiveRun:
             case events.Absent(silos=silos):
                 self._states |= dict.fromkeys(silos, "absent")
                 self._note(f"starting without {', '.join(silos)}")
-            case events.Waiting(silos=silos, here=here, needed=needed):
+            case events.Waiting(silos=silos, here=here, needed=needed, why=why):
                 self._waiting = event
                 self._states |= dict.fromkeys(silos, "waited for")
                 self._note(
                     f"waiting for {', '.join(silos)}: {here} silos are here, {needed} are needed"
+                    f"{f' ({why})' if why else ''}"
                 )
             case events.Gathered(silos=count):
                 self._waiting = None
@@ -168,7 +169,9 @@ class LiveRun:
             return None
         silos = [self._names.get(silo, silo) for silo in w.silos]
         until = clock(w.until) if w.until else ""
-        return {"for": silos, "here": w.here, "needed": w.needed, "until": until, "since": w.time}
+        why = with_names(w.why or "", self._names)
+        told = {"for": silos, "here": w.here, "needed": w.needed, "why": why}
+        return {**told, "until": until, "since": w.time}
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, as JSON has it."""

@@ -91,6 +91,7 @@ def _picture(s: dict[str, Any]) -> Group:
     if (w := s["waiting"]) is not None:
         until = w["until"] or "its operator ends it"
         line = f"waiting for {', '.join(w['for'])}, until {until}: {w['here']} silos are here, {w['needed']} are needed"
+        line += f" ({w['why']})" if w["why"] else ""
     return Group(
         head,
         ProgressBar(total=max(1, s["rounds"]), completed=done),

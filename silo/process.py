@@ -40,13 +40,13 @@ from silo.prometheus import SiloMetrics
 from silo.record import Record
 from silo.redial import SILENT, Redial
 from silo.round_file import RoundFile
-from silo.rules import NO_RULES, Rules
+from silo.rules import NO_RULES, OUTSIDE_HOURS, Rules
 from silo.session import Session, State
 from study.agreement import cohort_source, rounding_seed, study_hash
 from study.sizes import broadcast_bytes
 from wire.backlog import ALLOWANCE
 from wire.dealer import Cut, Dealer
-from wire.messages import VERSION, Hello
+from wire.messages import VERSION, Broadcast, Hello, Refused
 from wire.prometheus import MetricsServer, address_of
 from wire.stored import give_back, keep_freed
 
@@ -57,6 +57,7 @@ __all__ = ["AGAIN", "open_ledger", "serve"]
 AGAIN = BUSY
 NOTHING: Mapping[str, str] = {}
 _ALONE = nullcontext()
+_LOOK = 30.0  #: seconds between two looks at the clock, outside of a silo's hours
 
 log = logging.getLogger("silo")
 
@@ -225,19 +226,34 @@ def serve(
         else _metrics(home.called, settings.metrics)
     )
     redial = Redial(home.called, address, silent)
+
+    outside_hours = False  # whether its hours stood against the last round that was asked for
+
+    def greet() -> None:
+        for said in session.greet():
+            if record is not None:
+                record.sending(*said)
+            dealer.send(*said)
+
     try:
         while session.state is not State.STOPPED:
             try:
                 with turn:
                     if record is not None:
                         record.dialled()
-                    for said in session.greet():
-                        if record is not None:
-                            record.sending(*said)
-                        dealer.send(*said)
+                    greet()
                 while session.state is not State.STOPPED:
-                    if (word := dealer.receive(timeout=3600)) is None:
+                    wait = 3600.0
+                    if outside_hours:  # it looks at its clock, and says when they begin
+                        wait = min(_LOOK, rules.closed_for(time.localtime()))
+                        if not wait:
+                            outside_hours, wait = False, 3600.0
+                            log.info("this silo's hours begin")
+                            with turn:
+                                greet()
+                    if (word := dealer.receive(timeout=wait)) is None:
                         continue
+                    outside_hours = outside_hours and not isinstance(word[0], Broadcast)
                     redial.heard()
                     with turn:
                         began = time.monotonic()
@@ -249,6 +265,8 @@ def serve(
                             if record is not None:
                                 record.sending(message, payload)
                             dealer.send(message, payload)
+                            if isinstance(message, Refused) and message.attack == OUTSIDE_HOURS:
+                                outside_hours = True
                             if figures is not None:
                                 figures.sent(message, payload, time.monotonic() - began)
                     del word

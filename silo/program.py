@@ -237,11 +237,11 @@ def _consent(home: Home, of: Agreed, accept: str, console: Console) -> None:
 
 
 def _wait_for_hours(rules: Rules, console: Console) -> None:
-    if rules.hours is None or not (seconds := rules.hours.seconds_until(time.localtime())):
+    if not (seconds := rules.closed_for(time.localtime())):
         return
     console.print(
         f"outside this silo's hours ({rules.hours}); it dials when they begin", highlight=False
     )
     log.info("waits %d s for its hours (%s)", seconds, rules.hours)
-    while rules.hours.seconds_until(time.localtime()):
-        time.sleep(min(30.0, rules.hours.seconds_until(time.localtime()) or 1.0))
+    while seconds := rules.closed_for(time.localtime()):
+        time.sleep(min(30.0, seconds))

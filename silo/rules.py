@@ -16,7 +16,9 @@ from config.errors import UserError
 from config.settings import Settings
 from config.site import HOURS
 
-__all__ = ["NO_RULES", "Declined", "Hours", "Rules"]
+__all__ = ["NO_RULES", "OUTSIDE_HOURS", "Declined", "Hours", "Rules"]
+
+OUTSIDE_HOURS = "outside-hours"  #: the name under which a round is declined
 
 
 class Declined(Exception):
@@ -110,6 +112,10 @@ class Rules:
             return settings
         return replace(settings, epsilon=self.maximum_epsilon)
 
+    def closed_for(self, now: time.struct_time) -> int:
+        """Seconds until its hours begin; 0 within them, and where it has none."""
+        return 0 if self.hours is None else self.hours.seconds_until(now)
+
     def during(
         self, settings: Settings, now: Callable[[], time.struct_time] = time.localtime
     ) -> Callable[[int], None]:
@@ -121,7 +127,7 @@ class Rules:
                     "too-many-rounds", f"round {round + 1} of a study of {settings.rounds}"
                 )
             if self.hours is not None and not self.hours.holds(now()):
-                raise Declined("outside-hours", f"this silo computes from {self.hours}")
+                raise Declined(OUTSIDE_HOURS, f"this silo computes from {self.hours}")
 
         return check
 

@@ -9,6 +9,7 @@ process's life and a name.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import time
@@ -24,6 +25,7 @@ from coordinator.runlog import RunLog
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger
+from silo.rules import Hours
 from wire import messages as m
 from wire.dealer import Dealer
 from wire.messages import decode
@@ -32,7 +34,7 @@ from wire.router import Received, Router
 
 __all__ = ["ACTIONS", "Fault", "install"]
 
-#: what a random schedule has; "full", "clock" and "stop" are for plays
+#: what a random schedule has; "full", "clock", "closed" and "stop" are for plays
 ACTIONS = ("kill", "cut", "delay", "twice", "swap")
 
 
@@ -59,6 +61,7 @@ class _Steps:
         self._faults, self._line, self._number = faults, line, number
         self._count, self._seen = 0, dict[str, int]()
         self.held: list[Callable[[], None]] = []
+        self.opens = 0.0  #: when a silo's hours begin again
 
     def at(self, name: str) -> str:
         """Returns "twice", "swap" or "kill-after" where a message is to be sent so."""
@@ -81,6 +84,8 @@ class _Steps:
                 time.sleep(0.05)  # the relay hangs up meanwhile
             elif f.action == "delay":
                 time.sleep(f.seconds)
+            elif f.action == "closed":  # its hours end here, for so long
+                self.opens = time.monotonic() + f.seconds
             else:
                 how = f.action
         return how
@@ -164,6 +169,8 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
 
         cls.receive = receive
 
+    Hours.holds = lambda _, now: time.monotonic() >= steps.opens  # type: ignore[method-assign]
+    Hours.seconds_until = lambda _, now: max(0, math.ceil(steps.opens - time.monotonic()))  # type: ignore[method-assign]
     transmits(Dealer, 0)
     transmits(Router, 1)
     receives(Dealer, lambda heard: heard[0])

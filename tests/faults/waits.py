@@ -61,6 +61,8 @@ class Waits:
         waited = {s for e in waiting for s in e["silos"]} - {"silo-003"}
         if waited != lost:
             return f"it said that it waits for {sorted(waited)}"
+        if failed := [e["why"] for e in events if e["event"] == "failed"]:
+            return f"it gave up: {failed}"
         stopped = any(f.action == "stop" for f in self.faults)
         if stopped != any(e["event"] == "interrupted" for e in events):
             return "it did not end in good order"
@@ -107,6 +109,17 @@ def _kill(name: str, actor: str = "silo-001", away: float = _AWAY, times: int = 
     return Fault(actor, 0, how, name=name, occurrence=times, down=away)
 
 
+def _closed(times: int = 0) -> Fault:
+    """Its hours end while it computes, and begin again later than its connection may be gone."""
+    return Fault("silo-001", 0, "closed", name="hear:go", occurrence=times, seconds=_AWAY)
+
+
+def _full(times: int) -> tuple[Fault, ...]:
+    """Its disk has no room for what it must note before it signs, so many times."""
+    name = "release:before"
+    return tuple(Fault("silo-001", 0, "full", name=name, occurrence=k) for k in range(times))
+
+
 def _two_sums() -> Study:
     """FedCMC, whose round has two sums, the second standing on the first."""
     silos = [list(range(12 * i, 12 * i + 12)) for i in range(4)]
@@ -120,8 +133,10 @@ def _computed_again() -> Study:
     return small_ner.tiny_study("fedner", small_ner.tiny_task(), silos, **settings)
 
 
-def _later(*faults: Fault, made: Callable[[], Study] = _two_sums, once: bool = True) -> Waits:
-    return Waits(faults, made=made, once=once, simulated=False)
+def _later(
+    *faults: Fault, made: Callable[[], Study] = _two_sums, once: bool = True, again: bool = False
+) -> Waits:
+    return Waits(faults, made=made, once=once, again=again, simulated=False)
 
 
 #: the coordinator, with the shares of the two others: it waits for the third
@@ -148,6 +163,13 @@ WAITS = {
     "opening, stopped while it waits": Waits(
         (_kill("hear:sum-unmask"), replace(_HUB, action="stop")),
     ),
+    # It is here, and says that it cannot be asked now: its hours end, or its disk is full for longer
+    # than a sum is tried again.
+    "later, hours between two rounds": Waits((_closed(),), again=True),
+    "later, hours in the middle of a round": _later(_closed(), made=_two_sums),
+    "later, hours before a round of two sums": _later(_closed(times=1), again=True),
+    "later, no room on its disk": Waits(_full(4), again=True, once=False),
+    "later, no room in the middle of a round": _later(*_full(5)[1:]),
     # Between two sums of one round, of which the first is in the model: the second stands on what
     # each silo has on its disk.
     "two sums, opening the first": _later(_kill("hear:sum-unmask")),

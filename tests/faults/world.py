@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import coordinator.evaluation
+import coordinator.resting
 from bench.simulation.launch import fork
 from config.load import with_task_defaults
 from config.settings import Settings
@@ -33,6 +34,7 @@ from methods.base import silo_name
 from report.files import read_lines
 from silo import process as silo_process
 from silo.home import Home
+from silo.rules import Hours, Rules
 from study.agreement import study_hash
 from study.prepare import Study
 from tests.faults.relay import Relay
@@ -45,6 +47,7 @@ __all__ = ["GRACE", "Result", "play", "tiny"]
 
 _LIMIT = 90.0  #: seconds after which a federation of this size hangs
 GRACE = 1.5  #: seconds for a silo to come back into the exchange that it was in
+_AGAIN = 1.0  #: seconds after which a silo whose disk was full is asked again
 _LIVES = 6  #: an operator who restarts a coordinator that failed, this many times
 
 
@@ -136,6 +139,7 @@ class _World:
     def _coordinate(self) -> int:
         study, run = self.study, self.run
         coordinator.evaluation._NICE = 0  # on a busy machine, scores would never come
+        coordinator.resting._DISK = _AGAIN
         hash = study_hash(study.settings, study.task.agreement(), study.task.name)
         settings = replace(study.settings, port=self.port)
         return coordinator_process.serve(
@@ -170,6 +174,7 @@ class _World:
             data=data,
             method=study.method,
             simulated=self.simulated,
+            rules=Rules(hours=Hours(0, 0)),  # always, unless a fault ends them
         )
 
     def drive(self) -> tuple[int, float]:

@@ -30,9 +30,11 @@ def test_crashes_at_the_hardest_steps_end_with_the_survivors_model() -> None:
     _soak("--matrix", "lean", "--seeds", "0")
 
 
-@pytest.mark.parametrize("where", ["opening", "two sums"])
+@pytest.mark.parametrize("where", ["opening", "two sums", "later"])
 def test_silos_that_are_away_for_long_cost_no_round(where: str) -> None:
-    """While a sum is opened, and between two sums of a round; all silos are needed."""
+    """While a sum is opened, and between two sums of a round; or here, and not to be asked now. All
+    silos are needed.
+    """
     _soak("--matrix", "waits", "--seeds", "0", "--only", where)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cli.main import main
 from config.errors import BUSY, UserError
 from coordinator.board import Board, Wanted
-from coordinator.process import FAILED
+from coordinator.process import FAILED, WAITED
 from coordinator.serving import Runner
 from crypto.derive import Label
 from crypto.identity.card import Card, RosterRefused
@@ -109,7 +109,11 @@ def test_a_stated_deadline_ends_a_study(tmp_path: Path, acted: list[Acted]) -> N
     study = stage.post("a")
     stage.runner.step()
     assert acted[0].said("--patience") == "60.0"
+    # what ended it is another thing than the deadline: it is tried again, as without one
     acted[0].status = FAILED
+    stage.runner.step()
+    assert acted[0].happened[-1] == "pause" and not stage.board[study].outcome
+    acted[0].status = WAITED
     stage.runner.step()
     assert stage.board[study].outcome == "too few silos came back within 60 s"
 

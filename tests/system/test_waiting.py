@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.process import WAITED
 from report.live import LiveRun
 from tests.conftest import lines, sottovoce, summary, wait_for
 from tests.consortium import Consortium
@@ -93,3 +94,11 @@ def test_a_silo_that_was_killed_and_started_again_is_waited_for(consortium: Cons
     alone = consortium.path / "alone"
     sottovoce("simulate", *given, "SILOS=3", "RUNNER=inprocess", f"OUT={alone}")
     assert summary(consortium.run)["model_sha256"] == summary(alone / "latest")["model_sha256"]
+
+
+def test_a_stated_deadline_that_expired_has_a_status_of_its_own(consortium: Consortium) -> None:
+    """Only then may the program that serves end a study for good."""
+    consortium.hub("--wait", "0.1", "--patience", "0.5")
+    assert consortium.processes["hub"].wait(120) == WAITED, consortium.everything()
+    (failed,) = _events(consortium, "failed")
+    assert "did not come back within" in failed["why"]

@@ -36,6 +36,7 @@
       `Round ${s.now.round} of ${s.rounds} goes on${s.now.exchange ? " (" + s.now.exchange + ")" : ""}.`);
     if (s.waiting) {
       said = `Waiting for ${s.waiting.for.join(", ")}: ${s.waiting.here} silos are here and ${s.waiting.needed} are needed` +
+        (s.waiting.why ? ` (${s.waiting.why})` : "") +
         (s.waiting.until ? `, until ${s.waiting.until}.` : ", until the coordinator's operator ends it.");
     }
     if (s.why) said += " " + s.why;
