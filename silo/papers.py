@@ -21,6 +21,7 @@ from report.documents import answers, bytes_of, disclosed_of, header, span, spen
 from report.files import read_lines, read_table
 from report.pages.protection import unprotected
 from silo.ledger import shown
+from silo.studies import Studies
 
 __all__ = ["own_documents", "record_of"]
 
@@ -47,7 +48,7 @@ def record_of(home: Path, study: str) -> Path:
 def own_documents(
     home: Path, record: Path, made: float, lines: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Of one silo and one study. `made`: when, in seconds since 1970; what was declined later is
+    """Of one silo and one study. `made`: when, in seconds since 1970; what was decided later is
     left out. `lines`: how many lines of the ledger to read; all of them, if not said.
     """
     about_ = read_table(record / "about.json")
@@ -87,7 +88,7 @@ def own_documents(
             for x in left
             if x["what"] in ("connected", "connection lost")
         ],
-        "studies_declined": _declined_studies(home, made),
+        "studies_declined": Studies(home).declined(made),
     }
     names = {x["name"] for x in gone}
     told: dict[str, Any] = {"made": made, "answers": answers(budget, traffic["bytes_up"], names)}
@@ -233,21 +234,3 @@ def _consent(home: Path, study: str) -> dict[str, str] | None:
         if line["study"] == study:
             return {"time": line["time"], "how": line["how"]}
     return None
-
-
-def _declined_studies(home: Path, until: float) -> list[dict[str, Any]]:
-    """Whole studies that this silo's operator declined."""
-    found = []
-    for path in sorted((home / "studies").glob("*/decision.json")):
-        decision = read_table(path) or {}
-        if decision.get("word") == "decline" and decision["time"] <= until:
-            look = read_table(path.with_name("look.json")) or {}
-            found.append(
-                {
-                    "study": path.parent.name,
-                    "title": look.get("title", ""),
-                    "time": decision["time"],
-                    "why": decision.get("why", ""),
-                }
-            )
-    return found

@@ -3,7 +3,8 @@ what its operator decided, how it went.
 
 A study stands in `studies/<id>/` under the silo's folder. `study.toml` is the coordinator's, word for
 word, and `look.json` what this silo makes of it (its hash, the page to read, or why it cannot take
-part). `decision.json` is the operator's, or the policy's; nobody else writes it. `state.json` is the
+part). `decision.json` is the operator's, or the policy's; nobody else writes it. What was decided
+before stands in `decisions.jsonl`, since documents that were signed then say so. `state.json` is the
 serving program's.
 """
 
@@ -118,7 +119,7 @@ class Studies:
 
     def looked_at(self, id_: str, look: Mapping[str, Any]) -> None:
         self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(self.folder(id_) / "look.json", look)
+        _write(self.folder(id_) / "look.json", look, indent=1)
         (self.folder(id_) / _AGAIN).unlink(missing_ok=True)
 
     def look_again(self, id_: str) -> None:
@@ -138,17 +139,37 @@ class Studies:
             )
         known.check_open()
         decision = {"word": word, "how": how, "why": why, "hash": known.hash, "time": time.time()}
-        _write(self.folder(id_) / "decision.json", decision)
+        if before := self.decision(id_):
+            _write(self.folder(id_) / "decisions.jsonl", *self._earlier(id_), before)
+        _write(self.folder(id_) / "decision.json", {**decision, "title": known.title}, indent=1)
 
     def decision(self, id_: str) -> Mapping[str, Any]:
         return _read(self.folder(id_) / "decision.json")
+
+    def _earlier(self, id_: str) -> list[dict[str, Any]]:
+        path = self.folder(id_) / "decisions.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+    def declined(self, until: float) -> list[dict[str, Any]]:
+        """What stood declined at that time, in seconds since 1970, whatever was decided later."""
+        found = []
+        for path in sorted(self._folder.glob("*/decision.json")):
+            id_ = path.parent.name
+            made = [d for d in (*self._earlier(id_), self.decision(id_)) if d["time"] <= until]
+            if made and (last := made[-1])["word"] == "decline":
+                title = last.get("title") or _read(path.with_name("look.json")).get("title", "")
+                why, at = last.get("why", ""), last["time"]
+                found.append({"study": id_, "title": title, "time": at, "why": why})
+        return found
 
     def tell(self, id_: str, state: str, **more: Any) -> None:
         """What became of it, where that is new."""
         now = {"state": state, **more}
         path = self.folder(id_) / "state.json"
         if {k: v for k, v in _read(path).items() if k != "time"} != now:
-            _write(path, {**now, "time": time.time()})
+            _write(path, {**now, "time": time.time()}, indent=1)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -163,12 +184,13 @@ def _read(path: Path) -> dict[str, Any]:
     return table
 
 
-def _write(path: Path, table: Mapping[str, Any]) -> None:
+def _write(path: Path, *tables: Mapping[str, Any], indent: int | None = None) -> None:
     """Whole and on the disk, or not at all."""
     beside = path.with_name(path.name + ".new")
     with beside.open("w", encoding="utf-8") as file:
-        json.dump(table, file, indent=1)
-        file.write("\n")
+        for table in tables:
+            json.dump(table, file, indent=indent)
+            file.write("\n")
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
