@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from report import events
 
-__all__ = ["Absence", "Standstill", "absences", "standstills"]
+__all__ = ["Absence", "Standstill", "absences", "absences_words", "standstills"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,18 @@ def absences(happened: Iterable[events.Event]) -> list[Absence]:
                     at = away.pop(silo)
                     found[at] = replace(found[at], back=time)
     return found
+
+
+def absences_words(found: Sequence[Absence]) -> str:
+    """For whoever reads that all answers arrived; empty: nobody was ever away."""
+    back = sum(a.back is not None for a in found)
+    came = f"{back} connections were lost and came back"
+    stayed = f"{len(found) - back} silos were lost and did not come back"
+    if back == 1:
+        came = "1 connection was lost and came back"
+    if len(found) - back == 1:
+        stayed = "1 silo was lost and did not come back"
+    return "; ".join([came] * (back > 0) + [stayed] * (back < len(found)))
 
 
 def standstills(happened: Sequence[events.Event]) -> list[Standstill]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report.absences import absences
+from report.absences import absences, absences_words
 from report.files import RunFiles, by_message, read_run
 from report.pages.bytes import plan_rows, round_bytes, total_words
 from report.pages.privacy import HEAD, disclosure_rows
@@ -156,7 +156,9 @@ def _away(run: RunFiles) -> str:
 def _missed(run: RunFiles) -> str:
     missed = run.summary["missed"]
     if not missed:
-        return "## Who dropped out\n\nNobody.\n"
+        away = absences_words(absences(run.events))
+        said = f"All answers arrived; {away}." if away else "Nobody."
+        return f"## Who dropped out\n\n{said}\n"
     rows = [
         (run.members.get(silo, silo), ", ".join(str(r + 1) for r in rounds))
         for silo, rounds in missed.items()

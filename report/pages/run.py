@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from report.absences import absences, absences_words
 from report.files import RunFiles
 from report.pages import bytes as run_bytes
 from report.pages import privacy as run_privacy
@@ -83,6 +84,7 @@ def _answer(run: RunFiles) -> Html:
     before = f"before the first round {s['before_value']:.4f}; " if "before_value" in s else ""
     before = f"with public text alone, {before}" if before and s.get("public") else before
     private = s["epsilon"] != "inf"
+    away = absences_words(absences(run.events))
     tiles = [
         _tile(
             f"test {s['metric']}",
@@ -107,8 +109,9 @@ def _answer(run: RunFiles) -> Html:
         _tile(
             "survivors",
             data(came, f"{came} of {asked}"),
-            "answers that arrived; "
-            + ("nobody was lost" if came == asked else f"{asked - came} were lost"),
+            f"answers that arrived; {asked - came} were lost"
+            if came < asked
+            else f"all answers arrived; {away or 'nobody was lost'}",
             "answer-survivors",
         ),
         _tile(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import Any
 
 from config.names import with_names
-from report.absences import absences, standstills
+from report.absences import absences, absences_words, standstills
 from report.events import Lost, Out
 from report.files import RunFiles
 from report.pages.elements import NONE, Html, details, node, section, table
@@ -30,12 +30,10 @@ def _missed(run: RunFiles) -> Html:
     missed = run.summary["missed"]
     head = node("h3", "Who dropped out")
     if not missed:
-        return node(
-            "div",
-            head,
-            node("p", "Nobody: every silo that was asked answered, in every round."),
-            id="missed",
-        )
+        said = "Nobody: every silo that was asked answered, in every round."
+        if away := absences_words(absences(run.events)):
+            said = f"No answer is missing: every silo that was asked answered, in every round; {away}."
+        return node("div", head, node("p", said), id="missed")
     why: dict[tuple[str, int], list[str]] = defaultdict(list)
     for event in run.events:
         match event:

@@ -83,6 +83,9 @@ def test_a_silo_that_was_killed_and_started_again_is_waited_for(consortium: Cons
     away = re.search(r'id="absences".*?</table>', page, re.DOTALL)
     assert away is not None and "east" in away[0] and "did not come back" not in away[0]
     text = (consortium.run / "report.md").read_text()
+    assert "1 connection was lost and came back" in page and "1 connection was lost and" in text
+    for words in ("nobody was lost", "Nobody:", "Nobody.\n"):
+        assert words not in page + text, words
     assert re.search(r"## Losses and returns.*\| east \|", text, re.DOTALL)
 
     # whose study it was, and that it is not to be run again
