@@ -68,7 +68,9 @@ class Runner:
         self._ports = tuple(range(port, port + slots))
         self._runs: dict[str, _Run] = {}
         self._live: dict[str, LiveRun] = {}
-        self._damaged: dict[str, str] = {}  #: what of a study's files cannot be read, as it was said
+        self._damaged: dict[
+            str, str
+        ] = {}  #: what of a study's files cannot be read, as it was said
 
     @property
     def running(self) -> dict[str, int]:

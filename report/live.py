@@ -159,9 +159,7 @@ class LiveRun:
             case events.RoundDone(round=round, dev=dev, seconds=seconds, missed=missed):
                 without = f", missed by {', '.join(missed)}" if missed else ""
                 value = "not scored" if dev is None else f"dev {dev:.4f}"
-                self._note(
-                    f"round {round + 1} of {self.rounds}: {value}, {seconds:.1f} s{without}"
-                )
+                self._note(f"round {round + 1} of {self.rounds}: {value}, {seconds:.1f} s{without}")
 
     def _waits(self) -> dict[str, Any] | None:
         """For whom the run waits and until when; None while it goes on."""

@@ -107,6 +107,9 @@ class Server:
         known = self.studies[id_]
         if not known.word and not known.refused and shown["state"] != "ended":
             if not (why := self._site.accept.refuses(known.facts) or self._outside_hours()):
+                if self.studies.is_stale(id_):  # a policy accepts nothing that cannot be paid for
+                    self.studies.look_again(id_)
+                    return
                 self.studies.decide(id_, "accept", "policy")
                 log.info("study %s is accepted by this silo's policy", id_)
             elif known.state != "proposed":

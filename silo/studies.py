@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Known", "Studies"]
 
 _AGAIN = "look.again"  #: what stood against the study may have been put right
+#: seconds for which a look is taken for new, where another study is charged all the time
+_FRESH = 60.0
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,13 @@ class Studies:
         self.folder(id_).mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(self.folder(id_) / "look.json", look, indent=1)
         (self.folder(id_) / _AGAIN).unlink(missing_ok=True)
+
+    def is_stale(self, id_: str) -> bool:
+        """Whether the ledger was charged since this silo looked if it can pay for the study."""
+        looked = (self.folder(id_) / "look.json").stat().st_mtime
+        ledger = self._folder.parent / "ledger.jsonl"
+        charged = ledger.stat().st_mtime if ledger.exists() else 0.0
+        return charged > looked and time.time() - looked > _FRESH
 
     def look_again(self, id_: str) -> None:
         """Asked for by the operator; the serving program does it."""

@@ -32,7 +32,9 @@ def _missed(run: RunFiles) -> Html:
     if not missed:
         said = "Nobody: every silo that was asked answered, in every round."
         if away := absences_words(absences(run.events)):
-            said = f"No answer is missing: every silo that was asked answered, in every round; {away}."
+            said = (
+                f"No answer is missing: every silo that was asked answered, in every round; {away}."
+            )
         return node("div", head, node("p", said), id="missed")
     why: dict[tuple[str, int], list[str]] = defaultdict(list)
     for event in run.events:

@@ -24,7 +24,7 @@ OLD = """
 {"time":1.5,"event":"absent","silos":["silo-003","silo-004"]}
 {"time":1.5,"event":"enrolled","silos":3,"seconds":0.25}
 {"time":1.5,"event":"waiting","round":1,"silos":["silo-001"],"here":2,"needed":3,"until":0.0}
-{"time":1.5,"event":"waiting","round":1,"silos":["silo-001"],"here":2,"needed":3,"until":0.0,"why":"silo-001 is outside its hours"}
+{"time":1.5,"event":"waiting","round":1,"silos":["silo-001"],"here":2,"needed":3,"until":0.0,"why":"its hours"}
 {"time":1.5,"event":"gathered","round":1,"silos":3}
 {"time":1.5,"event":"round","round":0,"rounds":2,"cohort":["silo-000","silo-001"]}
 {"time":1.5,"event":"computing","silo":"silo-000","round":0,"exchange":"train"}

@@ -82,14 +82,25 @@ class Stage:
 class Told:
     """A silo's serving program, whose coordinator says what the test says."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, slots: int = 1) -> None:
+    def __init__(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, slots: int = 1, more: str = ""
+    ) -> None:
         monkeypatch.setattr(silo.serving, "Child", Acted)
         Consortium(path)
         file = path / "north.toml"
-        file.write_text(f'home = "north"\ncoordinator = "127.0.0.1:1"\nslots = {slots}\n')
+        file.write_text(f'home = "north"\ncoordinator = "127.0.0.1:1"\nslots = {slots}\n{more}')
         self.server = Server(read_site(file), Home(path / "north"))
         self.shown: list[dict[str, Any]] = []
         monkeypatch.setattr(self.server, "_ask", lambda question: self.shown)
+
+    def looked_at(self, title: str, **facts: Any) -> dict[str, Any]:
+        """A study that is proposed, and was looked at here."""
+        text = f'title = "{title}"'
+        id_ = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self.server.studies.looked_at(id_, {"title": title, "hash": "ab" * 32, "facts": facts})
+        shown = {"id": id_, "text": text, "hash": "ab" * 32, "state": "proposed", "port": 0}
+        self.shown.append(shown | {"answered": "", "outcome": ""})
+        return self.shown[-1]
 
     def accepted(self, title: str, port: int) -> dict[str, Any]:
         """A study that was looked at and accepted here, and runs."""

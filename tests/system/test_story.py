@@ -323,9 +323,14 @@ def test_a_consortiums_life(story: Story) -> None:
     listed = story.study("east", "list")
     assert f"{first} accepted" in listed and f"{second} accepted" in listed
     assert "ends" in story.study("east", "logs", second)
+    # North's policy accepts no study of so many rounds: it looks, says why, and waits.
     third = story.propose("Nobody wants it", 3, ROUNDS + 1)
+    waits = f"study {third} (Nobody wants it) waits for its operator (it has {ROUNDS + 1} rounds)"
+    wait_for(lambda: waits in story.said("north"))
+    assert story.file("hub", third, "answers/north.json") == {}
     story.study("hub", "stop", third)
     wait_for(lambda: "stopped" in story.file("hub", third, "outcome.json").get("outcome", ""))
+    assert story.file("hub", third, "answers/north.json") == {}
     assert "has ended" in story.study("hub", "pause", third, status=2)
     # West's key opens nothing any more, and it is told so.
     wait_for(lambda: "does not let this key in" in story.said("west"))
