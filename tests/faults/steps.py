@@ -169,8 +169,9 @@ def install(log: Path, faults: list[Fault], line: int, number: int) -> None:
 
         cls.receive = receive
 
-    Hours.holds = lambda _, now: time.monotonic() >= steps.opens  # type: ignore[method-assign]
-    Hours.seconds_until = lambda _, now: max(0, math.ceil(steps.opens - time.monotonic()))  # type: ignore[method-assign]
+    hours: Any = Hours
+    hours.holds = lambda self, now: time.monotonic() >= steps.opens
+    hours.seconds_until = lambda self, now: max(0, math.ceil(steps.opens - time.monotonic()))
     transmits(Dealer, 0)
     transmits(Router, 1)
     receives(Dealer, lambda heard: heard[0])

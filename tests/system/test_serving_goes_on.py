@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -37,7 +38,7 @@ def test_a_round_that_was_not_scored_is_shown_by_everybody_who_follows(
     run = _run_of(stage, study)
     stage.runner.step()
     log = RunLog(run)
-    line = {"round": 0, "dev": None, "seconds": 1.0, "bytes_up": 7, "bytes_down": 7}
+    line: dict[str, Any] = {"round": 0, "dev": None, "seconds": 1.0, "bytes_up": 7, "bytes_down": 7}
     line |= {"metric": "F1", "survivors": ["silo-000"], "participants": ["silo-000"]}
     log.append("rounds.jsonl", line)
     log.event(events.RoundDone(round=0, dev=None, seconds=1.0, bytes_up=7, missed=()))
