@@ -220,7 +220,7 @@ class World:
             )
         self.pids: dict[str, int] = {}
         self.due: list[tuple[float, str]] = []
-        self.restarts, self.killed = 0, set[str]()
+        self.restarts = 0
 
     def start(self, who: str) -> None:
         place = ["--listen", f"127.0.0.1:{self.port}", "--out", str(self.path / "runs")]
@@ -270,7 +270,6 @@ class World:
         for who in struck:
             if who not in self.pids:  # it is down already
                 continue
-            self.killed.add(who)
             process = psutil.Process(self.pids[who])
             for child in process.children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself just now
@@ -327,9 +326,7 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
         world.close()
     result.seconds, result.restarts = time.monotonic() - began, world.restarts
     result.spent = world.spent()
-    result.why = result.why or judged(
-        world.path, world.parties.roster, world.board, studies, world.killed
-    )
+    result.why = result.why or judged(world.path, world.parties.roster, world.board, studies)
     result.ok = result.why == "correct"
     if result.ok and not keep:
         shutil.rmtree(folder)
