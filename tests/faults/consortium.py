@@ -264,6 +264,11 @@ class World:
         events = [e for run in self.runs() for e in read_lines(run / "events.jsonl")]
         return sum(e["event"] == "round-spent" for e in events)
 
+    def together(self) -> bool:
+        """Whether two studies ran at the same time."""
+        ran = [[e["time"] for e in read_lines(run / "events.jsonl")] for run in self.runs()]
+        return len(ran) == 2 and max(map(min, ran)) < min(map(max, ran))
+
     def strike(self, kill: Kill) -> None:
         party, _, study_only = kill.who.partition("/")
         struck = list(self.pids) if party == "everything" else [party]
@@ -325,7 +330,7 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
     finally:
         world.close()
     result.seconds, result.restarts = time.monotonic() - began, world.restarts
-    result.spent = world.spent()
+    result.spent, result.together = world.spent(), world.together()
     result.why = result.why or judged(world.path, world.parties.roster, world.board, studies)
     result.ok = result.why == "correct"
     if result.ok and not keep:

@@ -15,10 +15,24 @@ from wire import messages as m
 
 HELLO = m.Hello("1", b"", {})
 ABOUT = {
-    "title": "t", "consortium": "c", "coordinator": "hub", "silo": "north", "silos": ["north"],
-    "roster_version": 1, "roster_fingerprint": "f", "study_hash": "ab" * 32, "program": "1",
-    "method": "fedavg", "method_summary": "s", "rounds": 1, "dp": "off", "unit": "record",
-    "epsilon_budget": None, "own_limit": None, "delta": 1e-5, "masks_hold_if": "",
+    "title": "t",
+    "consortium": "c",
+    "coordinator": "hub",
+    "silo": "north",
+    "silos": ["north"],
+    "roster_version": 1,
+    "roster_fingerprint": "f",
+    "study_hash": "ab" * 32,
+    "program": "1",
+    "method": "fedavg",
+    "method_summary": "s",
+    "rounds": 1,
+    "dp": "off",
+    "unit": "record",
+    "epsilon_budget": None,
+    "own_limit": None,
+    "delta": 1e-5,
+    "masks_hold_if": "",
     "each_silo_sends": [],
 }
 NOT_TOLD = "north was not told that the study is over. What the coordinator sent it last may be"
