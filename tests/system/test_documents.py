@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from report.units import exact, human_bytes
+from report.units import clock, exact, human_bytes
 from silo.operator_page import SiloPage
 from silo.studies import Studies
 from tests.browser.chromium import chromium, needs_chromium
@@ -213,6 +213,10 @@ def test_the_pages_answer_an_officers_four_questions(finished: Consortium) -> No
         ):
             assert said in page, (path, said)
     report = (finished.run / "report.html").read_text()
+    about = json.loads((finished.run / "report.json").read_text())["about"]
+    assert 0 < about["ended"] - about["began"] < 600
+    shown = dict(re.findall(r"<dt>(\w+)</dt><dd>([^<]*)</dd>", report))
+    assert (shown["began"], shown["ended"]) == (clock(about["began"]), clock(about["ended"]))
     for said in (
         "What left a silo, and who could read it.",
         "Privacy budget.",
