@@ -86,7 +86,8 @@ def test_a_silo_that_was_killed_before_it_heard_that_all_is_over_hears_it_when_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = Received("silo-001", m.Hello("1", b"study"), None)
-    happens = (*(Gone(f"silo-00{i}") for i in (0, 1)), back, Gone("silo-002"), Gone("silo-001"))
+    gone = [Gone(f"silo-00{i}") for i in range(3)]
+    happens = (gone[0], gone[1], back, gone[2], gone[1])
     events, line = _end(tmp_path, monkeypatch, 10.0, *happens)
     assert events == [
         {"event": "lost", "silo": "silo-001"},

@@ -52,7 +52,11 @@ def test_a_greeting_on_another_connection_is_told_as_a_loss_and_a_return(
 
 
 def _stands(silo: Dealer) -> Dealer:
-    wait_for(lambda: silo._watch() or silo.stood, seconds=10)
+    def stands() -> bool:
+        silo._watch()
+        return silo.stood
+
+    wait_for(stands, seconds=10)
     return silo
 
 
