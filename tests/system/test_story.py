@@ -100,7 +100,7 @@ def test_a_consortiums_life(story: Story) -> None:
     assert all(name in said for name in killed)
     story.study("west", "decline", first, "--why", "its ethics board says so")
     wait_for(lambda: story.file("hub", first, "answers/west.json").get("word") == "decline")
-    wait_for(lambda: not story.state("west", first).startswith("running"))
+    wait_for(lambda: f"study {first}: this silo left it" in story.said("west"))
     assert "running; west left it" in story.study("hub", "list")
     for name in killed:
         story.serve(name)
