@@ -54,9 +54,9 @@ class Membership:
         waits: bool = False,
     ) -> None:
         """`waits`: whether silos that cannot be asked are waited for."""
-        self._router, self._settings = router, settings
+        self._router, self._settings, self._runlog = router, settings, runlog
         self._identities, self._run_id, self._study = identities, run_id, study
-        self._runlog, self._should_stop, self._content = runlog, should_stop, content
+        self._should_stop, self._content = should_stop, content
         self.names = {silo_name(i): i for i in range(settings.silos)}
         self.setup: CoordinatorSetup | None = None
         self.ended = False  #: whether silos were told that the run is over: they may go
@@ -66,6 +66,7 @@ class Membership:
         self._members: dict[str, bytes] = {}  # silo -> its life
         self._newcomers: dict[str, bytes] = {}
         self._behind: set[str] = set()
+        self._hung_up: set[str] = set()  # after the run's end
         self.banned: set[str] = set()  #: who spoiled a sum of this run
         self.remembered, self.resting = Remembered(), Resting(waits)
 
@@ -120,13 +121,22 @@ class Membership:
         """Anything that happens while no exchange waits for it."""
         if isinstance(event, Gone):
             if self.ended:
+                self._hung_up.add(event.silo)
                 return
-            log.warning("%s is gone", event.silo)
-            self._runlog.event(events.Lost(silo=event.silo, round=self._router.counter.round))
+            self._lost(event.silo)
         elif isinstance(event, Received) and isinstance(event.message, m.Hello):
+            if event.silo in self._hung_up:  # it was killed, and did not hear the last words
+                self._lost(event.silo)
             self.greeted(event.silo, event.message)
+            if self.ended:
+                self._router.send(event.silo, m.Stop(m.OVER))
         elif isinstance(event, Received):
             self._behind.discard(event.silo)
+
+    def _lost(self, silo: str) -> None:
+        log.warning("%s is gone", silo)
+        self._hung_up.discard(silo)
+        self._runlog.event(events.Lost(silo=silo, round=self._router.counter.round))
 
     def greeted(self, silo: str, hello: m.Hello) -> bool:
         """Take a greeting; True when the silo is a member that was cut off and has forgotten

@@ -339,3 +339,6 @@ class NetworkCarrier:
         # Who has hung up has nothing on its way any more: its count of bytes and ours are the same.
         self.members.wait(min(self._grace, 5.0), lambda: not self._router.connected)
         self.members.settle()
+        left = tuple(sorted(self._router.connected))
+        if left and self._grace > 0:  # the silos of a simulation make no documents
+            self._runlog.event(events.StillConnected(silos=left))

@@ -14,7 +14,7 @@ from typing import Any
 
 from config.names import with_names
 from report.absences import absences, standstills
-from report.events import Listening, Lost, RefusedBySilo, RoundSpent
+from report.events import Listening, Lost, RefusedBySilo, RoundSpent, StillConnected
 from report.files import RunFiles
 from report.pages.protection import unprotected
 
@@ -62,6 +62,14 @@ def _not_counted(run: RunFiles) -> list[str]:
         said.append(
             f"Connections were lost (times: {times}). What a silo sent, or was charged for, and never arrived "
             "is in that silo's own documents and not in these."
+        )
+    left = {
+        run.members.get(s, s) for e in run.events if isinstance(e, StillConnected) for s in e.silos
+    }
+    if left:
+        said.append(
+            f"Still connected when the coordinator ended: {', '.join(sorted(left))}. What they sent later is in "
+            "their own documents and not in these."
         )
     if (starts := sum(isinstance(e, Listening) for e in run.events)) > 1:
         said.append(

@@ -36,6 +36,7 @@ __all__ = [
     "RoundAgain",
     "RoundDone",
     "RoundSpent",
+    "StillConnected",
     "SumFailed",
     "Unknown",
     "Waiting",
@@ -63,6 +64,14 @@ class Listening(Event):
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
     kind = "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StillConnected(Event):
+    """The run is over, and these have not hung up: what they send from now on nobody counts here."""
+
+    kind = "still-connected"
+    silos: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from silo.studies import Studies
 __all__ = ["own_documents", "record_of"]
 
 Line = Mapping[str, Any]
+_DIALLED = ("handshake", "up")
 _ABOUT = (
     *("title", "consortium", "coordinator", "silos", "roster_version", "roster_fingerprint"),
     *("study_hash", "program", "method", "method_summary", "rounds"),
@@ -55,7 +56,8 @@ def own_documents(
     if about_ is None:
         raise UserError(f"{record} has no about.json: it is not a silo's record of a study.")
     left = read_lines(record / "left.jsonl")
-    traffic = bytes_of(read_lines(record / "traffic.jsonl"))
+    messages = read_lines(record / "traffic.jsonl")
+    traffic = bytes_of(messages)
     about = {"party": about_["silo"], "role": "silo", **{k: about_[k] for k in _ABOUT}}
     about["began"], about["ended"] = span(x["time"] for x in left)
     about["consent"] = _consent(home, about_["study_hash"])
@@ -93,19 +95,25 @@ def own_documents(
     names = {x["name"] for x in gone}
     told: dict[str, Any] = {"made": made, "answers": answers(budget, traffic["bytes_up"], names)}
     told["ledger_lines"] = budget["ledger"]["lines"]
-    told["not_counted"] = _not_counted(report, about_["silo"])
+    told["not_counted"] = _not_counted(report, about_["silo"], messages)
     return {d["document"]: {**d, **told} for d in (report, cost, budget)}
 
 
-def _not_counted(report: Line, silo: str) -> list[str]:
+def _not_counted(report: Line, silo: str, messages: Sequence[Line]) -> list[str]:
     """Where the coordinator's documents may say less than these, or more, in words."""
-    dialled = sum(x["what"] == "connected" for x in report["connections"])
+    # also where it was killed before it heard a word
+    dialled = sum(x["messages"] for x in messages if (x["kind"], x["direction"]) == _DIALLED)
     unsure = report["silos"][silo]["rounds_unsure"]
     said = []
     if dialled > 1:
         said.append(
             f"{silo} dialled the coordinator {dialled} times. What it sent and the coordinator never received is "
             "counted here, and not in the coordinator's documents."
+        )
+    if not _told_to_stop(messages):
+        said.append(
+            f"{silo} was not told that the study is over. What the coordinator sent it last may be counted in the "
+            "coordinator's documents, and not here."
         )
     if unsure:
         rounds = ", ".join(str(r + 1) for r in unsure)
@@ -114,6 +122,18 @@ def _not_counted(report: Line, silo: str) -> list[str]:
             "was away then, or was told that the sum was given up. The coordinator's report names the rounds."
         )
     return said
+
+
+def _told_to_stop(messages: Sequence[Line]) -> bool:
+    """On the last connection that stood."""
+    before = told = False
+    for x in messages:
+        if (x["kind"], x["direction"]) == _DIALLED:
+            # less than none: the one before it never stood (silo.record)
+            before, told = told, before if x["messages"] < 0 else False
+        elif x["kind"] == "stop":
+            told = True
+    return told
 
 
 def _only(line: Line, *keys: str) -> dict[str, Any]:

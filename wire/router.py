@@ -281,8 +281,28 @@ class Router:
             )
             return False
         self.counter.connection(silo)
+        old = self._route.get(silo)
+        if old is not None and not self._stands(silo, route):
+            # Greetings of two connections waited to be read, and this is that of the one that ended.
+            self._ended_route[silo] = route
+            self._count(silo, message, sizes)
+            return False
+        self._lose(silo)  # its key says that it is the same silo, and it speaks on one connection
         self._stopped.discard(silo)
-        self._route[silo], self._order[silo], self._sent[silo] = route, InOrder(), 0
+        self._route[silo], self._order[silo] = route, InOrder()
+        self._sent[silo] = 0 if old is None else 1
+        return True
+
+    def _stands(self, silo: str, route: bytes) -> bool:
+        """Whether the first message on a connection can still be sent."""
+        ping = numbered(0, encode(Ping()))
+        try:
+            self._transmit([route, ping])
+        except zmq.ZMQError as e:
+            if e.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return False
+        self.counter.count(silo, "ping", "control", "down", [len(ping)])
         return True
 
     @staticmethod

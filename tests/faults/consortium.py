@@ -220,7 +220,7 @@ class World:
             )
         self.pids: dict[str, int] = {}
         self.due: list[tuple[float, str]] = []
-        self.restarts, self.killed = 0, set[str]()
+        self.restarts = 0
 
     def start(self, who: str) -> None:
         place = ["--listen", f"127.0.0.1:{self.port}", "--out", str(self.path / "runs")]
@@ -264,13 +264,17 @@ class World:
         events = [e for run in self.runs() for e in read_lines(run / "events.jsonl")]
         return sum(e["event"] == "round-spent" for e in events)
 
+    def together(self) -> bool:
+        """Whether two studies ran at the same time."""
+        ran = [[e["time"] for e in read_lines(run / "events.jsonl")] for run in self.runs()]
+        return len(ran) == 2 and max(map(min, ran)) < min(map(max, ran))
+
     def strike(self, kill: Kill) -> None:
         party, _, study_only = kill.who.partition("/")
         struck = list(self.pids) if party == "everything" else [party]
         for who in struck:
             if who not in self.pids:  # it is down already
                 continue
-            self.killed.add(who)
             process = psutil.Process(self.pids[who])
             for child in process.children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself just now
@@ -326,10 +330,8 @@ def play(folder: Path, schedule: Schedule, keep: bool = False) -> Result:
     finally:
         world.close()
     result.seconds, result.restarts = time.monotonic() - began, world.restarts
-    result.spent = world.spent()
-    result.why = result.why or judged(
-        world.path, world.parties.roster, world.board, studies, world.killed
-    )
+    result.spent, result.together = world.spent(), world.together()
+    result.why = result.why or judged(world.path, world.parties.roster, world.board, studies)
     result.ok = result.why == "correct"
     if result.ok and not keep:
         shutil.rmtree(folder)

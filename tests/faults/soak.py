@@ -21,7 +21,7 @@ import torch
 
 from methods.base import silo_name
 from study.prepare import Study, warm
-from tests.faults.consortium import Schedule, drawn
+from tests.faults.consortium import Kill, Schedule, drawn
 from tests.faults.consortium import play as live
 from tests.faults.plays import PLAYS
 from tests.faults.steps import ACTIONS, Fault
@@ -68,6 +68,10 @@ LEAN = [
     Fault("silo-001", 0, "kill", name="hear:send", occurrence=1),
     Fault("silo-001", 0, "kill", name="release:after"),
 ]
+
+
+#: Two studies of one consortium that run at the same time, and a silo that is killed in both.
+AT_ONCE = Schedule((Kill(30, "east", 1.0),), slots=2)
 
 
 def matrix(folder: Path, study: Study) -> list[Fault]:
@@ -152,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
         if path is not None:
             path.write_text(json.dumps(kept))
     lives = {f"consortium {s}": drawn(s) for s in range(o.first, o.first + o.consortia)}
+    if o.matrix in ("waits", "full") and o.only in "two at once":
+        lives = {"two at once": AT_ONCE, **lives}
     for label, consortium in lives.items():
         if label in kept:
             continue

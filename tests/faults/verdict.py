@@ -9,14 +9,13 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.simulation.launch import fork
 from coordinator.board import Board, Posted
 from crypto.identity.roster import Roster
-from methods.base import silo_name
 from privacy.accountant import total
 from report.documents import KINDS, consortium_documents
 from report.files import read_lines, read_run
@@ -32,25 +31,21 @@ __all__ = ["judged"]
 Line = Mapping[str, Any]
 
 
-def judged(
-    path: Path, roster: Roster, board: Board, studies: Mapping[str, Study], killed: Set[str]
-) -> str:
+def judged(path: Path, roster: Roster, board: Board, studies: Mapping[str, Study]) -> str:
     """ "correct", or what is not. In a process of its own: what it opens is not inherited by the
-    next schedule's. `killed`: silos that were, at any time.
+    next schedule's.
     """
     verdict = path / "verdict"
 
     def work() -> int:
-        verdict.write_text(_wrong(path, roster, board, studies, killed) or "correct")
+        verdict.write_text(_wrong(path, roster, board, studies) or "correct")
         return 0
 
     os.waitpid(fork(os.getpid(), path / "verdict.log", work), 0)
     return verdict.read_text() if verdict.exists() else "nobody could judge it; see verdict.log"
 
 
-def _wrong(
-    path: Path, roster: Roster, board: Board, studies: Mapping[str, Study], killed: Set[str]
-) -> str:
+def _wrong(path: Path, roster: Roster, board: Board, studies: Mapping[str, Study]) -> str:
     """What is not as it should be; empty: nothing."""
     for id_, prepared in studies.items():
         posted = board[id_]
@@ -60,7 +55,7 @@ def _wrong(
         why = (
             _rounds(run, prepared, path / f"replay-{id_}")
             or _budgets(path, roster, posted, run)
-            or _papers(path, roster, posted, run, killed)
+            or _papers(path, roster, posted, run)
         )
         if why:
             return f"study {id_}: {why}"
@@ -128,28 +123,27 @@ def _epsilon(home: Path, studies: Mapping[str, Study]) -> str:
     return ""
 
 
-def _papers(path: Path, roster: Roster, posted: Posted, run: Path, killed: Set[str]) -> str:
-    """The coordinator's documents are there and signed. A silo's own say at least what they say of
-    it, and nothing else where no connection was lost. Of one that is killed while the last words go
-    to it the coordinator may end before it hears that the connection is gone.
+def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
+    """The coordinator's documents are there and signed. A silo's own say what they say of it. Where
+    they say more, one of the two gives the reason; both do, if the silo dialled twice.
     """
     for kind in KINDS:
         check_document(run / f"{kind}.json", roster)
     whole = consortium_documents(read_run(run))
     events: Sequence[Line] = read_lines(run / "events.jsonl")
     restarted = sum(e["event"] == "listening" for e in events) > 1
-    gone = {e["silo"] for e in events if e["event"] == "lost"}  # also one that never came back
-    for i, card in enumerate(roster.silos):
+    for card in roster.silos:
         record = path / card.name / "records" / posted.hash[:12]
         if not (record / "about.json").is_file():
             continue
         own = own_documents(path / card.name, record, posted.proposed)
-        lives = _lives(path / card.name, posted)
-        again = len(own["report"]["connections"]) > 1 or lives > 1
-        told = any(m["kind"] == "stop" for m in read_lines(record / "traffic.jsonl"))
-        lost = again or restarted or silo_name(i) in gone or (card.name in killed and not told)
+        here, there = own["report"]["not_counted"], " ".join(whole["report"]["not_counted"])
+        heard = [x for x in own["report"]["connections"] if x["what"] == "connected"]
+        named = restarted or card.name in there
+        if len(heard) > 1 and not (here and named):
+            return f"{card.name} dialled {len(heard)} times, and not both documents say so"
         found = different(own, whole)
-        if lost:
+        if here or named:
             found = beyond(own, whole, card.name, restarted)
         if found:
             return f"{card.name}'s documents and the coordinator's: {found[0]}"

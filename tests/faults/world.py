@@ -82,6 +82,7 @@ class Result:
     spent: int = 0  #: rounds that had to be given up
     restarts: int = 0
     missed: int = 0  #: silos that a round went on without, over all rounds
+    together: bool = False  #: whether two studies ran at the same time
     met: list[str] = field(default_factory=list)  #: faults that came to pass
 
 

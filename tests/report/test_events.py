@@ -42,6 +42,7 @@ OLD = """
 {"time":1.5,"event":"budgets-spent","round":1,"silos":["silo-002"],"why":"1 silos are left"}
 {"time":1.5,"event":"round-done","round":0,"dev":0.5,"seconds":2.0,"bytes_up":1234,"missed":["silo-001"]}
 {"time":1.5,"event":"finished"}
+{"time":1.5,"event":"still-connected","silos":["silo-001"]}
 {"time":1.5,"event":"interrupted"}
 {"time":1.5,"event":"failed","why":"Only 1 silos are here."}
 """.strip().splitlines()
@@ -68,7 +69,7 @@ def dumped(line: dict[str, Any]) -> str:
 
 
 def test_there_is_an_old_line_of_every_kind() -> None:
-    assert {json.loads(line)["event"] for line in OLD} == set(KINDS) and len(KINDS) == 24
+    assert {json.loads(line)["event"] for line in OLD} == set(KINDS) and len(KINDS) == 25
 
 
 @pytest.mark.parametrize("line", OLD, ids=lambda line: json.loads(line)["event"])

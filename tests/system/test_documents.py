@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from report.units import exact, human_bytes
+from report.units import clock, exact, human_bytes
 from silo.operator_page import SiloPage
 from silo.studies import Studies
 from tests.browser.chromium import chromium, needs_chromium
@@ -24,6 +24,41 @@ from tests.consortium import Consortium
 from tests.documents import beyond, compared, different
 
 KINDS = ("report", "communication-cost", "privacy-budget")
+PAPER = 680  #: CSS pixels that A4 has between its margins: 180 mm
+#: what reaches beyond the right edge
+CUT = """edge => [...document.querySelectorAll("body *")].filter(
+    e => e.getBoundingClientRect().right > edge + 0.5).map(e => e.outerHTML.slice(0, 99))"""
+#: words in tables that go on in the next line
+BROKEN = """() => [...document.querySelectorAll("td, th")].flatMap(cell => {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    for (let n; (n = walk.nextNode());) for (const m of n.data.matchAll(/(?<!\\w)[a-z]+(?!\\w)/gi)) {
+        const range = document.createRange();
+        range.setStart(n, m.index); range.setEnd(n, m.index + m[0].length);
+        if (new Set([...range.getClientRects()].map(r => r.top)).size > 1) found.push(m[0]);
+    }
+    return found;
+})"""
+#: text whose contrast with what is behind it is below what WCAG asks for
+FAINT = """() => {
+    const parts = c => c.match(/[\\d.]+/g).map(Number);
+    const linear = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+    const behind = e => {
+        for (; e; e = e.parentElement) {
+            const c = parts(getComputedStyle(e).backgroundColor);
+            if (c.length === 3 || c[3] > 0.5) return c;
+        }
+        return [255, 255, 255];
+    };
+    return [...document.querySelectorAll("body *")].filter(e => e.checkVisibility() &&
+        !e.closest("script, style") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())
+    ).filter(e => {
+        const style = getComputedStyle(e), ink = e.closest("svg") ? style.fill : style.color;
+        if (ink === "none") return false;
+        const [a, b] = [light(parts(ink)), light(behind(e))].sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05) < 4.5;
+    }).map(e => e.outerHTML.slice(0, 99));
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +213,10 @@ def test_the_pages_answer_an_officers_four_questions(finished: Consortium) -> No
         ):
             assert said in page, (path, said)
     report = (finished.run / "report.html").read_text()
+    about = json.loads((finished.run / "report.json").read_text())["about"]
+    assert 0 < about["ended"] - about["began"] < 600
+    shown = dict(re.findall(r"<dt>(\w+)</dt><dd>([^<]*)</dd>", report))
+    assert (shown["began"], shown["ended"]) == (clock(about["began"]), clock(about["ended"]))
     for said in (
         "What left a silo, and who could read it.",
         "Privacy budget.",
@@ -213,6 +252,30 @@ def test_the_pages_fit_screen_phone_and_paper(finished: Consortium) -> None:
             box = re.search(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)", base64.b64decode(paper))
             assert box is not None
             assert [round(float(x)) for x in box.groups()] == [595, 842]  # A4 in points
+
+
+@pytest.mark.slow
+@needs_chromium
+def test_on_paper_nothing_is_cut_off_and_in_the_dark_all_can_be_read(finished: Consortium) -> None:
+    own = finished.path / "south" / "records" / _hash(finished)[:12]
+    light = {"name": "prefers-color-scheme", "value": "light"}
+    with chromium() as tab:
+        for path in [folder / f"{kind}.html" for folder in (own, finished.run) for kind in KINDS]:
+            tab.size(PAPER, 960)
+            tab.call("Emulation.setEmulatedMedia", media="print", features=[light])
+            tab.open(path.as_uri())
+            tab.until("document.documentElement.dataset.drawn")
+            tab.run("dispatchEvent(new Event('beforeprint'))")
+            assert tab.run(f"({CUT})({PAPER})") == [], path
+            assert tab.run(f"({BROKEN})()") == [], path
+            tab.call("Emulation.setEmulatedMedia", media="screen")
+            for width in (1000, 400):
+                tab.size(width, 800, mobile=width < 500)
+                for dark in (False, True):
+                    tab.dark(dark)
+                    tab.open(path.as_uri())
+                    tab.until("document.documentElement.dataset.drawn")
+                    assert tab.run(f"({FAINT})()") == [], (path, width, dark)
 
 
 @pytest.mark.slow

@@ -4,8 +4,10 @@ and two hundred.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,13 @@ def test_silos_that_are_away_for_long_cost_no_round(where: str) -> None:
 
 def test_random_faults_end_with_the_survivors_model() -> None:
     _soak("--matrix", "none", "--seeds", "5")
+
+
+def test_two_studies_run_at_once_though_a_silo_is_killed(tmp_path: Path) -> None:
+    done = tmp_path / "done.json"
+    _soak("--matrix", "waits", "--seeds", "0", "--only", "two at once", "--done", str(done))
+    (played,) = json.loads(done.read_text()).values()
+    assert played["together"] and played["restarts"] >= 1
 
 
 def test_two_studies_outlive_kills_of_everything() -> None:

@@ -1,6 +1,5 @@
-"""A consortium's life as its operators live it: enrol, propose, decline, accept, run, kill, return,
-report, a second study, new keys, a silo that leaves. Real programs and sockets, each machine in a
-network namespace of its own where that is permitted, on the loopback address elsewhere.
+"""A consortium's life as its operators live it: enrol, propose, decline, accept, run, kill, leave a
+study that runs, return, report, a second study, new keys, a silo that leaves for good.
 
 Its data are its own and skewed: no silo has all classes, none has test data, and the coordinator has
 no training data.
@@ -8,179 +7,20 @@ no training data.
 
 from __future__ import annotations
 
-import json
-import os
-import pty
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
-from cli.main import main
 from config.site import read_site
-from report.documents import KINDS
 from study.papers import papers_are_whole
-from tests.conftest import ROOT, command, free_ports, lines, summary, wait_for
+from tests.conftest import lines, summary, wait_for
 from tests.documents import beyond, different
 from tests.network.lines import Line, Net, why_not
+from tests.system.story import DATA, ROUNDS, SILOS, Story, bags, documents
 from wire.keyring import Keyring
-
-SILOS = ("north", "east", "south", "west")
-ROUNDS = 8  #: of the first study: enough for a silo to be killed before the last
-DATA = {
-    "north": ["causes", "eases"] * 6,
-    "east": ["eases", "worsens"] * 5,
-    "south": ["worsens"] * 8,
-    "west": ["helps"] * 4,  # its own word for "eases"
-}
-STUDY = """
-title = "{title}"
-method = "fedavg"
-rounds = {rounds}
-epochs = 1
-batch = 4
-seed = {seed}
-minimum = 3
-[options]
-hash_words = 100
-word_dim = 8
-[data]
-task = "distant"
-classes = ["causes", "eases", "worsens"]
-"""
-
-
-def _bags(labels: list[str]) -> str:
-    rows = []
-    for i, label in enumerate(labels):
-        text = f"xol{i} eased a cough"
-        head = {"name": f"xol{i}", "id": f"x{i}", "pos": [0, len(f"xol{i}")]}
-        tail = {"name": "cough", "id": "c", "pos": [len(text) - 5, len(text)]}
-        rows.append(json.dumps({"text": text, "h": head, "t": tail, "relation": label}))
-    return "\n".join(rows)
-
-
-class Story:
-    """Machines with an operator each. Programs that serve are real; one-shot commands of an operator
-    run here, as the same code.
-    """
-
-    def __init__(self, path: Path, net: Net | None, capsys: pytest.CaptureFixture[str]) -> None:
-        self.path, self.net, self.capsys = path, net, capsys
-        self.host = net.address("hub") if net else "127.0.0.1"
-        self.port = 5555 if net else free_ports(4)
-        self.programs: dict[str, subprocess.Popen[str]] = {}
-
-    # Programs
-
-    def start(self, who: str, *words: str, stdin: int = subprocess.DEVNULL) -> None:
-        machine = who.partition(" ")[0]
-        prefix = ["ip", "netns", "exec", self.net._name(machine)] if self.net else []
-        self.programs[who] = subprocess.Popen(
-            [*prefix, *command(*words)],
-            cwd=ROOT,
-            stdin=stdin,
-            stdout=(self.path / f"{who}.out").open("a"),
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def said(self, who: str) -> str:
-        return (self.path / f"{who}.out").read_text()
-
-    def kill(self, who: str) -> None:
-        """As if its machine had lost power: the program, and the study that it runs."""
-        process = psutil.Process(self.programs[who].pid)
-        for one in (process, *process.children(recursive=True)):
-            one.kill()
-        self.programs[who].wait()
-
-    def close(self) -> None:
-        for who, program in self.programs.items():
-            if program.poll() is None:
-                self.kill(who)
-
-    def board(self) -> None:
-        words = ("--home", str(self.path / "hub"), "--listen", f"{self.host}:{self.port}")
-        more = ("--corpus", str(self.path / "data-hub"), "--out", str(self.path / "runs"))
-        self.start("hub", "coordinator", "serve", *words, *more)
-
-    def serve(self, name: str) -> None:
-        self.start(name, "silo", "serve", "--config", str(self.path / f"{name}.toml"))
-
-    # Operators
-
-    def operator(self, *words: str, status: int = 0) -> str:
-        """One command; what it said."""
-        ended = 0
-        try:
-            main(list(words))
-        except SystemExit as e:
-            ended = int(e.code or 0)
-        told = self.capsys.readouterr()
-        assert ended == status, told.out + told.err
-        return " ".join((told.out + told.err).split())
-
-    def study(self, who: str, *words: str, status: int = 0) -> str:
-        return self.operator("study", *words, "--home", str(self.path / who), status=status)
-
-    def propose(self, title: str, seed: int, rounds: int, *words: str) -> str:
-        file = self.path / "study.toml"
-        file.write_text(STUDY.format(title=title, seed=seed, rounds=rounds))
-        found = re.search(r"proposed as (\w+)", self.study("hub", "propose", str(file), *words))
-        assert found is not None
-        return found[1]
-
-    def file(self, who: str, study: str, name: str) -> dict[str, Any]:
-        path = self.path / who / "studies" / study / name
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    def looked(self, who: str, study: str) -> str:
-        """The hash as this silo computes it, once it has looked at the study."""
-        return str(wait_for(lambda: self.file(who, study, "look.json").get("hash")))
-
-    def state(self, who: str, study: str) -> str:
-        return str(self.file(who, study, "state.json").get("state", ""))
-
-    def finished(self, study: str) -> None:
-        wait_for(lambda: self.file("hub", study, "outcome.json"), seconds=240)
-        assert self.file("hub", study, "outcome.json")["outcome"] == "finished"
-
-    def agree(self, *parties: str, new: bool = False) -> None:
-        """Everybody compares twelve words over the telephone, and types yes."""
-        place = f"{self.host}:{self.port + 3}"
-        ends: dict[str, int] = {}
-        for who in ("hub", *parties):
-            ends[who], other = pty.openpty()
-            home, words = str(self.path / who), tuple[str, ...]()
-            if who == "hub":
-                words = ("consortium", "seal", home, "--listen", place)
-            elif new:
-                words = ("join", str(self.path / "hub/invitations" / f"{who}.json"), "--home", home)
-            else:
-                words = ("join", "--address", place, "--home", home)
-            self.start(f"{who} agrees", *words, stdin=other)
-            os.close(other)
-        twelve = re.compile(r"^ {4}((?:[a-z]+ ){11}[a-z]+)$", re.MULTILINE)
-        seen = [
-            wait_for(lambda w=who: twelve.findall(self.said(f"{w} agrees")) or None)[-1]  # type: ignore[misc]
-            for who in ends
-        ]
-        assert len(set(seen)) == 1
-        for end in ends.values():
-            os.write(end, b"yes\n")
-        for who, end in ends.items():
-            assert self.programs[f"{who} agrees"].wait(60) == 0, self.said(f"{who} agrees")
-            os.close(end)
-
-
-def _documents(folder: Path) -> dict[str, Any]:
-    return {kind: json.loads((folder / f"{kind}.json").read_text()) for kind in KINDS}
 
 
 @pytest.fixture
@@ -201,7 +41,7 @@ def test_a_consortiums_life(story: Story) -> None:
     path = story.path
     (path / "data-hub").mkdir()
     for split in ("dev", "test"):
-        (path / "data-hub" / f"{split}.jsonl").write_text(_bags(["causes", "eases", "worsens"] * 3))
+        (path / "data-hub" / f"{split}.jsonl").write_text(bags(["causes", "eases", "worsens"] * 3))
     (path / "classes.txt").write_text("helps = eases\n")
 
     # Enrol: one command for the coordinator and one for each silo, and a telephone call.
@@ -219,7 +59,7 @@ def test_a_consortiums_life(story: Story) -> None:
     policy = f'[accept]\nmethods = ["fedavg"]\nmaximum_rounds = {ROUNDS}\nwithout_noise = true\n'
     for name in SILOS:
         (path / f"data-{name}").mkdir()
-        (path / f"data-{name}" / "train.jsonl").write_text(_bags(DATA[name]))
+        (path / f"data-{name}" / "train.jsonl").write_text(bags(DATA[name]))
         mapped = 'mapping = "classes.txt"\n' if name == "west" else ""
         (path / f"{name}.toml").write_text(
             f'home = "{name}"\ncoordinator = "{story.host}:{story.port}"\ncorpus = "data-{name}"\n'
@@ -230,7 +70,7 @@ def test_a_consortiums_life(story: Story) -> None:
     story.board()
 
     # Propose, decline, accept. North's policy accepts; nobody else takes part unasked.
-    first = story.propose("The first", 1, ROUNDS, "--enough", "3")
+    first = story.propose("The first", 1, ROUNDS, "--enough", "4")
     hashes = {story.looked(name, first) for name in SILOS}
     assert len(hashes) == 1  # though no two of them have the same classes
     (agreed,) = hashes
@@ -245,46 +85,64 @@ def test_a_consortiums_life(story: Story) -> None:
     for name in ("east", "south"):
         story.study(name, "accept", first, "--hash", agreed)
     wait_for(lambda: story.file("hub", first, "answers/west.json").get("why") == "no time")
+    assert "taking part" not in story.said("west")
+    story.study("west", "accept", first, "--hash", agreed)  # it thought better of it
 
-    # Run, kill, return: the coordinator waits, says for whom, and lets it in.
+    # Run, kill, leave, return: the coordinator waits, says for whom, and lets them in.
     run = path / "runs" / f"study-{agreed[:12]}"
     wait_for(lambda: [e for e in lines(run / "events.jsonl") if e["event"] == "round-done"])
-    story.kill("south")
+    killed = ("east", "south")
+    for name in killed:
+        story.kill(name)
     wait_for(lambda: [e for e in lines(run / "events.jsonl") if e["event"] == "waiting"])
     said = story.study("hub", "status", first)
-    assert "waits for" in said and "south" in said and "until you stop it" in said
-    story.serve("south")
+    assert "waits for" in said and "until you stop it" in said
+    assert all(name in said for name in killed)
+    story.study("west", "decline", first, "--why", "its ethics board says so")
+    wait_for(lambda: story.file("hub", first, "answers/west.json").get("word") == "decline")
+    wait_for(lambda: f"study {first}: this silo left it" in story.said("west"))
+    assert "running; west left it" in story.study("hub", "list")
+    for name in killed:
+        story.serve(name)
     story.finished(first)
     rounds = lines(run / "rounds.jsonl")
     # Whatever the kill fell on, also on a sum that was being opened: no round is given up.
     assert not [e for e in lines(run / "events.jsonl") if e["event"] == "round-spent"]
-    assert [len(r["survivors"]) for r in rounds] == [3] * ROUNDS
-    assert summary(run)["rounds"] == ROUNDS
     number = {card.name: f"silo-{i:03d}" for i, card in enumerate(rosters[0].silos)}
-    assert all(number["west"] not in r["participants"] for r in rounds)
+    assert summary(run)["rounds"] == len(rounds) == ROUNDS
+    for name in ("north", *killed):
+        assert all(number[name] in r["survivors"] for r in rounds)
+    with_west = [number["west"] in r["survivors"] for r in rounds]
+    assert with_west == sorted(with_west, reverse=True)  # once it left, it is in no round
+    assert with_west[0] and not with_west[-1]
 
     # Report: what was lost and came back, and each silo's own papers.
     report = (run / "report.md").read_text()
-    assert re.search(r"## Losses and returns.*\| south \|", report, re.DOTALL)
+    for name in killed:
+        assert re.search(rf"## Losses and returns.*\| {name} \|", report, re.DOTALL)
     wait_for(lambda: story.state("south", first) in ("finished", "ended: finished"))
     assert f"something left in {ROUNDS} rounds" in story.study("south", "status", first)
     assert "epsilon infinite" in story.operator("ledger", "show", "--home", str(path / "south"))
     story.operator("ledger", "check", "--home", str(path / "south"))
-    assert "taking part" not in story.said("west")
-    # A silo's figures are the coordinator's. South was killed: it may have sent, and paid for, what
-    # never arrived, and of nothing else do the two differ.
-    whole = _documents(run)
-    for name in ("north", "east", "south"):
+    # A silo's figures are the coordinator's. Who was killed, or left, may have sent, and paid for,
+    # what never arrived, and of nothing else do the two differ.
+    whole = documents(run)
+    for name in SILOS:
         record = path / name / "records" / agreed[:12]
         wait_for(lambda at=record: papers_are_whole(at))  # type: ignore[misc]
-        own = _documents(record)
+        own = documents(record)
         assert not beyond(own, whole, name, restarted=False)
         lost = [x for x in own["report"]["connections"] if x["what"] == "connected"][1:]
-        assert bool(lost) == (name == "south")
-        if not lost:
+        assert bool(lost) == (name in killed)
+        if name == "north":
             assert not different(own, whole)
-        assert own["report"]["silos"][name]["rounds"] == list(range(ROUNDS))
-    said = " ".join(_documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
+        if name != "west":
+            assert own["report"]["silos"][name]["rounds"] == list(range(ROUNDS))
+    own = documents(path / "west" / "records" / agreed[:12])
+    assert 0 in own["report"]["silos"]["west"]["rounds"]
+    (left,) = own["report"]["studies_declined"]
+    assert (left["study"], left["why"]) == (first, "its ethics board says so")
+    said = " ".join(documents(path / "south" / "records" / agreed[:12])["report"]["not_counted"])
     assert "dialled the coordinator 2 times" in said
     assert any("south " in line for line in whole["report"]["not_counted"])
 
@@ -345,4 +203,5 @@ def test_a_consortiums_life(story: Story) -> None:
         ]
         assert len({where[:2] for where in left}) == ROUNDS + 2
         assert len(lines(path / name / "ledger.jsonl")) >= len(set(left))
-    assert not (path / "west" / "ledger.jsonl").exists()
+    studies = {x["study"] for x in lines(path / "west" / "ledger.jsonl")}
+    assert studies == {agreed}
