@@ -69,7 +69,8 @@ def calibrate(study: Study) -> Calibration:
     began = time.monotonic()
     give_back()
     gc.freeze()  # as the launcher does: pages that the collector does not touch stay shared
-    shared = int(psutil.Process().memory_full_info().pss)
+    found = psutil.Process().memory_full_info()
+    shared = int(getattr(found, "pss", found.uss))  # only Linux counts shared pages in parts
     try:
         silo = _apart(lambda: _silo(study))
         coordinator = _apart(lambda: _coordinator(study))
