@@ -29,6 +29,7 @@ __all__ = [
     "exact",
     "first_numbers",
     "here",
+    "may_accelerate",
     "place",
     "rounded",
     "slots_of",
@@ -84,6 +85,14 @@ def computing_on(said: str) -> Iterator[None]:
 def _usable() -> list[str]:
     kinds = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return [kind for kind, there_is in kinds.items() if there_is]
+
+
+def may_accelerate(said: str) -> bool:
+    """Whether `use_device` could take an accelerator. Asked of how torch was built: who asks for
+    devices has used one.
+    """
+    built = torch.backends.cuda.is_built() or torch.backends.mps.is_built()
+    return built if said == "auto" else said != "cpu"
 
 
 def _found() -> str:
