@@ -72,4 +72,6 @@ def evaluate(
     """Score a trained model on a corpus with the same classes."""
     from extract.evaluate import run_evaluate
 
-    raise typer.Exit(run_evaluate(Path(model), corpus, split, as_json=json, device=device, console=console))
+    raise typer.Exit(
+        run_evaluate(Path(model), corpus, split, as_json=json, device=device, console=console)
+    )

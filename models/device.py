@@ -24,6 +24,7 @@ from config.errors import UserError
 from config.settings import DEVICES
 
 __all__ = [
+    "cards",
     "computing_on",
     "device_words",
     "exact",
@@ -59,6 +60,7 @@ def use_device(said: str, index: int = 0) -> torch.device:
     kind = _found() if said == "auto" else said
     if kind != "cpu" and kind not in _usable():
         raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+    # as coordinator.turns.Slots counts it
     number = index % torch.cuda.device_count() if kind == "cuda" else None
     return _use(torch.device(kind) if number is None else torch.device(kind, number))
 
@@ -103,10 +105,14 @@ def slots_of(said: int) -> int:
     """How many silos compute at once on this process's device: as told, else one per card or core."""
     if said:
         return said
-    kind = _current.device.type
-    if kind == "cpu":
+    if _current.device.type == "cpu":
         return os.cpu_count() or 1
-    return torch.cuda.device_count() if kind == "cuda" else 1
+    return cards()
+
+
+def cards() -> int:
+    """Over how many cards silos of this machine are spread; 1: there is nothing to spread over."""
+    return torch.cuda.device_count() if _current.device.type == "cuda" else 1
 
 
 def device_words() -> str:

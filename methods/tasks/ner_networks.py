@@ -137,9 +137,7 @@ class PointerNetwork:
         (target,) = torch.autograd.grad(others.sum(), q)
         source = source.flatten(1).nan_to_num(0.0, 0.0, 0.0)
         rows = torch.arange(len(batch))
-        return Gradients(
-            rows, torch.ones(len(batch), 1), source, exact(source).norm(dim=1), target
-        )
+        return Gradients(rows, torch.ones(len(batch), 1), source, exact(source).norm(dim=1), target)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         assert isinstance(model, PointerNer)

@@ -28,7 +28,6 @@ from tests.methods.small import run
 from tests.methods.small_distant import twelve
 from tests.methods.small_sentence import tiny_study
 
-
 SENTENCES = {
     "method": "fedavg",
     "corpus": "sentence:sentences=60,dev=20,test=20",
@@ -144,9 +143,13 @@ def test_the_report_says_device_precision_schedule_and_what_was_trained() -> Non
     s, page = summary(folder), write_report(folder).read_text("utf-8")
     assert s["device"] == "cpu" and 0 < s["parameters_trained"] < s["parameters"]
     for words in (html.unescape(re.sub("<[^>]*>", "", page)), _markdown(folder)):
-        assert f"{s['parameters']:,} parameters, {s['parameters_trained']:,} of them trained" in words
+        assert (
+            f"{s['parameters']:,} parameters, {s['parameters_trained']:,} of them trained" in words
+        )
         assert "learning rate 0.001, falling by cosine to zero" in words
-        assert "The coordinator computed on cpu; what is frozen of the encoder is computed in" in words
+        assert (
+            "The coordinator computed on cpu; what is frozen of the encoder is computed in" in words
+        )
         assert "its trained layers compute in bfloat16." in words
     # what a run of before this has
     before = {k: v for k, v in s.items() if k != "computing"}

@@ -90,10 +90,10 @@ def test_public_text_is_trained_on_in_a_child_alike(used: Path, tmp_path: Path) 
         (tmp_path / name).mkdir()
         settings = replace(prepared.settings, device={"apart": "mps", "here": "cpu"}[name])
         if name == "here":
-            study.public_start._made(tmp_path / name / "public.safetensors", settings, prepared.task)
-        made.append(
-            study.public_start.made_public_start(tmp_path / name, settings, prepared.task)
-        )
+            study.public_start._made(
+                tmp_path / name / "public.safetensors", settings, prepared.task
+            )
+        made.append(study.public_start.made_public_start(tmp_path / name, settings, prepared.task))
     assert _said(used) == ["mps 0"]
     assert made[0].keys() == made[1].keys()
     assert all(made[0][k].tobytes() == made[1][k].tobytes() for k in made[0])

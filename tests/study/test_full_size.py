@@ -81,7 +81,7 @@ def test_the_run_says_what_computes_in_which_numbers(precision: str) -> None:
 def test_public_text_is_trained_on_in_the_runs_precision() -> None:
     public = {"public": "sentence:sentences=24", "train": "head"}
     for precision, words in (("bfloat16", ", on public text all of it computes"), ("float32", "")):
-        study = _prepared("fedavg", precision=precision, **public)
+        study = _prepared("fedavg", None, precision=precision, **public)
         assert words in computing_line(study.settings, study.task)
         sibling, _ = _public(study.settings, study.task)
         halves = [m for m in sibling.new_model(0).modules() if getattr(m, "in_bfloat16", False)]
