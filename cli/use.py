@@ -12,6 +12,14 @@ __all__ = ["extract", "evaluate"]
 
 console = Console()
 
+_Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="cpu, cuda or mps; auto: an accelerator if torch finds one.",
+    ),
+]
+
 
 def extract(
     model: Annotated[str, typer.Argument(help="A run folder, or the model/ in one.")],
@@ -28,6 +36,7 @@ def extract(
     none: Annotated[
         bool, typer.Option("--none", help="Also pairs that the model says have no relation.")
     ] = False,
+    device: _Device = "auto",
 ) -> None:
     """Find relations or entities in new text with a trained model.
 
@@ -36,7 +45,17 @@ def extract(
     """
     from extract.command import run_extract
 
-    raise typer.Exit(run_extract(Path(model), sources or ["-"], output, format, least, none))
+    raise typer.Exit(
+        run_extract(
+            Path(model),
+            sources or ["-"],
+            output=output,
+            format=format,
+            least=least,
+            none=none,
+            device=device,
+        )
+    )
 
 
 def evaluate(
@@ -48,8 +67,11 @@ def evaluate(
     json: Annotated[
         bool, typer.Option("--json", help="One JSON object instead of a table.")
     ] = False,
+    device: _Device = "auto",
 ) -> None:
     """Score a trained model on a corpus with the same classes."""
     from extract.evaluate import run_evaluate
 
-    raise typer.Exit(run_evaluate(Path(model), corpus, split, json, console))
+    raise typer.Exit(
+        run_evaluate(Path(model), corpus, split, as_json=json, device=device, console=console)
+    )

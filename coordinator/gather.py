@@ -25,7 +25,7 @@ from coordinator.intake import Intake
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog, checked_charges
 from coordinator.stages import Stage, Stages
-from coordinator.turns import Turns
+from coordinator.turns import Slots, Turns
 from coordinator.unmask import Unmasking
 from coordinator.unmasked import ClearSum
 from coordinator.waiting import Patience
@@ -50,7 +50,7 @@ class Gather:
         announcement: Announcement,
         runlog: RunLog,
         phases: Phases,
-        slots: int,
+        slots: Slots,
         deadline: float,
         quorum: float,
         grace: float,

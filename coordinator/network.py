@@ -32,6 +32,7 @@ from coordinator.exchange import (
 from coordinator.gather import Gather
 from coordinator.membership import Membership
 from coordinator.runlog import RunLog
+from coordinator.turns import Slots
 from coordinator.waiting import Patience
 from crypto.errors import SumFailed, TooFewContribute
 from crypto.sum.coordinator import OpenSum
@@ -58,7 +59,7 @@ class NetworkCarrier:
         run_id: bytes,
         study: bytes,
         runlog: RunLog,
-        slots: int,
+        slots: Slots,
         should_stop: Callable[[], bool],
         content: Mapping[str, str],
         grace: float = 0.0,

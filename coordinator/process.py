@@ -22,10 +22,11 @@ from coordinator.network import NetworkCarrier
 from coordinator.prometheus import CoordinatorMetrics
 from coordinator.runlog import RunLog
 from coordinator.scores import first_unscored
+from coordinator.turns import Slots
 from crypto.identity.roster import Roster
 from methods.base import Method, silo_name
 from methods.tasks.base import Task
-from models.device import slots_of, use_device
+from models.device import cards, slots_of, use_device
 from report import events
 from report.files import silo_names
 from study.agreement import cohort_source, sum_assumption
@@ -143,7 +144,7 @@ def serve(
             run_id=run_id,
             study=study,
             runlog=runlog,
-            slots=slots or slots_of(settings.slots),
+            slots=Slots(slots) if slots else _slots(settings),
             should_stop=lambda: stop["asked"] or evaluator.look(),
             content=content,
             grace=grace,
@@ -192,3 +193,9 @@ def serve(
             router.close()
         if server is not None:
             server.close()
+
+
+def _slots(settings: Settings) -> Slots:
+    """Of a simulation: silos of other machines have cards that nobody here knows."""
+    spread = cards() if settings.launcher == "local" else 1
+    return Slots(slots_of(settings.slots), spread)

@@ -18,7 +18,7 @@ from methods.common.arrays import model_sha256
 from methods.common.training import parameters
 from methods.dp.coverage import unit_of
 from methods.tasks.base import Evaluation, Task
-from methods.tasks.words import file_line, full_size_line, training_line
+from methods.tasks.words import computing_line, file_line, full_size_line, training_line
 from models.device import device_words
 from privacy.accountant import total
 from privacy.events import Unit, from_record
@@ -133,8 +133,9 @@ def write_summary(
         "network": task.network_words,
         "parameters": sum(p.numel() for p in scored.network.parameters()),
         "parameters_trained": trained,
-        "training": training_line(settings),
+        "training": training_line(settings, task),
         "precision": settings.precision,
+        "computing": computing_line(settings, task),
         "device": device_words(),
         "training_defaults": full_size_line(settings, task),
         "figures": dict(test.figures),

@@ -39,14 +39,21 @@ class Result:
 
 
 def run_extract(
-    model: Path, sources: Sequence[str], output: str, format: str, least: float, none: bool
+    model: Path,
+    sources: Sequence[str],
+    *,
+    output: str,
+    format: str,
+    least: float,
+    none: bool,
+    device: str,
 ) -> int:
     """Read, judge, write. Progress goes to standard error, so that standard output can be piped."""
     if format not in ("auto", "jsonl", "brat", "terminal"):
         raise UserError(f'--format must be jsonl, brat, terminal or auto, not "{format}".')
     if format == "brat" and not output:
         raise UserError("--format brat writes files: say into which folder, with --output.")
-    use_device("auto")
+    use_device(device)
     extractor = open_extractor(model)
     shown, said = Console(soft_wrap=True, highlight=False), Console(stderr=True)
     bar = Progress(

@@ -21,14 +21,18 @@ from methods.tasks.base import Evaluation, Split, Task
 from methods.tasks.distant import DistantTask
 from methods.tasks.document import DocumentTask
 from methods.tasks.load import load_task
+from models.device import use_device
 from models.saved import read_weights
 
 __all__ = ["evaluate_model", "run_evaluate"]
 
 
-def run_evaluate(model: Path, corpus: str, split: str, as_json: bool, console: Console) -> int:
+def run_evaluate(
+    model: Path, corpus: str, split: str, *, as_json: bool, device: str, console: Console
+) -> int:
     if split not in ("dev", "test"):
         raise UserError(f'--split must be dev or test, not "{split}".')
+    use_device(device)
     task, result = evaluate_model(model, corpus, split)  # type: ignore[arg-type]
     if as_json:
         content = {

@@ -20,7 +20,7 @@ from corpora.splitting import sentence_spans
 from extract.read_texts import Text
 from models import document_encoder, pointer, saved
 from models import document_heads as heads
-from models.device import there
+from models.device import here, there
 from models.document_pieces import assemble, tokenise
 from models.pieces import Pieces, ends_of, to_pieces
 from models.pointer_targets import parse
@@ -203,7 +203,7 @@ class _Finder(TextExtractor):
         real, starts = np.zeros(shape, bool), np.zeros(shape, bool)
         for i, (row, at) in enumerate(zip(ids, first)):
             padded[i, : len(row)], real[i, : len(row)], starts[i, at] = row, True, True
-        return pointer.Inputs(*map(torch.from_numpy, (padded, real, starts))), first
+        return pointer.Inputs(*map(here, (padded, real, starts))), first
 
     @abstractmethod
     def _entities(

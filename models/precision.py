@@ -105,15 +105,18 @@ def _is_large_parameter(weight: torch.Tensor) -> bool:
 
 
 def gain(repeats: int = 5) -> float:
-    """How many times faster this processor multiplies in bfloat16, forward and backward: the best
-    of a few tries each, taken in turns.
+    """How many times faster this process's device multiplies in bfloat16, forward and backward: the
+    best of a few tries each, taken in turns.
     """
+    device = torch.get_default_device().type
     layer, x = nn.Linear(_WIDTH, _WIDTH), torch.zeros(_ROWS, _WIDTH)
     best = {True: float("inf"), False: float("inf")}
     for _ in range(1 + repeats):  # the first makes the kernels
         for half in best:
             began = time.perf_counter()
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
                 layer(x).sum().backward()
+            if device != "cpu":
+                layer.bias.detach().sum().item()  # waits until it has done all of that
             best[half] = min(best[half], time.perf_counter() - began)
     return best[False] / best[True]

@@ -86,7 +86,7 @@ def own_documents(
             if x["what"] == "sum opened"
         ],
         "connections": [
-            _only(x, "time", "round", "what")
+            _only(x, "time", "round", "what", *(["computes_on"] if "computes_on" in x else []))
             for x in left
             if x["what"] in ("connected", "connection lost")
         ],

@@ -3,7 +3,7 @@ left, when, in which sums, at what cost in bytes, and what it declined.
 
 One folder per study, `records/<study hash>` under the silo's own: `about.json` (which study, what was
 agreed to), `left.jsonl` (a line for everything that left, for every sum that was opened with this
-silo's help, for everything that was declined, and for every connection), `traffic.jsonl` (bytes, as
+silo's help, for everything that was declined, and for every connection, on which device), `traffic.jsonl` (bytes, as
 the coordinator counts them). What it cost in privacy is in the ledger. Nothing here is taken from the
 coordinator's word, and nothing here is sent. `sottovoce documents` makes the silo's documents of it.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.base import Method
+from models.device import device_words
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.order import NUMBER_BYTES
@@ -63,7 +64,7 @@ class Record:
     def _connected(self) -> None:
         if not self._answered:
             self._answered = True
-            self._append("left.jsonl", {"what": "connected"})
+            self._append("left.jsonl", {"what": "connected", "computes_on": device_words()})
 
     def heard(self, message: m.Message, payload: Any) -> None:
         self._connected()

@@ -198,11 +198,11 @@ def compare(
     return compare_runs([_folder(r) for r in runs], Path(output), target, bandwidth)
 
 
-def load(path: Run | Place) -> Model:
+def load(path: Run | Place, *, device: str = "auto") -> Model:
     """The model of a run (or of a run's folder, or of the model/ in one), to `extract` and
-    `evaluate` with.
+    `evaluate` with. `device`: cpu, cuda or mps; auto: an accelerator if torch finds one.
     """
-    return Model(_folder(path))
+    return Model(_folder(path), device)
 
 
 def load_run(path: Place = "runs/latest") -> Run:

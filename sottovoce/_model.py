@@ -18,13 +18,13 @@ Source = str | Mapping[str, Any] | os.PathLike[str]
 
 
 class Model:
-    """The model of a run: `path` is the run folder, or the model/ in one."""
+    """The model of a run: `path` is the run folder, or the model/ in one. `device`: as DEVICE has it."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], device: str = "auto") -> None:
         from extract.pairs import open_extractor
 
-        self.path = Path(path)
-        with _one_thread():
+        self.path, self._device = Path(path), device
+        with _as_the_command(device):
             self._extractor = open_extractor(self.path)
 
     def extract(
@@ -47,7 +47,7 @@ class Model:
         else:
             sources = list(source)
         given = [_given(s, k if len(sources) > 1 else 0) for k, s in enumerate(sources, 1)]
-        with _one_thread():
+        with _as_the_command(self._device):
             result = judge(self._extractor, given, Progress(disable=True), least, none)
             return [json.loads(line) for line in result.lines]
 
@@ -56,7 +56,8 @@ class Model:
         evaluate --json` says it.
         """
         corpora = [str(corpus)] if corpus else []
-        return read_json(["evaluate", str(self.path), *corpora, "--split", split, "--json"])
+        how = ["--split", split, "--device", self._device, "--json"]
+        return read_json(["evaluate", str(self.path), *corpora, *how])
 
     def __repr__(self) -> str:
         return f"<Model {self.path}>"
@@ -73,13 +74,18 @@ def _given(source: Source, number: int) -> Any:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """As on the command line, because sums of floats depend on it; then as the caller had it."""
+def _as_the_command(device: str) -> Iterator[None]:
+    """On one thread, because sums of floats depend on it, and on this device; then as the caller had
+    it.
+    """
     import torch
+
+    from models.device import computing_on
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with computing_on(device):
+            yield
     finally:
         torch.set_num_threads(before)

@@ -182,7 +182,7 @@ def page(of: Agreed) -> str:
             if about.digest
             else []
         ),
-        f"Training     {training_line(s)}",
+        f"Training     {training_line(s, of.prepared.task)}",
         f"Rounds       {s.rounds}, of which each asks {s.fraction:.0%} of the silos; "
         f"at least {_least(s)} in every sum",
         f"Privacy      {privacy}",

@@ -28,10 +28,12 @@ from methods.dp.releases import record_privacy
 from methods.dp.sum_noise import sum_noise_of
 from methods.tasks.base import Task
 from methods.tasks.load import load_task, task_name
+from models.device import may_accelerate
 from models.precision import gain
 from privacy.discrete import table
 from privacy.noise import SecretStream
 from privacy.sum_noise import SumNoise
+from study.apart import apart
 
 __all__ = ["Study", "planned_sum_noise", "prepare", "warm", "write_partition"]
 
@@ -120,7 +122,13 @@ def _precision(s: Settings, task: Task, *, alone: bool) -> str:
     if s.precision != "auto":
         return s.precision
     possible = alone and s.dp != "record" and task.can_halve and task.encoder_size >= FULL_SIZE
-    return "bfloat16" if possible and gain() >= _WORTH else "float32"
+    return "bfloat16" if possible and _gain(s.device) >= _WORTH else "float32"
+
+
+def _gain(device: str) -> float:
+    if not may_accelerate(device):
+        return gain()
+    return float(apart("measurement of bfloat16", lambda: {"gain": gain()}, device)["gain"])
 
 
 def _check_noise(s: Settings) -> None:

@@ -33,7 +33,8 @@ from methods.common.steps import Steps
 from methods.tasks.base import Task
 from methods.tasks.load import is_built_in, load_corpus, task_name
 from methods.tasks.sentence import SentenceTask
-from models.device import there
+from models.device import may_accelerate, there
+from study.apart import apart
 
 __all__ = ["made_public_start", "public_words", "start_publicly"]
 
@@ -50,18 +51,27 @@ def made_public_start(run: Path, settings: Settings, task: Task) -> Mapping[str,
     """The trained parameters: from the run's folder, or trained now and kept there."""
     path = run / _FILE
     if not path.is_file():
-        training, (sibling, data) = _training(settings, task), _public(settings, task)
-        kept = _kept(training, sibling)
-        if kept is None:
-            save_arrays(path, _trained(training, sibling, data))
+        if may_accelerate(settings.device) and torch.get_default_device().type == "cpu":
+            # silos, or the process that scores, are forked from this one
+            apart("training on public text", lambda: _made(path, settings, task), settings.device)
         else:
-            with _alone(kept):  # runs that want the same wait for the first of them
-                if not kept.is_file():
-                    new = kept.with_suffix(".new")
-                    save_arrays(new, _trained(training, sibling, data))
-                    new.replace(kept)
-            save_arrays(path, load_file(kept))
+            _made(path, settings, task)
     return load_file(path)
+
+
+def _made(path: Path, settings: Settings, task: Task) -> dict[str, str]:
+    training, (sibling, data) = _training(settings, task), _public(settings, task)
+    kept = _kept(training, sibling)
+    if kept is None:
+        save_arrays(path, _trained(training, sibling, data))
+    else:
+        with _alone(kept):  # runs that want the same wait for the first of them
+            if not kept.is_file():
+                new = kept.with_suffix(".new")
+                save_arrays(new, _trained(training, sibling, data))
+                new.replace(kept)
+        save_arrays(path, load_file(kept))
+    return {}
 
 
 @contextmanager

@@ -21,6 +21,7 @@ down at once until they are read: else somebody could dial again and again.
 from __future__ import annotations
 
 import fcntl
+import functools
 import logging
 import math
 import os
@@ -72,8 +73,23 @@ def most_silent() -> int:
     return _MOST_SILENT if soft == resource.RLIM_INFINITY else min(soft // 2, _MOST_SILENT)
 
 
+def _can_tell() -> bool:
+    """Whether this system says what came on a connection. macOS has no TCP_INFO."""
+    return hasattr(socket, "TCP_INFO")
+
+
+@functools.cache
+def _warn_once() -> None:
+    log.warning(
+        "this system does not say how much has come on a connection: nobody is cut off for sending "
+        "more than is read, and only Linux bounds what a peer can make this process hold"
+    )
+
+
 def _received(fd: int) -> int:
-    """Bytes that were taken from the kernel on this connection."""
+    """Bytes that were taken from the kernel on this connection; 0 where it cannot be told."""
+    if not _can_tell():
+        return 0
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
     try:
         info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
@@ -197,6 +213,9 @@ class Backlog:
         """`listen`: waits so many seconds for news of connections and passes them on; without it
         the owner does.
         """
+
+        if not _can_tell():
+            _warn_once()
 
         def run() -> None:
             while not self._over.is_set():

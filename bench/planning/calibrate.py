@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,25 +22,23 @@ import numpy as np
 import psutil
 import torch
 
-from config.errors import UserError
-from config.parent import forks
 from coordinator.rundir import shared_secret
 from methods.base import Folded, Heard, SiloView
 from methods.common.training import load
+from models.device import slots_of
+from study.apart import apart
 from study.prepare import Study
 from wire.stored import give_back
 
 __all__ = ["Calibration", "calibrate"]
 
 _MB = 1 << 20
-_MEMORY = (
-    "this machine has not enough free memory for one silo; try a smaller BATCH, or a smaller model."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     seconds: float  #: what the calibration itself took
+    slots: int  #: silos that compute at once on this machine's device
     #: Per sampled round and exchange: (seconds for nothing, seconds per training unit) of one silo.
     answers: Sequence[Sequence[tuple[float, float]]]
     coordinator_seconds: float  #: folding and scoring, a round
@@ -69,14 +65,16 @@ def calibrate(study: Study) -> Calibration:
     began = time.monotonic()
     give_back()
     gc.freeze()  # as the launcher does: pages that the collector does not touch stay shared
-    shared = int(psutil.Process().memory_full_info().pss)
+    found = psutil.Process().memory_full_info()
+    shared = int(getattr(found, "pss", found.uss))  # only Linux counts shared pages in parts
     try:
-        silo = _apart(lambda: _silo(study))
-        coordinator = _apart(lambda: _coordinator(study))
+        silo = _apart(lambda: _silo(study), study.settings.device)
+        coordinator = _apart(lambda: _coordinator(study), study.settings.device)
     finally:
         gc.unfreeze()
     return Calibration(
         seconds=time.monotonic() - began,
+        slots=silo["slots"],
         answers=silo["answers"],
         coordinator_seconds=coordinator["seconds"],
         shared_mb=shared / _MB,
@@ -115,7 +113,9 @@ def _silo(study: Study) -> dict[str, Any]:
                 lines.append((max(0.0, a - each * few), each))
             samples.append(lines)
     give_back()  # as a silo does after its turn
-    return {"answers": samples, "peak": peak.bytes, "left": _own()}
+    # asked here: who counts cards has used one
+    slots = slots_of(settings.slots)
+    return {"slots": slots, "answers": samples, "peak": peak.bytes, "left": _own()}
 
 
 def _half_round(
@@ -166,8 +166,9 @@ def _coordinator(study: Study) -> dict[str, Any]:
             with torch.no_grad():
                 study.task.evaluate(network, "dev")
         scored = time.monotonic()
-    # scored beside the rounds, on cores that silos use as well
-    seconds = folded - began + (scored - folded) / (os.cpu_count() or 1)
+    # scored beside the rounds, on cores that silos use as well; a card is fed by one thread
+    on_cores = torch.get_default_device().type == "cpu"
+    seconds = folded - began + (scored - folded) / ((os.cpu_count() or 1) if on_cores else 1)
     return {"seconds": seconds, "peak": peak.bytes}
 
 
@@ -175,50 +176,8 @@ def _coordinator(study: Study) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------
 
 
-def _apart(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """What `work` gives in a forked child, as JSON through a pipe; here, where fork is not safe."""
-    if not forks():
-        return _checked(_said(work))
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            with os.fdopen(writer, "wb") as f:
-                f.write(json.dumps(_said(work)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as f:
-        text = f.read()
-    _, status = os.waitpid(pid, 0)
-    if not text:  # killed: what kills a child that only computes is the kernel, short of memory
-        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "no word"
-        raise UserError(f"The calibration ended with {how}: {_MEMORY}")
-    return _checked(json.loads(text))
-
-
-def _checked(table: Mapping[str, Any]) -> dict[str, Any]:
-    if "mistake" in table:
-        raise UserError(f"The calibration cannot be made: {table['mistake']}")
-    if "bug" in table:
-        raise RuntimeError(f"the calibration failed; in its process:\n{table['bug']}")
-    return dict(table)
-
-
-def _said(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The result, or what went wrong: a user's mistake is a sentence, a mistake of ours is a
-    trace.
-    """
-    try:
-        return work()
-    except UserError as e:
-        return {"mistake": str(e)}
-    except MemoryError:
-        return {"mistake": _MEMORY}
-    except BaseException:
-        return {"bug": traceback.format_exc()}
+def _apart(work: Callable[[], Mapping[str, Any]], device: str = "cpu") -> dict[str, Any]:
+    return apart("calibration", work, device)
 
 
 def _own() -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -134,7 +133,7 @@ def _measured(study: Study, r: Rehearsal, c: Calibration) -> dict[str, Any]:
     s = study.settings
     sizes = [len(ix) for ix in study.partition.indices]
     wire = s.runner == "processes"
-    slots = (s.slots or os.cpu_count() or 1) if wire else 1
+    slots = c.slots if wire else 1
     seconds = sum(c.round_seconds([sizes[i] for i in cohort], slots) for cohort in r.cohorts)
     buffers = (1 + _BUFFERS) * max((e.bytes for e in r.encodings), default=0) / (1 << 20)
     coordinator = c.coordinator_mb + (buffers if wire else 0.0)

@@ -110,7 +110,7 @@ def _say_data(study: Study, console: Console) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     among = f", divided among {len(sizes)} silos" * (len(sizes) > 1)
     line = f"trained on: {sum(sizes):,} {study.task.record_unit}s{among}"
-    how = [f"trained by: {training_line(study.settings)}"]
+    how = [f"trained by: {training_line(study.settings, study.task)}"]
     for text in (line, *how, *filter(None, [full_size_line(study.settings, study.task)])):
         console.print(text, highlight=False, soft_wrap=True)
 

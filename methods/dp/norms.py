@@ -21,6 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from models.device import exact, rounded
+
 __all__ = [
     "embedding_norms",
     "embedding_sum",
@@ -51,10 +53,8 @@ def linear_norms(
         squares = inside * (g**2).sum(dim=(1, 2))
         large = ~(inside <= _LARGE**2)
         if large.any():
-            again = (a[large].double() ** 2).sum(dim=(1, 2)) * (g[large].double() ** 2).sum(
-                dim=(1, 2)
-            )
-            squares = squares.masked_scatter(large, again.float())
+            first, second = ((exact(x[large]) ** 2).sum(dim=(1, 2)) for x in (a, g))
+            squares = squares.masked_scatter(large, rounded(first * second))
     else:
         front = a.norm(dim=2)
         norms = front * back
@@ -66,7 +66,7 @@ def linear_norms(
             terms = a.shape[2] + g.shape[2]
             large = ~(front.amax(dim=1) <= _LARGE)
             squares = _sure(
-                both(a, g), norms, terms, lambda at: both(a[at].double(), g[at].double()), large
+                both(a, g), norms, terms, lambda at: both(exact(a[at]), exact(g[at])), large
             )
         else:
             squares = (torch.bmm(g.transpose(1, 2), a) ** 2).sum(dim=(1, 2)) + slack(norms.sum(1))
@@ -84,11 +84,11 @@ def embedding_norms(
     ids, g = activations[0].flatten(1), real(layer, activations[0], backprops).flatten(1, -2)
     same = ids.unsqueeze(2) == ids.unsqueeze(1)
 
-    def alike(rows: slice | torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-        return (_products(g) * same[rows]).sum(dim=(1, 2))
+    def alike(same: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return (_products(g) * same).sum(dim=(1, 2))
 
     squares = _sure(
-        alike(slice(None), g), g.norm(dim=2), g.shape[2], lambda at: alike(at, g[at].double())
+        alike(same, g), g.norm(dim=2), g.shape[2], lambda at: alike(exact(same[at]), exact(g[at]))
     )
     return {layer.weight: squares.sqrt()}
 
@@ -174,5 +174,5 @@ def _sure(
     if large is not None:
         doubted = doubted | large
     if doubted.any():
-        squares = squares.masked_scatter(doubted, again(doubted).float())
+        squares = squares.masked_scatter(doubted, rounded(again(doubted)))
     return squares.clamp(min=0) + slack(norms.sum(dim=1))

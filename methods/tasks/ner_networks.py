@@ -17,7 +17,7 @@ from torch import nn
 from config.errors import UserError
 from config.part import ALL, PROMPTS, Part
 from models.backbone import Checkpoint
-from models.device import here
+from models.device import exact, here
 from models.pieces import label_pieces
 from models.pointer import Inputs, PointerNer, family_of, losses_of, split_losses
 from models.pointer_targets import END, Origin, Span, parse, target
@@ -137,9 +137,7 @@ class PointerNetwork:
         (target,) = torch.autograd.grad(others.sum(), q)
         source = source.flatten(1).nan_to_num(0.0, 0.0, 0.0)
         rows = torch.arange(len(batch))
-        return Gradients(
-            rows, torch.ones(len(batch), 1), source, source.double().norm(dim=1), target
-        )
+        return Gradients(rows, torch.ones(len(batch), 1), source, exact(source).norm(dim=1), target)
 
     def predict(self, model: nn.Module, batch: Batch) -> list[list[Span]]:
         assert isinstance(model, PointerNer)
@@ -244,7 +242,7 @@ class TaggerNetwork:
                 for o in (Origin.SOURCE, Origin.TARGET)
             )
             sentence, at = torch.nonzero(batch.origins == Origin.SOURCE, as_tuple=True)
-            norms = source.double().flatten(1).norm(dim=1)
+            norms = exact(source).flatten(1).norm(dim=1)
         own, read, norms = (
             x.nan_to_num(0.0, 0.0, 0.0) for x in (left[sentence, at], h[sentence, at], norms)
         )

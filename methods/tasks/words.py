@@ -13,7 +13,14 @@ from config.settings import FULL_SIZE, TASK_DEFAULTS, Settings
 from methods import paper_settings
 from methods.tasks.base import Split, Task
 
-__all__ = ["data_lines", "file_line", "full_size_line", "training_line", "warning_lines"]
+__all__ = [
+    "computing_line",
+    "data_lines",
+    "file_line",
+    "full_size_line",
+    "training_line",
+    "warning_lines",
+]
 
 
 def file_line(task: Task) -> str:
@@ -38,7 +45,19 @@ def data_lines(task: Task) -> list[str]:
 _FALLS = {"constant": "", "linear": ", then falling linearly", "cosine": ", then falling by cosine"}
 
 
-def training_line(s: Settings) -> str:
+def computing_line(s: Settings, task: Task) -> str:
+    """In which numbers what computes."""
+    if task.bottom is None:
+        return f"the {'encoder' if task.can_halve else 'network'} computes in {s.precision}"
+    frozen = "what is frozen of the encoder is computed in float32 and kept in bfloat16"
+    trained = f"its trained layers compute in {s.precision}"
+    public = "on public text all of it computes in bfloat16"
+    half = s.precision == "bfloat16"
+    parts = [frozen] + [trained] * (s.train != "head") + [public] * (half and bool(s.public))
+    return ", ".join(parts)
+
+
+def training_line(s: Settings, task: Task) -> str:
     """How parameters are moved, all of it."""
     rate = f"learning rate {s.lr:g}" + f", less {100 * s.decay:g} % a round" * (s.decay > 0)
     rise = f", rising over the first {100 * s.warmup:g} % of the steps" * (s.warmup > 0)
@@ -53,7 +72,7 @@ def training_line(s: Settings) -> str:
         if s.keep_optimizer
         else "a fresh optimizer each round",
         f"batches of {s.batch}, {s.epochs} epoch{'s' * (s.epochs > 1)} a round",
-        *(["the encoder computes in bfloat16"] if s.precision == "bfloat16" else []),
+        *([computing] if "bfloat16" in (computing := computing_line(s, task)) else []),
         *([f"scored every {s.evaluate} rounds"] if s.evaluate > 1 else []),
     ]
     return "; ".join(parts)

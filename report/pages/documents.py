@@ -255,10 +255,15 @@ def _declined(d: Document) -> list[Html]:
 
 def _connections(d: Document) -> Html:
     rows = [
-        (clock(x["time"]), x["what"], str(x["round"] + 1) if x["round"] >= 0 else _BEFORE)
+        (
+            clock(x["time"]),
+            x["what"],
+            str(x["round"] + 1) if x["round"] >= 0 else _BEFORE,
+            x.get("computes_on", ""),
+        )
         for x in d["connections"]
     ]
-    head = ("when", "what", "round")
+    head = ("when", "what", "round", "computed on")
     return table(head, rows, "Its connections to the coordinator", numbers=False, id_="dialled")
 
 

@@ -260,7 +260,9 @@ def facts(run: RunFiles) -> list[tuple[str, Html]]:
         said = [s["training"], *filter(None, [s.get("training_defaults")])]
         found.append(("Training", node("span", f"{'; '.join(said)}.")))
     if s.get("device"):
-        told = f"The coordinator computed on {s['device']}, encoders in {s['precision']}."
+        # runs of before this was said have the setting alone
+        how = s.get("computing") or f"PRECISION={s['precision']}"
+        told = f"The coordinator computed on {s['device']}; {how}."
         found.append(("Computed", node("span", told)))
     if s.get("test_size"):
         pieces = [

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import html
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from config.load import dump
+from config.load import dump, load
 from config.settings import Settings
 from report.files import RunFiles
 from report.pages.elements import Html
@@ -20,10 +22,18 @@ from report.pages.silos import held_classes, silos
 from report.pages.words import rounds_with
 from report.write import write_report
 from study.agreement import sum_assumption
+from study.prepare import prepare
 from tests.conftest import lines, summary
 from tests.methods.small import run
 from tests.methods.small_distant import twelve
 from tests.methods.small_sentence import tiny_study
+
+SENTENCES = {
+    "method": "fedavg",
+    "corpus": "sentence:sentences=60,dev=20,test=20",
+    "silos": "3",
+    "rounds": "1",
+}
 
 
 def files(**own: Any) -> RunFiles:
@@ -120,6 +130,36 @@ def test_a_warm_start_is_not_said_to_have_sent_scores() -> None:
         assert "One exception" not in words
         assert "Signed, and seen by the coordinator and the silos of the sum" in words
         assert words.count("collude") == 1
+
+
+def test_the_report_says_device_precision_schedule_and_what_was_trained() -> None:
+    """In both forms, as the run had them and not as they are by default."""
+    prepared = prepare(
+        load(None, SENTENCES | {"train": "top:1", "schedule": "cosine", "precision": "bfloat16"})
+    )
+    study = replace(prepared, settings=replace(prepared.settings, runner="inprocess"))
+    _, folder = run(study)
+    (folder / "config.toml").write_text(dump(study.settings, {}), "utf-8")
+    s, page = summary(folder), write_report(folder).read_text("utf-8")
+    assert s["device"] == "cpu" and 0 < s["parameters_trained"] < s["parameters"]
+    for words in (html.unescape(re.sub("<[^>]*>", "", page)), _markdown(folder)):
+        assert (
+            f"{s['parameters']:,} parameters, {s['parameters_trained']:,} of them trained" in words
+        )
+        assert "learning rate 0.001, falling by cosine to zero" in words
+        assert (
+            "The coordinator computed on cpu; what is frozen of the encoder is computed in" in words
+        )
+        assert "its trained layers compute in bfloat16." in words
+    # what a run of before this has
+    before = {k: v for k, v in s.items() if k != "computing"}
+    (folder / "summary.json").write_text(json.dumps(before), "utf-8")
+    write_report(folder)
+    assert "The coordinator computed on cpu; PRECISION=bfloat16." in _markdown(folder)
+
+
+def _markdown(folder: Path) -> str:
+    return (folder / "report.md").read_text("utf-8")
 
 
 def test_a_ring_promises_less_than_a_complete_graph_and_says_so() -> None:

@@ -49,6 +49,7 @@ def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     left = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
     assert left["by_channel"]["up, masked"] > 1000 and left["messages_up"] == 4
     assert _what(tmp_path) == ["connected", "left", "left"]
+    assert read_lines(tmp_path / "left.jsonl")[0]["computes_on"] == "cpu"
     # started again, it goes on in the same round
     again = _record(tmp_path)
     again.dialled()

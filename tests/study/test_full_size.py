@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from transformers import BertConfig, BertModel
 
 from config.load import load
 from config.settings import FULL_SIZE
-from methods.tasks.words import full_size_line, training_line
+from methods.tasks.words import computing_line, full_size_line, training_line
 from models.backbone import PRETRAINED
 from study.prepare import Study, prepare
+from study.public_start import _public
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +49,53 @@ def test_a_small_encoder_has_the_tasks_defaults() -> None:
     s = study.settings
     assert (s.lr, s.optimizer, s.warmup, s.schedule) == (1e-3, "adamw", 0.0, "constant")
     assert full_size_line(s, study.task) == ""
-    assert training_line(s) == (
+    assert training_line(s, study.task) == (
         "adamw, learning rate 0.001; weight decay 0.01; a fresh optimizer each round; "
         "batches of 8, 1 epoch a round"
     )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_run_says_what_computes_in_which_numbers(precision: str) -> None:
+    """What lies below the trained part is computed once, in float32 whatever PRECISION is."""
+    said, rows = {}, np.arange(6)
+    for part in ("all", "top:1", "head"):
+        study = _prepared("fedavg", train=part, precision=precision)
+        task, losses = study.task, set()
+        said[part] = computing_line(study.settings, task)
+        in_line = said[part] in training_line(study.settings, task)
+        assert in_line == (part != "all" or precision == "bfloat16")
+        for now in (precision, "float32"):
+            task.compute_in(now)
+            batch = task.batch(task.subset(rows), rows)
+            losses.add(float(task.loss(task.new_model(0).eval(), batch).detach()))
+        assert len(losses) == 1 + (precision == "bfloat16" and part != "head")
+    frozen = "what is frozen of the encoder is computed in float32 and kept in bfloat16"
+    assert said == {
+        "all": f"the encoder computes in {precision}",
+        "top:1": f"{frozen}, its trained layers compute in {precision}",
+        "head": frozen,
+    }
+
+
+def test_public_text_is_trained_on_in_the_runs_precision() -> None:
+    public = {"public": "sentence:sentences=24", "train": "head"}
+    for precision, words in (("bfloat16", ", on public text all of it computes"), ("float32", "")):
+        study = _prepared("fedavg", None, precision=precision, **public)
+        assert words in computing_line(study.settings, study.task)
+        sibling, _ = _public(study.settings, study.task)
+        halves = [m for m in sibling.new_model(0).modules() if getattr(m, "in_bfloat16", False)]
+        assert bool(halves) == bool(words)
+        assert ("public" in computing_line(study.settings, study.task)) == bool(words)
+
+
+def test_what_is_kept_is_computed_in_float32_whatever_the_precision() -> None:
+    kept = []
+    for precision in ("float32", "bfloat16"):
+        task, rows = _prepared("fedavg", train="top:1", precision=precision).task, np.arange(6)
+        kept.append(task.batch(task.subset(rows), rows).ids)
+        task.compute_in("float32")
+    assert torch.equal(*kept)
 
 
 def test_a_full_size_encoder_is_found_by_its_size(encoder: Path) -> None:
@@ -57,7 +103,7 @@ def test_a_full_size_encoder_is_found_by_its_size(encoder: Path) -> None:
     assert study.task.encoder_size > FULL_SIZE
     s = study.settings
     assert (s.lr, s.warmup, s.schedule, s.clip_norm) == (5e-5, 0.1, "linear", 1.0)
-    assert training_line(s) == (
+    assert training_line(s, study.task) == (
         "adamw, learning rate 5e-05, rising over the first 10 % of the steps, then falling linearly "
         "to zero; weight decay 0.01; gradients cut to norm 1; a fresh optimizer each round; "
         "batches of 8, 1 epoch a round"

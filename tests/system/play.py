@@ -12,6 +12,7 @@ import pytest
 from coordinator.exchange import Call
 from coordinator.network import NetworkCarrier
 from coordinator.runlog import RunLog
+from coordinator.turns import Slots
 from methods.base import Folded, State
 from report.files import read_lines
 from study.agreement import study_hash
@@ -43,7 +44,7 @@ class Play:
             run_id=RUN,
             study=study_hash(stage.settings, {}),
             runlog=self.runlog,
-            slots=len(stage.names),
+            slots=Slots(len(stage.names)),
             should_stop=lambda: False,
             content={},
         )

@@ -130,7 +130,8 @@ def test_a_silos_documents_say_what_only_it_knows(finished: Consortium) -> None:
         (1, ["north", "east", "south"]),
     ]
     assert [x["name"] for x in report["times_left"]] == ["update", "weight"] * 2
-    assert [x["what"] for x in report["connections"]] == ["connected"]
+    ((what, where),) = [(x["what"], x["computes_on"]) for x in report["connections"]]
+    assert (what, where) == ("connected", "cpu")
     assert report["about"]["consent"]["how"] == "--accept"
     content = (finished.path / "north" / "ledger.jsonl").read_bytes()
     ledger = budget["ledger"]

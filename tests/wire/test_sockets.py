@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 import zmq
 
 from tests.conftest import wait_for
+from wire import backlog
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.dealer import Cut, Dealer
@@ -58,6 +59,37 @@ def test_a_silo_is_who_its_key_says(place: Place) -> None:
     assert router.send("silo-001", m.Go(7))
     assert second.receive(5) == (m.Go(7), None)
     assert first.receive(0.05) is None
+
+
+def test_where_the_system_does_not_say_what_came_messages_cross_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """macOS has no TCP_INFO: both threads that look at connections live on, and one sentence says
+    that they see nothing.
+    """
+    monkeypatch.delattr(socket, "TCP_INFO")
+    backlog._warn_once.cache_clear()
+    keys, own = CurveKeys.generate(), CurveKeys.generate()
+    router = Router(keys, {own.public: "silo-000"}, ByteCounter(), unread=1 << 20)
+    try:
+        dealer = dial(f"tcp://127.0.0.1:{router.bind('127.0.0.1', 0)}", own, keys.public)
+        assert _hello(router, dealer).silo == "silo-000"
+        looked = [0, 0]
+        for k, end in enumerate((router._backlog, dealer._backlog)):
+            look = end.look
+
+            def counted(k: int = k, look: Callable[[], None] = look) -> None:
+                look()
+                looked[k] += 1
+
+            monkeypatch.setattr(end, "look", counted)
+        dealer.send(m.Ready(7))
+        assert router.send("silo-000", m.Go(7)) and dealer.receive(5) == (m.Go(7), None)
+        assert isinstance(wait_for(lambda: router.receive(0.1), seconds=10), Received)
+        wait_for(lambda: min(looked) > 2, seconds=10)
+    finally:
+        router.close()
+    assert caplog.text.count("this system does not say how much has come") == 1
 
 
 def test_an_unknown_key_is_refused_and_logged(
