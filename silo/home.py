@@ -26,12 +26,14 @@ from methods.base import silo_name
 from study.machine import names_of
 from wire.keyring import Keyring
 
-__all__ = ["Home", "features_in"]
+__all__ = ["FEATURES", "Home", "features_in"]
+
+FEATURES = "features"  #: the folder of what is made of a silo's texts
 
 
 def features_in(work: Path, study: bytes) -> Path:
     """Where a study's frozen features are, under the folder of its journal."""
-    return work / "features" / study.hex()
+    return work / FEATURES / study.hex()
 
 
 @dataclass(frozen=True)
