@@ -18,7 +18,7 @@ from tests.conftest import Running, sottovoce, summary, wait_for
 
 SENTENCE = ("METHOD=fedavg", "CORPUS=sentence:sentences=120,dev=40,test=40")
 #: small enough to be run three times for every part
-FEW = ("METHOD=fedavg", "CORPUS=sentence:sentences=60,dev=10,test=10")
+FEW = ("METHOD=fedavg", "CORPUS=sentence:sentences=60,dev=20,test=20")
 THREE = ("SILOS=3", "ROUNDS=3", "EPOCHS=1", "BATCH=16", "SEED=3")
 COMMON = ("SILOS=3", "ROUNDS=2", "BATCH=16", "SEED=3")
 
@@ -82,7 +82,7 @@ def test_features_of_a_silo_that_was_lost_go_with_the_run(
         (*FEW, "TRAIN=bias"),
         (*FEW, "TRAIN=top:1", "PRECISION=bfloat16"),
         (*FEW, "TRAIN=top:1", "SILOS_PER_PROCESS=2"),
-        ("METHOD=fedner", "CORPUS=ner:sentences=30,dev=10,test=10", "TRAIN=prompts"),
+        ("METHOD=fedner", "CORPUS=ner:sentences=30,dev=12,test=12", "TRAIN=prompts"),
     ],
     ids=lambda words: ",".join(w for w in words[2:]),
 )
