@@ -21,11 +21,22 @@ from torch import nn
 
 from config.errors import UserError
 
-__all__ = ["device_words", "first_numbers", "here", "place", "slots_of", "there", "use_device"]
+__all__ = [
+    "check_device",
+    "check_device_untouched",
+    "device_words",
+    "first_numbers",
+    "here",
+    "place",
+    "slots_of",
+    "there",
+    "use_device",
+]
 
 M = TypeVar("M", bound=nn.Module)
 _CPU = torch.device("cpu")
 _current = [_CPU]
+_COUNT_BY_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def use_device(said: str, index: int = 0) -> torch.device:
@@ -33,13 +44,33 @@ def use_device(said: str, index: int = 0) -> torch.device:
     silos are spread over several cards.
     """
     kind = _found() if said == "auto" else said
-    if kind != "cpu" and kind not in _usable():
-        raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+    check_device(kind)
     device = torch.device("cuda", index % torch.cuda.device_count()) if kind == "cuda" else None
     _current[0] = device or torch.device(kind)
     # the processor is the default anyway, and saying so costs every call a little
     torch.set_default_device(None if kind == "cpu" else _current[0])
     return _current[0]
+
+
+def check_device(said: str) -> None:
+    """Refuses a device that is not there."""
+    if said not in ("auto", "cpu", *_usable()):
+        raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+
+
+def check_device_untouched(said: str) -> None:
+    """The same in a process that others are forked from: cards are counted by their driver's
+    library, which starts nothing on them.
+    """
+    before = os.environ.get(_COUNT_BY_DRIVER)
+    os.environ[_COUNT_BY_DRIVER] = "1"
+    try:
+        check_device(said)
+    finally:
+        if before is None:
+            del os.environ[_COUNT_BY_DRIVER]
+        else:
+            os.environ[_COUNT_BY_DRIVER] = before
 
 
 def _usable() -> list[str]:

@@ -24,6 +24,7 @@ from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
 from methods.tasks.words import data_lines, full_size_line, training_line
+from models.device import check_device_untouched
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
@@ -40,6 +41,7 @@ __all__ = ["resume", "simulate"]
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
     check_launcher(settings)
+    check_device_untouched(settings.device)
     one_thread()
     reference = describe(settings.method).reference
     if reference:
