@@ -27,3 +27,16 @@ def test_a_command_ends_as_in_a_process_of_its_own() -> None:
         assert warm([*COMMAND, "methods"])[0] != 0
     finally:
         warm.close()
+
+
+@pytest.mark.slow
+def test_where_fork_is_not_safe_every_command_has_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOTTOVOCE_START", "spawn")
+    warm = Warm()
+    status, said = warm([*COMMAND, "simulate", "METHOD=fedcm"])
+    assert status == 2 and 'Did you mean "fedcmc"?' in said
+    assert warm([sys.executable, "-m", "bench.no_such"])[0] == 1
+    assert warm._process is None  # nothing that could be forked was started
+    warm.close()
