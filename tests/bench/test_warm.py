@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from bench.papers.warm import Warm
+from bench.speed import large
 
 COMMAND = [sys.executable, "-m", "cli.main"]
 
@@ -40,3 +41,12 @@ def test_where_fork_is_not_safe_every_command_has_a_process_of_its_own(
     assert warm([sys.executable, "-m", "bench.no_such"])[0] == 1
     assert warm._process is None  # nothing that could be forked was started
     warm.close()
+
+
+def test_a_measurement_that_forks_is_refused_where_fork_is_not_safe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOTTOVOCE_START", "spawn")
+    monkeypatch.setattr(large, "make_encoder", lambda folder: pytest.fail("it was begun"))
+    with pytest.raises(SystemExit, match="where fork is safe"):
+        large.main([])
