@@ -134,7 +134,7 @@ class Apart:
 
     room = _MOST
 
-    def __init__(self, score: Scorer, should_stop: Callable[[], bool], device: str = "cpu") -> None:
+    def __init__(self, score: Scorer, should_stop: Callable[[], bool], device: str) -> None:
         self.watcher: Callable[[], None] = lambda: None
         self._code: int | None = None
         self._should_stop = should_stop

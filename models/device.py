@@ -25,6 +25,8 @@ from config.settings import DEVICES
 
 __all__ = [
     "cards",
+    "check_device",
+    "check_device_untouched",
     "computing_on",
     "device_words",
     "exact",
@@ -40,6 +42,7 @@ __all__ = [
 
 M = TypeVar("M", bound=nn.Module)
 _CPU = torch.device("cpu")
+_COUNT_BY_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 class _Current(threading.local):
@@ -58,8 +61,7 @@ def use_device(said: str, index: int = 0) -> torch.device:
     if said not in DEVICES:  # as DEVICE it was looked at before; an option of a command was not
         raise UserError(f'DEVICE must be auto, cpu, cuda or mps, not "{said}".')
     kind = _found() if said == "auto" else said
-    if kind != "cpu" and kind not in _usable():
-        raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+    check_device(kind)
     # as coordinator.turns.Slots counts it
     number = index % torch.cuda.device_count() if kind == "cuda" else None
     return _use(torch.device(kind) if number is None else torch.device(kind, number))
@@ -82,6 +84,27 @@ def computing_on(said: str) -> Iterator[None]:
     finally:
         _current.device = before
         torch.set_default_device(None if default.type == "cpu" else default)
+
+
+def check_device(said: str) -> None:
+    """Refuses a device that is not there."""
+    if said not in ("auto", "cpu", *_usable()):
+        raise UserError(f"DEVICE={said}: torch finds none on this machine; use DEVICE=cpu or auto.")
+
+
+def check_device_untouched(said: str) -> None:
+    """The same in a process that others are forked from: cards are counted by their driver's
+    library, which starts nothing on them.
+    """
+    before = os.environ.get(_COUNT_BY_DRIVER)
+    os.environ[_COUNT_BY_DRIVER] = "1"
+    try:
+        check_device(said)
+    finally:
+        if before is None:
+            del os.environ[_COUNT_BY_DRIVER]
+        else:
+            os.environ[_COUNT_BY_DRIVER] = before
 
 
 def _usable() -> list[str]:

@@ -2,14 +2,16 @@
 
 Beside what `wire.keyring` keeps there: `ledger.jsonl` (privacy, over all studies), `consents.jsonl`
 (studies that its operator agreed to), and for each study `work/<its hash>` with `journal.jsonl` (sums
-and releases) and `memory.safetensors` (what a method remembers between rounds). In a simulation,
-which is one study, these two are in the silo's folder itself.
+and releases), `memory.safetensors` (what a method remembers between rounds) and `features` (what the
+frozen part of a network makes of the silo's texts). In a simulation, which is one study, these are
+in the silo's folder itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +26,14 @@ from methods.base import silo_name
 from study.machine import names_of
 from wire.keyring import Keyring
 
-__all__ = ["Home"]
+__all__ = ["FEATURES", "Home", "features_in"]
+
+FEATURES = "features"  #: the folder of what is made of a silo's texts
+
+
+def features_in(work: Path, study: bytes) -> Path:
+    """Where a study's frozen features are, under the folder of its journal."""
+    return work / FEATURES / study.hex()
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,11 @@ class Home:
         folder = self.path / "work" / study.hex()[:12]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+    def forget_features(self, study: bytes) -> None:
+        """This silo takes no further part in the study, however its process ended."""
+        for work in (self.path, self.path / "work" / study.hex()[:12]):
+            shutil.rmtree(features_in(work, study), ignore_errors=True)
 
     # Consent
 

@@ -9,10 +9,9 @@ import logging
 import math
 import os
 import secrets
-import shutil
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from methods.base import Method, SiloView
 from methods.dp.coverage import unit_of
 from models.device import device_words, use_device
 from silo.gate import Gate
-from silo.home import Home
+from silo.home import Home, features_in
 from silo.journal import FileJournal
 from silo.kept_shares import KeptShares
 from silo.ledger import Ledger, budget_of
@@ -199,7 +198,14 @@ def serve(
         signer=signer,
         peers=peers,
     )
-    _keep_features(task, home.path / "features", study.hex())
+    features = features_in(work, study)
+
+    @contextmanager
+    def working() -> Iterator[None]:
+        with turn:
+            task.keep_features_in(features)
+            yield
+
     ledger = open_ledger(home.path, name, view, method, rules.maximum_epsilon, study)
     limit = broadcast_bytes(method, task)
     give_back(limit)  # the model whose size was asked for
@@ -238,7 +244,7 @@ def serve(
     try:
         while session.state is not State.STOPPED:
             try:
-                with turn:
+                with working():
                     if record is not None:
                         record.dialled()
                     greet()
@@ -255,7 +261,7 @@ def serve(
                         continue
                     outside_hours = outside_hours and not isinstance(word[0], Broadcast)
                     redial.heard()
-                    with turn:
+                    with working():
                         began = time.monotonic()
                         if figures is not None:
                             figures.heard(*word)
@@ -280,7 +286,8 @@ def serve(
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
         if session.finished:
-            task.forget_features()
+            with working():
+                task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
         ledger.settle()
         return 0 if session.finished else AGAIN
@@ -292,16 +299,6 @@ def serve(
         dealer.close()
         journal.close()
         ledger.close()
-
-
-def _keep_features(task: Any, folder: Path, study: str) -> None:
-    """What the frozen part of the network makes of this silo's texts belongs to one study: what
-    another left is removed.
-    """
-    for left in folder.iterdir() if folder.is_dir() else ():
-        if left.name != study:
-            shutil.rmtree(left, ignore_errors=True)
-    task.keep_features_in(folder / study)
 
 
 def _metrics(name: str, address: str) -> tuple[SiloMetrics, MetricsServer]:

@@ -140,6 +140,10 @@ class Server:
             self.studies.tell(id_, state)
             if shown["state"] == "ended":
                 self._make_papers(id_)
+        over = shown["state"] == "ended" or known.word == "decline"
+        if over and known.hash and id_ not in self._runs:
+            # its process removes them by itself if it is there at the study's end
+            self._home.forget_features(bytes.fromhex(known.hash))
 
     def _is_over(self, id_: str, port: int) -> bool:
         """Whether the coordinator told this silo that the rounds are over. It may score for a while

@@ -2,7 +2,8 @@
 
 A run of a small network takes seconds, and most of them are imports: torch, transformers, the
 optimizers' compiler stack. A `Warm` process imports them once and forks a child for every run. It
-is told what to run, and says what came of it, in lines of JSON.
+is told what to run, and says what came of it, in lines of JSON. Where fork is not safe
+(config.parent) every run is a process of its own, which imports them again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import subprocess
 import sys
 from typing import Any
+
+from config.parent import forks
 
 __all__ = ["Warm", "main"]
 
@@ -28,6 +31,8 @@ class Warm:
         """Status and last words of `command`, which is as for `subprocess`: Python, -m, a module,
         its arguments.
         """
+        if not forks():
+            return _afresh(command)
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bench.papers.warm"],
@@ -49,6 +54,18 @@ class Warm:
             self._process.stdin.close()
             self._process.wait()
             self._process = None
+
+
+def _afresh(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    return done.returncode, done.stdout
 
 
 def _forked(words: list[str]) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from coordinator.process import FAILED, INTERRUPTED, RoundFailed
 from crypto.identity.keys import KeyFileError
 from methods import describe
 from methods.tasks.words import data_lines, full_size_line, training_line
+from models.device import check_device_untouched
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
@@ -39,6 +41,7 @@ __all__ = ["resume", "simulate"]
 def simulate(settings: Settings, console: Console, run: Path | None = None) -> int:
     """Run, or go on with `run`. Returns the exit status."""
     check_launcher(settings)
+    check_device_untouched(settings.device)
     one_thread()
     reference = describe(settings.method).reference
     if reference:
@@ -99,6 +102,7 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
                 highlight=False,
             )
         return status if status > 0 else 1
+    _forget_features(run)
     _close(run, {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}, console)
     return 0
 
@@ -164,6 +168,12 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
+
+
+def _forget_features(run: Path) -> None:
+    """Of silos that were lost on the way; whoever was there at the end has removed its own."""
+    for left in (run / "features", *(run / "silos").glob("*/features")):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _cpu_seconds() -> float:

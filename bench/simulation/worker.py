@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 import msgpack
 
+from silo.home import FEATURES
+
 __all__ = ["main", "pack_homes", "request", "unpack_homes"]
 
 _LENGTH = 8
@@ -43,10 +45,14 @@ def request(settings: dict[str, Any], address: str, homes: dict[int, Path]) -> b
 
 
 def pack_homes(homes: dict[int, Path]) -> list[list[Any]]:
+    """All but features of texts, which leave no machine: they are computed again."""
     files = [
-        (i, home, p) for i, home in homes.items() for p in sorted(home.rglob("*")) if p.is_file()
+        (i, p.relative_to(home), p)
+        for i, home in homes.items()
+        for p in sorted(home.rglob("*"))
+        if p.is_file()
     ]
-    return [[i, p.relative_to(home).as_posix(), p.read_bytes()] for i, home, p in files]
+    return [[i, at.as_posix(), p.read_bytes()] for i, at, p in files if at.parts[0] != FEATURES]
 
 
 def unpack_homes(files: list[list[Any]], home_of: Any) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.speed.runners import run_once
+from config.parent import forks
 
 __all__ = ["MINILM", "main", "make_encoder"]
 
@@ -90,6 +91,8 @@ def main(words: list[str]) -> None:
     if words[:1] == ["plain"]:
         print(json.dumps(plain(words[1:])))
         return
+    if not forks():
+        sys.exit("The plain loop forks its processes; measure it where fork is safe (Linux).")
     console = Console()
     given = {k: v for k, _, v in (w.partition("=") for w in words) if k in (*_WORK, "BATCH")}
     with tempfile.TemporaryDirectory() as folder:

@@ -32,6 +32,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+import psutil
 
 from crypto.identity.keys import Identity
 from crypto.numbers.encoding import FRAME_WORDS, Encoding
@@ -230,7 +231,7 @@ class Consortium:
                     opened.receive_release(release)
         with self.clock("unmask"):
             survivors, (total,) = opened.result()
-        peak = _resident("VmHWM")
+        peak = _peak()
         once = np.concatenate([frame.copy() for frame in self.encoding.encode([self.vector], b"")])
         (expected,) = self.encoding.decode(once * np.uint64(len(survivors)), len(survivors))
         return len(survivors), sent, peak, bool(np.array_equal(total, expected))
@@ -267,15 +268,15 @@ class Consortium:
             list(self.encoding.decode(total, self.n))
         self.spent["unmask"] += self.spent.pop("remove") * masks / len(removed)
         self.spent |= {step: small[step] for step in ("sign", "release", "open")}
-        return survivors, sent, _resident("VmHWM")
+        return survivors, sent, _peak()
 
 
-def _resident(field: str) -> int:
-    """This process's resident bytes now (VmRSS) or at their highest (VmHWM)."""
+def _peak() -> int:
+    """This process's resident bytes at their highest since `_forget_peak`, which only Linux can
+    tell: psutil has no such figure.
+    """
     status = Path("/proc/self/status").read_text()
-    return 1024 * int(
-        next(line for line in status.splitlines() if line.startswith(field)).split()[1]
-    )
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def _forget_peak() -> int:
@@ -283,7 +284,7 @@ def _forget_peak() -> int:
     now.
     """
     Path("/proc/self/clear_refs").write_text("5")
-    return _resident("VmRSS")
+    return int(psutil.Process().memory_info().rss)
 
 
 def run_case(consortium: Consortium, case: Case, budget: float, repeat: int = 1) -> Measured:

@@ -138,7 +138,8 @@ class Task(ABC, Generic[D]):
 
     def keep_features_in(self, folder: Path, lasting: bool = False) -> None:
         """Where the features of the frozen bottom are kept, of the texts that this process reads.
-        They are as private as the texts. `lasting`: they are not forgotten, because other runs of
+        They are as private as the texts. A silo that shares its process with others says so at
+        each of its turns. `lasting`: they are not forgotten, because other runs of
         a simulation read them too.
         """
         if self.bottom is not None:

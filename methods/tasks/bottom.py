@@ -53,6 +53,8 @@ class Bottom:
     lasting: bool = False  #: whether features outlive the run
     _store: FrozenFeatures | None = None
     _held: dict[int, _Held] = field(default_factory=dict)
+    #: what is kept in each folder: silos that share a process have one each
+    _kept: dict[Path, tuple[FrozenFeatures, dict[int, _Held]]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -67,7 +69,10 @@ class Bottom:
         return None if self._store is None else self._store.folder
 
     def keep_in(self, folder: Path, lasting: bool = False) -> None:
-        self._store, self._held = FrozenFeatures(folder, self.name, self.width), {}
+        """From now on; what it knows of another folder is there when that one is named again."""
+        if folder not in self._kept:
+            self._kept[folder] = FrozenFeatures(folder, self.name, self.width), {}
+        self._store, self._held = self._kept[folder]
         self.lasting = lasting
 
     def prepare(self, source: Any, every: np.ndarray) -> None:
@@ -92,6 +97,8 @@ class Bottom:
     def forget(self) -> None:
         if not self.lasting:
             self.store.forget()
+        if self.folder is not None:
+            self._kept.pop(self.folder, None)
         self._held = {}
 
     def texts(self, source: Any, every: np.ndarray, rows: np.ndarray) -> list[bytes]:

@@ -89,7 +89,7 @@ class _Counted:
 def test_a_process_of_its_own_scores_as_the_loop_does(tmp_path: Path) -> None:
     study = _study()
     _run(tmp_path / "here", study, None)
-    apart = Apart(scorer(study.method, study.task, study.settings.seed), lambda: False)
+    apart = Apart(scorer(study.method, study.task, study.settings.seed), lambda: False, "cpu")
     _run(tmp_path / "apart", study, apart)
     apart.close()
     here, there = _rounds(tmp_path / "here"), _rounds(tmp_path / "apart")
@@ -155,12 +155,12 @@ def test_the_child_ends_with_its_parent_and_its_death_is_told() -> None:
         signal.pause()
         raise AssertionError
 
-    apart = Apart(hangs, lambda: False)
+    apart = Apart(hangs, lambda: False, "cpu")
     apart.submit(Job("0", "", "dev"))
     child = apart.pid
     apart.close()  # as the kernel does when the parent dies: also in the middle of a job
     wait_for(lambda: not alive(child))
-    apart = Apart(hangs, lambda: False)
+    apart = Apart(hangs, lambda: False, "cpu")
     apart.submit(Job("0", "", "dev"))
     os.kill(apart.pid, signal.SIGKILL)
     with pytest.raises(RoundFailed, match="signal 9"):
@@ -172,7 +172,7 @@ def test_what_goes_wrong_there_is_said_here() -> None:
     def mistaken(file: str, split: str) -> Evaluation:
         raise UserError("The test split is empty.") if file else ZeroDivisionError("by zero")
 
-    apart = Apart(mistaken, lambda: False)
+    apart = Apart(mistaken, lambda: False, "cpu")
     apart.submit(Job("0", "some file", "dev"))
     with pytest.raises(UserError, match="test split is empty"):
         list(apart.results(0))
@@ -183,7 +183,7 @@ def test_what_goes_wrong_there_is_said_here() -> None:
 
 
 def test_who_is_asked_to_stop_does_not_wait_for_scores() -> None:
-    apart = Apart(lambda file, split: signal.pause(), lambda: True)  # type: ignore[arg-type, return-value]
+    apart = Apart(lambda file, split: signal.pause(), lambda: True, "cpu")  # type: ignore[arg-type, return-value]
     apart.submit(Job("0", "", "dev"))
     assert list(apart.results(1)) == []
     with pytest.raises(Interrupted):

@@ -4,6 +4,8 @@ computes the same from it as from the text, but for bfloat16.
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,36 @@ def test_features_that_last_are_read_by_the_next_run(tmp_path: Path) -> None:
 
     second.bottom.compute = nothing
     assert torch.equal(second.batch(second.subset(rows), rows).ids, made)
+
+
+@pytest.mark.parametrize("task", SMALL)
+def test_two_checkpoints_have_features_of_their_own_in_one_folder(
+    task: str, tmp_path: Path
+) -> None:
+    asked = SMALL[task] | {"train": "top:1"}
+    one, two, alone = (load_task(load(None, asked)) for _ in range(3))
+    rows = np.arange(4)
+
+    def inputs(t: Any) -> torch.Tensor:
+        batch = t.batch(t.subset(rows), rows)
+        if task == "document":
+            below: torch.Tensor = batch[0].below
+            return below
+        made: torch.Tensor = batch.ids if task == "sentence" else batch.inputs.ids
+        return made
+
+    one.keep_features_in(tmp_path)
+    first = inputs(one)
+    for t in (two, alone):
+        other: Any = t
+        backbone = copy.deepcopy(other.checkpoint.backbone)
+        with torch.no_grad():
+            backbone.embeddings.word_embeddings.weight.mul_(1.5)
+        other.use_checkpoint(replace(other.checkpoint, backbone=backbone, sha256="another"))
+    two.keep_features_in(tmp_path)
+    assert torch.equal(inputs(two), inputs(alone))
+    assert not torch.equal(inputs(two), first)
+    assert len(list(tmp_path.glob("*.bf16"))) == 2
 
 
 def test_heads_share_an_encoder_that_is_not_the_one_of_the_features() -> None:

@@ -63,6 +63,15 @@ def test_numbers_are_kept_in_bfloat16(tmp_path: Path) -> None:
     assert data.stat().st_size == 4
 
 
+def test_features_on_disk_are_mapped_and_not_read(tmp_path: Path) -> None:
+    store, memory = FrozenFeatures(tmp_path, PART, 4), FrozenFeatures(None, PART, 4)
+    _fill(store, [1, 2])
+    _fill(memory, [1, 2])
+    for kept in (store, FrozenFeatures(tmp_path, PART, 4)):
+        assert isinstance(kept._rows, np.memmap) and not kept._rows.flags.writeable
+    assert not isinstance(memory._rows, np.memmap)
+
+
 def test_what_a_killed_process_wrote_behind_the_index_is_never_read(tmp_path: Path) -> None:
     store = FrozenFeatures(tmp_path, PART, 4)
     _fill(store, [1, 2])

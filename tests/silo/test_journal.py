@@ -114,18 +114,18 @@ def test_kill_9_at_every_call_leaves_every_note_that_was_answered(
 
 def test_names_are_synced_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new file, and a file that was renamed into place, are in their folder for good."""
-    synced: list[str] = []
+    synced: list[os.stat_result] = []
     real = os.fsync
 
     def fsync(file: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        synced.append(os.fstat(file))
         real(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
     FileJournal(tmp_path / "journal.jsonl").close()
-    assert synced[-1] == str(tmp_path)
+    assert os.path.samestat(synced[-1], tmp_path.stat())
     sync_folder(tmp_path / "any")
-    assert synced[-1] == str(tmp_path)
+    assert os.path.samestat(synced[-1], tmp_path.stat())
 
 
 def test_half_a_line_on_a_full_disk_hides_nothing_that_comes_later(

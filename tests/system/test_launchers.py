@@ -15,11 +15,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from bench.simulation.inprocess import run_inprocess
+from bench.simulation.worker import request
 from cli.main import main
 from config.load import load
+from silo.home import features_in
 from study.prepare import prepare
 from tests.conftest import ROOT, sottovoce, summary, wait_for
 
@@ -110,6 +113,16 @@ def test_silos_started_by_ssh_give_the_same_model_and_bring_their_folders_back(
         == len(list(run.glob("silos/*/ledger.jsonl")))
         == 3
     )
+
+
+def test_features_of_texts_are_never_sent_to_another_machine(tmp_path: Path) -> None:
+    study = b"\x01" * 32
+    for file in (features_in(tmp_path, study) / "a.bf16", tmp_path / "work/journal.jsonl"):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"text")
+    (tmp_path / "card.toml").touch()
+    sent = msgpack.unpackb(request({"method": "fedavg"}, "tcp://@:1", {0: tmp_path})[8:])
+    assert [name for _, name, _ in sent["homes"]] == ["card.toml", "work/journal.jsonl"]
 
 
 def test_silos_started_by_ssh_are_sent_a_methods_file(tmp_path: Path, ssh) -> None:  # type: ignore[no-untyped-def]

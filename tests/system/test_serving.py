@@ -15,6 +15,7 @@ from coordinator.process import FAILED, WAITED
 from coordinator.serving import Runner
 from crypto.derive import Label
 from crypto.identity.card import Card, RosterRefused
+from silo.home import Home, features_in
 from study.machine import Machine
 from tests.consortium import Consortium
 from tests.system.serving import Acted, Stage, Told
@@ -245,3 +246,28 @@ def test_a_silo_takes_part_as_its_slots_allow_and_leaves_what_it_declines(
     second["state"] = "pause"
     told.server.step()
     assert acted[1].happened[-1] == "end" and told.state(second) == "paused by the coordinator"
+
+
+def test_a_silo_forgets_a_studys_features_when_it_ends_or_leaves(
+    tmp_path: Path, acted: list[Acted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its process ended; a study that is paused goes on with them."""
+    told = Told(tmp_path, monkeypatch)
+    study, home = told.accepted("a", 6000), Home(tmp_path / "north")
+    hash_ = bytes.fromhex(study["hash"])
+    kept = features_in(home.work(hash_), hash_) / "some.bf16"
+
+    def step() -> bool:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.touch()
+        told.server.step()
+        return kept.exists()
+
+    for state, still in (("running", True), ("paused", True), ("running", True), ("ended", False)):
+        study["state"] = state
+        assert step() is still
+    assert not step()  # not taking part, as after a restart
+    study["state"] = "running"
+    assert step()
+    told.server.studies.decide(study["id"], "decline", "asked")
+    assert not step()
