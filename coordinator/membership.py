@@ -311,22 +311,15 @@ class Membership:
         elif isinstance(event.message, m.SumStep) and (
             silo in lost or event.message.step in ("endorse", "release")
         ):
-            log.debug(
-                "refused (late-share): a %s of an earlier sum from %s",
-                event.message.step[:20],
-                silo,
-            )
+            late = event.message.step[:20]
+            log.debug("refused (late-share): a %s of an earlier sum from %s", late, silo)
         elif isinstance(event.message, m.SumStep):
-            record = event.message.record
+            record, said = event.message.record, event.message.step[:20]
             try:
                 if event.message.step != step or silo not in waiting:
-                    raise Refusal(
-                        "replay", f"a {event.message.step[:20]} where {step} was asked for"
-                    )
+                    raise Refusal("replay", f"a {said} where {step} was asked for")
                 if record.get("silo") != silo:
-                    raise Refusal(
-                        "key-substitution", f"{silo} sent its {step} in the name of another"
-                    )
+                    raise Refusal("key-substitution", f"{silo} sent its {step} in another's name")
                 take(record)
                 waiting.discard(silo)
             except Refusal as e:

@@ -13,6 +13,7 @@ from config.settings import Settings
 from coordinator import membership
 from coordinator.network import NetworkCarrier
 from coordinator.runlog import RunLog
+from coordinator.turns import Slots
 from report.files import read_lines
 from wire import messages as m
 from wire.counter import ByteCounter
@@ -58,7 +59,7 @@ def _end(
         run_id=b"",
         study=b"study",
         runlog=RunLog(path),
-        slots=1,
+        slots=Slots(1),
         should_stop=lambda: False,
         content=NOTHING,
         grace=grace,
