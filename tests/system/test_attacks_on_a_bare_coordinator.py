@@ -194,10 +194,11 @@ def test_a_stranger_without_the_allow_list(perform: Perform, monkeypatch: Patch)
             play.stage.router.receive(PATIENCE)
         play.carrier.members._newcomers.update(dict.fromkeys(play.stage.names, b""))
         stranger.send(m.Hello("0", study_hash(play.stage.settings, {})))
-        play.stage.router.receive(PATIENCE)
+        for _ in ("gone", "its greeting"):
+            play.stage.router.receive(PATIENCE)
         thread.start()
         play.enrol()
-        assert isinstance(heard[0], m.Welcome)
+        assert m.Welcome in map(type, heard)
         play.refused("key-substitution")
         play.all_is_well(HONEST)
     finally:
