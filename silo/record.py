@@ -20,6 +20,7 @@ from typing import Any
 
 from methods.base import Method
 from models.device import device_words
+from silo.appended import AppendOnly
 from wire import messages as m
 from wire.counter import ByteCounter
 from wire.order import NUMBER_BYTES
@@ -41,6 +42,8 @@ class Record:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder, self._name, self._method, self._names = folder, name, method, names
         self._counter = ByteCounter()
+        for file in ("left.jsonl", "traffic.jsonl"):
+            _cut_unfinished(folder / file)
         # A silo that was started again is where it was.
         self._round = self._counter.round = _last_round(folder / "left.jsonl")
         self._exchange = 0
@@ -144,6 +147,14 @@ class Record:
 
 def _negative(line: Mapping[str, Any]) -> dict[str, int]:
     return {k: -line[k] for k in ("messages", "payload_bytes", "wire_bytes")}
+
+
+def _cut_unfinished(path: Path) -> None:
+    """What a power loss left of a last line: nothing may be written behind it."""
+    if path.exists():
+        file = AppendOnly(path, "record of what left")
+        file.read()
+        file.close()
 
 
 def _last_round(path: Path) -> int:

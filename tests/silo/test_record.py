@@ -57,6 +57,23 @@ def test_what_is_sent_is_counted_before_it_leaves(tmp_path: Path) -> None:
     assert read_lines(tmp_path / "left.jsonl")[-1]["round"] == 0
 
 
+def test_what_a_power_loss_left_of_a_line_is_cut_before_the_next_one(tmp_path: Path) -> None:
+    first = _record(tmp_path)
+    first.dialled()
+    first.heard(m.Welcome(b"r", 0), None)
+    for name in ("left.jsonl", "traffic.jsonl"):
+        with open(tmp_path / name, "ab") as f:
+            f.write(b'{"what": "le')  # never finished, so nothing of it left
+    before = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
+    again = _record(tmp_path)
+    assert bytes_of(read_lines(tmp_path / "traffic.jsonl")) == before
+    again.dialled()
+    again.heard(m.Welcome(b"r", 0), None)
+    assert _what(tmp_path) == ["connected", "connected"]
+    counted = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
+    assert counted["bytes_down"] == 2 * before["bytes_down"] > 0
+
+
 def test_a_greeting_that_nobody_heard_never_left(tmp_path: Path) -> None:
     record = _record(tmp_path)
     for _ in range(3):  # the coordinator does not listen yet
