@@ -125,20 +125,23 @@ def _epsilon(home: Path, studies: Mapping[str, Study]) -> str:
 
 def _papers(path: Path, roster: Roster, posted: Posted, run: Path) -> str:
     """The coordinator's documents are there and signed. A silo's own say what they say of it. Where
-    they say more, one of the two gives the reason; both do, if the silo dialled twice.
+    they say more, one of the two gives the reason; both do, if the silo dialled twice while there were
+    rounds. Who dials after the last one may meet a coordinator that has hung up already.
     """
     for kind in KINDS:
         check_document(run / f"{kind}.json", roster)
     whole = consortium_documents(read_run(run))
     events: Sequence[Line] = read_lines(run / "events.jsonl")
     restarted = sum(e["event"] == "listening" for e in events) > 1
+    over = max((e["time"] for e in events if e["event"] == "round-done"), default=math.inf)
     for card in roster.silos:
         record = path / card.name / "records" / posted.hash[:12]
         if not (record / "about.json").is_file():
             continue
         own = own_documents(path / card.name, record, posted.proposed)
         here, there = own["report"]["not_counted"], " ".join(whole["report"]["not_counted"])
-        heard = [x for x in own["report"]["connections"] if x["what"] == "connected"]
+        made = (x for x in own["report"]["connections"] if x["what"] == "connected")
+        heard = [x for x in made if x["time"] <= over]
         named = restarted or card.name in there
         if len(heard) > 1 and not (here and named):
             return f"{card.name} dialled {len(heard)} times, and not both documents say so"
