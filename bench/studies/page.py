@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.papers.jobs import Done
-from bench.papers.page import spread, table_lines
 from bench.papers.plots import draw_rounds
+from bench.papers.results import spread, table_lines
 from bench.studies.base import Budget, Claim, Row, Spec, Words
 from bench.studies.paired import Verdict, judged, verdict
 from report.files import rounds_to
