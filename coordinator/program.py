@@ -22,6 +22,7 @@ from coordinator import process, rundir
 from coordinator.exchange import NothingToSpend
 from coordinator.waiting import FOR_EVER
 from crypto.identity.roster import Roster
+from privacy.second_opinion import Disagreement
 from report.files import read_run
 from report.write import write_report
 from study.agreement import Agreed, agreed, page
@@ -113,6 +114,7 @@ def run_coordinator(
             soft_wrap=True,
             highlight=False,
         )
+        _agree(run)
         return 0
     console.print(page(of), soft_wrap=True, highlight=False, markup=False)
     run = rundir.create(settings, rundir.this_command("coordinator"), name)
@@ -145,7 +147,14 @@ def run_coordinator(
         return process.WAITED if isinstance(e, process.WaitedInVain) else process.FAILED
     if status == 0:
         _write_papers(run, keys, console)
+        _agree(run)
     return status
+
+
+def _agree(run: Path) -> None:
+    """That two accountants do not is an error, but the model and the report are there."""
+    if wrong := read_run(run).summary.get("disagreement"):
+        raise Disagreement(wrong)
 
 
 def _write_papers(run: Path, keys: Keyring, console: Console) -> None:

@@ -22,7 +22,7 @@ from methods.tasks.words import computing_line, file_line, full_size_line, train
 from models.device import device_words
 from privacy.accountant import total
 from privacy.events import Unit, from_record
-from privacy.second_opinion import compared
+from privacy.second_opinion import Disagreement, compared
 from report.files import read_lines, rounds_to
 
 __all__ = ["Scored", "write_summary"]
@@ -52,14 +52,19 @@ def _privacy(
     def worst(by_silo: Mapping[str, Any]) -> float | str:
         return "inf" if not by_silo or "inf" in by_silo.values() else max(by_silo.values())
 
-    epsilon = worst(last)
+    epsilon, disagreement = worst(last), None
+    try:
+        opacus = _by_opacus(settings, last, lines)
+    except Disagreement as e:  # the run's files are kept; whoever reads them must see this first
+        opacus, disagreement = None, str(e)
     return {
         "dp": settings.dp,
         "privacy_unit": unit_of(settings, task, method) if settings.dp != "off" else None,
         "epsilon": epsilon,
         "delta": 0.0 if epsilon == "inf" else settings.delta,
         "epsilon_rdp": worst(rdp),
-        "epsilon_opacus": _by_opacus(settings, last, lines),
+        "epsilon_opacus": opacus,
+        "disagreement": disagreement,
         "epsilon_by_silo": dict(sorted(last.items())),
         "epsilon_budget": settings.epsilon or None,
     }

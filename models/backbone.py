@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,8 @@ PRETRAINED = Path(__file__).parent / "pretrained"  #: made by `sottovoce pretrai
 #: What the user names a checkpoint of that kind with. "document": a bert that was pretrained on
 #: whole documents.
 _SETTING = {"bert": "ENCODER", "document": "ENCODER", "bart": "SEQ2SEQ"}
+#: files of a tokenizer that need not be there
+_OPTIONAL = {"target_vocab_file", "tokenizer_config_file"}
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -86,15 +89,18 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
                 backbone = AutoModel.from_config(AutoConfig.from_pretrained(source))
         else:
             backbone = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, KeyError, ImportError, TypeError) as e:  # Type: a file is missing
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as e:
         if find_spec("sentencepiece") is None and _kind(source) == "marian":
             raise UserError(
                 f'{_SETTING[kind]} "{name}" is a Marian, whose tokenizer needs sentencepiece: '
                 "pip install 'sottovoce[marian]'."
             ) from None
+        if isinstance(e, TypeError) and _kind(source) == "marian":  # a file's name was None
+            _check_tokenizer(f'{_SETTING[kind]} "{name}"', source, _MARIAN)
         raise UserError(
             f'{_SETTING[kind]} "{name}" cannot be loaded: {str(e).splitlines()[0]}'
         ) from None
+    _check_tokenizer(f'{_SETTING[kind]} "{name}"', source, tokenizer.vocab_files_names)
     if hasattr(backbone, "pooler"):
         backbone.pooler = None  # no model here reads it, so it must not travel either
     backbone.float()  # shipped in half precision, trained in full
@@ -106,6 +112,26 @@ def _loaded(name: str, kind: str, extra_tokens: tuple[str, ...]) -> Checkpoint:
         _fingerprint(backbone, tokenizer),
         note,
     )
+
+
+#: the files of its tokenizer, which has none for tokenizers in general
+_MARIAN = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+
+
+def _check_tokenizer(which: str, source: str, files: Mapping[str, str]) -> None:
+    """`files`: of the tokenizer, by kind. In a folder without them transformers makes a tokenizer that
+    reads every word as unknown, and says nothing.
+    """
+    folder, own = Path(source), {k: v for k, v in files.items() if k not in _OPTIONAL}
+    whole = own.pop("tokenizer_file", "")
+    if not folder.is_dir() or (whole and (folder / whole).is_file()):
+        return
+    needed = list(own.values()) or [whole] * bool(whole)
+    if missing := [name for name in needed if not (folder / name).is_file()]:
+        instead = f", or {whole}" * bool(whole and own)
+        raise UserError(
+            f"{which} has no tokenizer: {' and '.join(missing)}{instead} must be in its folder."
+        )
 
 
 def _kind(source: str) -> str:

@@ -47,6 +47,7 @@ __all__ = [
     "Key",
     "Total",
     "merged",
+    "moved",
     "multiplier",
     "solve_dpsgd",
     "solve_gaussian",
@@ -159,7 +160,14 @@ def _rate(event: Noisy) -> float:
     return event.rate if isinstance(event, DpSgd) else 1.0
 
 
-def _apart(event: Noisy) -> float:
+def moved(key: Key) -> float:
+    """What is added to the epsilon of Gaussians, because the noise of these events is discrete: every
+    privacy loss may be larger by twice `apart`.
+    """
+    return sum(2 * times * _apart(event) for event, times in key)
+
+
+def _apart(event: Event) -> float:
     """How far its noise is from that of which the privacy loss is computed."""
     if isinstance(event, NearGaussianSum):
         return event.apart
@@ -187,14 +195,13 @@ def _dpsgd_pld(noise: float, rate: float) -> Any:
 
 
 def _pld_epsilon(key: Key, delta: float, unit: Unit = "record") -> float:
-    composed, moved = None, 0.0
+    composed = None
     for event, times in key:
         assert isinstance(event, Noisy)
         part = _dpsgd_pld(multiplier(event, unit), _rate(event)).self_compose(times)
         composed = part if composed is None else composed.compose(part)
-        moved += 2 * times * _apart(event)
     assert composed is not None
-    return float(composed.get_epsilon_for_delta(delta)) + moved
+    return float(composed.get_epsilon_for_delta(delta)) + moved(key)
 
 
 @lru_cache(maxsize=256)

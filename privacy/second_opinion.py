@@ -3,8 +3,10 @@
 Budgets are held to privacy-loss distributions of `dp-accounting` (`privacy.accountant`). Opacus
 composes privacy-loss random variables by other code (PRV; Gopi, Lee and Wutschitz 2021, "Numerical
 Composition of Differential Privacy", NeurIPS) and states its error: the true epsilon lies between
-two figures. Ours is an upper bound on a grid, so it may lie above the truth by a grid step. Where
-the two do not fit together, one of them is wrong, and no figure of the run can be used.
+two figures. Ours is an upper bound on a grid, so it may lie above the truth by a grid step. Opacus
+composes Gaussians: what discrete noise may add (`privacy.accountant.moved`) is added to its upper
+figure as it is to ours. Where the two do not fit together, one of them is wrong, and no figure of
+the run can be used.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from config.errors import UserError
-from privacy.accountant import INTERVAL, Key, merged, multiplier, total
+from privacy.accountant import INTERVAL, Key, merged, moved, multiplier, total
 from privacy.events import DpSgd, Event, NearGaussianSum, RoundedGaussian, Unit
 
 __all__ = ["Disagreement", "Opinion", "compared", "second_opinion"]
@@ -33,7 +35,9 @@ class Disagreement(UserError):
 
 @dataclass(frozen=True)
 class Opinion:
-    """Epsilon at delta by Opacus: between `least` and `most`."""
+    """Epsilon at delta by Opacus: between `least` and `most`, of which `epsilon` is the middle where
+    noise is Gaussian.
+    """
 
     least: float
     epsilon: float
@@ -61,7 +65,7 @@ def _opinion(key: Key, delta: float, unit: Unit) -> Opinion:
         warnings.simplefilter("ignore")  # about log(0) where everybody is sampled
         losses = accountant._get_dprv(eps_error=_ERROR, delta_error=delta / 1000)
         least, middle, most = losses.compute_epsilon(delta, delta / 1000, _ERROR)
-    return Opinion(max(float(least), 0.0), max(float(middle), 0.0), float(most))
+    return Opinion(max(float(least), 0.0), max(float(middle), 0.0), float(most) + moved(key))
 
 
 def compared(events: Iterable[Event], delta: float, unit: Unit = "record") -> Opinion | None:

@@ -217,13 +217,16 @@ def _budget(run: RunFiles, about: Line, silos: Sequence[str]) -> Document:
             for e in run.events
             if isinstance(e, RefusedBySilo)
         ],
-        "not_protected": unprotected(
-            dp=s.get("dp", "off"),
-            unit=s.get("privacy_unit") or "record",
-            infinite=s["epsilon"] == "inf",
-            masked=bool(s["masked"]) and not s["reference"],
-            simulated=about["simulated"],
-        ),
+        "not_protected": [
+            *filter(None, [s.get("disagreement")]),
+            *unprotected(
+                dp=s.get("dp", "off"),
+                unit=s.get("privacy_unit") or "record",
+                infinite=s["epsilon"] == "inf",
+                masked=bool(s["masked"]) and not s["reference"],
+                simulated=about["simulated"],
+            ),
+        ],
     }
 
 

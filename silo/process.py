@@ -285,12 +285,13 @@ def serve(
                 dealer.redial()
         if session.turned_away:
             raise UserError(f"The coordinator did not let {home.called} in: {session.turned_away}.")
-        if session.finished:
-            with working():
-                task.forget_features()
         log.info("%s ends: the coordinator said stop", home.called)
+        if not session.finished:
+            return AGAIN
+        with working():
+            task.forget_features()
         ledger.settle()
-        return 0 if session.finished else AGAIN
+        return 0
     finally:
         if server is not None:
             server.close()

@@ -27,6 +27,7 @@ from config.study import read_study
 from methods import describe
 from methods.dp.coverage import large_delta, records_in, unit_of
 from methods.tasks.words import data_lines
+from privacy.second_opinion import Disagreement
 from silo import process
 from silo.cost import cost_of
 from silo.forecast import planned_for
@@ -67,18 +68,22 @@ def run_silo(
     _consent(home, of, accept, console)
     _wait_for_hours(rules, console)
     study = of.prepared
-    status = guarded(process.serve, log)(
-        home,
-        address=",".join(f"tcp://{place}" for place in site.addresses),
-        settings=study.settings,
-        task=study.task,
-        data=study.task.subset(study.partition.indices[home.index]),
-        method=study.method,
-        rules=rules,
-        agreed=of.content,
-        record=_record(home, of, rules),
-        work=home.work(of.hash),
-    )
+    try:
+        status = guarded(process.serve, log)(
+            home,
+            address=",".join(f"tcp://{place}" for place in site.addresses),
+            settings=study.settings,
+            task=study.task,
+            data=study.task.subset(study.partition.indices[home.index]),
+            method=study.method,
+            rules=rules,
+            agreed=of.content,
+            record=_record(home, of, rules),
+            work=home.work(of.hash),
+        )
+    except Disagreement:  # after its end: what left stands in the documents all the same
+        finished(home, of.hash)
+        raise
     if status == 0:
         finished(home, of.hash)
     return status

@@ -34,6 +34,7 @@ __all__ = [
 
 CONFIDENCE = 0.99  #: that no bound of one release is above its true epsilon
 _PATTERNS = 32
+_LIMITS = 4  #: of true and of false positives, a lower and an upper one: each may be wrong
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def judge(name: str, present: np.ndarray, absent: np.ndarray, *, delta: float, o
     """Scores of plays with and without the record; higher says "with". `of`: how many
     distinguishers share the confidence.
     """
-    half, error = len(present) // 2, (1 - CONFIDENCE) / (3 * of)
+    half, error = len(present) // 2, (1 - CONFIDENCE) / (_LIMITS * of)
     chosen = np.unique(np.concatenate([present[:half], absent[:half]]))
     if len(chosen) > 400:
         chosen = np.quantile(chosen, np.linspace(0, 1, 400))

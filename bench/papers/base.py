@@ -60,7 +60,8 @@ class Comparison:
     #: rows whose encoder is frozen under DP=record: what it makes of a text is computed once for all
     #: their budgets
     frozen: frozenset[str] = frozenset()
-    #: what every run has above its own model before the first round gets a table, with intervals
+    #: what every run has above its own model before the first round, and with `majority` above the
+    #: most frequent answer, gets a table with intervals
     gains: bool = False
 
     #: folders that the user must name: {NAME} in settings stands for NAME=folder

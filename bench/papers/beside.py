@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from bench.papers.page import Results
+from bench.papers.results import Results
 from config.load import load
 from config.settings import Settings
+from methods import default_corpus
 from methods.tasks.base import Task
-from methods.tasks.load import load_task
+from methods.tasks.load import is_built_in, load_task
 
 __all__ = ["majorities", "settings_of", "write_csv"]
 
@@ -37,17 +38,27 @@ def settings_of(words: tuple[str, ...]) -> Settings:
     return load(None, given)
 
 
-def majorities(rows: Mapping[str, tuple[str, ...]], folder: Path) -> dict[str, float]:
-    """Row -> the test metric of a guess that knows nothing but how often each class is; of documents,
-    of predicting every pair. Made once: a corpus has to be read for it.
+def majorities(
+    rows: Mapping[str, tuple[str, ...]], seeds: Mapping[str, Iterable[int]], folder: Path
+) -> dict[str, dict[int, float]]:
+    """By row and seed, the test metric of a guess that knows nothing but how often each class is; of
+    documents, of predicting every pair. Made once: a corpus has to be read for it. A built-in corpus
+    is another one for every seed.
     """
     path = folder / "majority.json"
     made: dict[str, float] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    found: dict[str, dict[int, float]] = {}
     for row, words in rows.items():
-        if row not in made:
-            made[row] = _guess(load_task(settings_of(words)))
+        found[row] = {}
+        for seed in seeds[row]:
+            settings = settings_of((*words, f"SEED={seed}"))
+            drawn = is_built_in(settings.corpus or default_corpus(settings.method))
+            name = f"{row}, seed {seed}" if drawn else row
+            if name not in made:
+                made[name] = _guess(load_task(settings))
+            found[row][seed] = made[name]
     path.write_text(json.dumps(made, indent=1), "utf-8")
-    return {row: made[row] for row in rows}
+    return found
 
 
 def _guess(task: Task) -> float:

@@ -178,7 +178,8 @@ def _run(
     words = (*job.settings, *machine, *job.machine, f"OUT={out.resolve()}")
     began = time.monotonic()
     status, said = run([sys.executable, "-m", "cli.main", "simulate", *words])
-    if status and may_diverge and DIVERGED in said:
+    # what ended it stands last; silos log the word too where they go on with zeros
+    if status and may_diverge and DIVERGED in (said.strip().splitlines() or [""])[-1]:
         took = time.monotonic() - began
         shutil.rmtree(out)
         # a run in one process has one thread: its time is that of a core, at most

@@ -4,53 +4,23 @@ and labelled.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from scipy.stats import t as student
-
 from bench.papers import Comparison
+from bench.papers.gains import Guesses, gains, guessed
 from bench.papers.jobs import Done
 from bench.papers.readings import readings
+from bench.papers.results import Results, spread, table_lines
 from report.files import rounds_to
 from report.units import human_bytes
 
-__all__ = [
-    "CONVERGENCE",
-    "Results",
-    "first_metric",
-    "gain",
-    "page",
-    "panels",
-    "spread",
-    "table_lines",
-]
+__all__ = ["CONVERGENCE", "first_metric", "page", "panels"]
 
 NOT_REACHED = "–"
 CONVERGENCE = "rounds.svg"  #: the picture beside the page
-
-
-@dataclass(frozen=True)
-class Results:
-    runs: Mapping[tuple[str, str, int], Done]  #: (row, column, seed)
-    seeds: tuple[int, ...]
-
-    def of(self, row: str, column: str) -> list[Done]:
-        """In the order of their seeds; some cells have others than the page's."""
-        return [d for (r, c, _), d in sorted(self.runs.items()) if (r, c) == (row, column)]
-
-    def seeds_of(self, row: str, column: str) -> list[int]:
-        return sorted(s for r, c, s in self.runs if (r, c) == (row, column))
-
-    def values(self, row: str, column: str, metric: str) -> list[float]:
-        group, _, name = metric.rpartition(".")
-        return [
-            float(d.summary[group][name] if group else d.summary[name])
-            for d in self.of(row, column)
-        ]
+NOTHING: Guesses = {}
+_BEFORE = "before_value"
 
 
 def page(
@@ -58,9 +28,8 @@ def page(
     common: tuple[str, ...],
     results: Results,
     corpus: str,
-    guesses: Mapping[str, float] | None = None,
+    guesses: Guesses = NOTHING,
 ) -> str:
-    """`guesses`: by row, what a guess gives that knows nothing but how often each class is."""
     first = next(iter(results.runs.values())).summary
     used = {str(d.summary["corpus"]): None for d in results.runs.values()}
     metrics = " or ".join({str(d.summary["metric"]): None for d in results.runs.values()})
@@ -72,8 +41,8 @@ def page(
         f"{len(results.seeds)} seeds ({seeds}), test split, model chosen on dev ({metrics}).",
         "",
         *_metrics(comparison, results),
-        *(_guessed(guesses) if guesses else ()),
-        *(_gains(comparison, results) if comparison.gains else ()),
+        *(guessed(guesses) if guesses else ()),
+        *(gains(comparison, results, guesses) if comparison.gains else ()),
         *_compared(comparison, results),
     ]
     if comparison.convergence:
@@ -120,10 +89,20 @@ def _names(comparison: Comparison) -> list[str]:
     return [*comparison.methods, *comparison.variants]
 
 
+def _shown(comparison: Comparison, results: Results) -> dict[str, str]:
+    """Where a budget was given, what there was without the silos stands beside every metric."""
+    shown, runs = dict(comparison.metrics), [d.summary for d in results.runs.values()]
+    budget = any(s.get("epsilon", "inf") != "inf" for s in runs)
+    if budget and _BEFORE not in shown.values() and all(_BEFORE in s for s in runs):
+        alone = " (with public text: of that text alone)" if any(s["public"] for s in runs) else ""
+        shown[f"{runs[0]['metric']} before the first round{alone}"] = _BEFORE
+    return shown
+
+
 def _metrics(comparison: Comparison, results: Results) -> list[str]:
     text, columns = [], list(comparison.columns)
     some = next(iter(results.runs.values())).summary
-    for label, key in comparison.metrics.items():
+    for label, key in _shown(comparison, results).items():
         group, _, name = key.rpartition(".")
         if group and name not in some[group]:
             # a figure of the built-in corpus (one of its domains) that this corpus does not have
@@ -155,55 +134,6 @@ def _compared(comparison: Comparison, results: Results) -> list[str]:
         return _against(comparison, results)
     # rows of several corpora are not compared with each other
     return [] if comparison.places else _first_row(comparison, results)
-
-
-def _guessed(guesses: Mapping[str, float]) -> list[str]:
-    rows = [[r, f"{value:.4f}"] for r, value in guesses.items()]
-    title = "the most frequent class for everything (documents: every pair; entities: nothing)"
-    return [f"## {title}", "", *table_lines(["", "test metric"], rows), ""]
-
-
-def _gains(comparison: Comparison, results: Results) -> list[str]:
-    """What the silos add to what there is without them, by row and column: a mean over seeds and
-    Student's interval.
-    """
-    key = next(iter(comparison.metrics.values()))
-    columns = [c for c in comparison.columns if c != comparison.against]
-    if not columns:
-        return []
-
-    def cell(row: str, column: str) -> str:
-        after, before = (results.values(row, column, k) for k in (key, f"before_{key}"))
-        return gain(after, before)
-
-    rows = [[r, *(cell(r, c) for c in columns)] for r in _names(comparison)]
-    return [
-        "## What the silos add to the model before the first round, seed by seed",
-        "",
-        *table_lines(["", *columns], [r for r in rows if any(r[1:])]),
-        "",
-        "In rows with public text, the model before the first round is that of public text alone. In brackets the "
-        'interval at 95 % (Student\'s, over seeds). "Nothing shown": zero is in it, so at that budget nobody has '
-        "seen that the silos add anything.",
-        "",
-    ]
-
-
-def gain(after: list[float], before: list[float]) -> str:
-    """The mean of the differences, with its interval where there are seeds enough for one."""
-    pairs = [a - b for a, b in zip(after, before, strict=True)]
-    if len(pairs) < 3:
-        return f"{statistics.fmean(pairs):+.4f}" if pairs else ""
-    mean = statistics.fmean(pairs)
-    half = float(student.ppf(0.975, len(pairs) - 1)) * statistics.stdev(pairs) / len(pairs) ** 0.5
-    word = (
-        ""
-        if mean - half > 0
-        else ", less than without them"
-        if mean + half < 0
-        else ", nothing shown"
-    )
-    return f"{mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}]{word}"
 
 
 def _against(comparison: Comparison, results: Results) -> list[str]:
@@ -331,18 +261,3 @@ def _per_class(comparison: Comparison, results: Results) -> list[str]:
 
     table = [[c, *(cell(runs, c) for runs in rows.values())] for c in classes]
     return [f"## F1 by class ({column})", "", *table_lines(["", *rows], table), ""]
-
-
-def spread(values: list[float]) -> str:
-    if any(math.isinf(v) for v in values):
-        return "infinite"
-    mean = statistics.fmean(values)
-    return f"{mean:.4f} ± {statistics.stdev(values):.4f}" if len(values) > 1 else f"{mean:.4f}"
-
-
-def table_lines(head: list[str], rows: list[list[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(r) + " |" for r in rows),
-    ]

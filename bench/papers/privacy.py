@@ -8,8 +8,9 @@ task's own network, batch and rate. So it shows what a user gives up, not what n
 Corpora are larger than elsewhere: noise is added once per silo, whatever the number of records.
 
 Beside every budget stands what there is without any silo: the model before the first round, which
-in the rows with public text is a model of that text alone. What silos add to public text is given
-seed by seed, with an interval; sentences have five seeds for it.
+in the rows with public text is a model of that text alone, and the most frequent answer. What silos
+add to the better of the two is given seed by seed, with an interval; sentences with public text have
+five seeds for it.
 
 SIZE=minutes has the papers' own methods; SIZE=hours every method, on the same corpora, and what
 documents and entities come to without noise.
@@ -125,4 +126,5 @@ COMPARISON = Comparison(
     },
     frozen=_frozen(_variants(all_=True)),
     gains=True,
+    majority=True,
 )

@@ -11,13 +11,13 @@ __all__ = ["readings"]
 
 def readings(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line for each way a corpus was read. Runs that differ in what was drawn alone share one."""
-    ways: dict[str, list[str]] = {}
+    ways: dict[tuple[str, str], list[str]] = {}
     for summary in summaries:
-        said = f"{summary['corpus']}: {summary['corpus_note']}"
-        same = ways.setdefault(re.sub(r"[\d,]*\d", "#", said), [])
-        if said not in same:
-            same.append(said)
+        corpus, note = str(summary["corpus"]), str(summary["corpus_note"])
+        same = ways.setdefault((corpus, re.sub(r"[\d,]*\d", "#", note)), [])
+        if note not in same:
+            same.append(note)
     return [
-        f"- {first}" + (" (counts of one draw; others differ a little)" if others else "")
-        for first, *others in ways.values()
+        f"- {corpus}: {first}" + (" (counts of one draw; others differ a little)" if others else "")
+        for (corpus, _), (first, *others) in ways.items()
     ]

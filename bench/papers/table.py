@@ -20,9 +20,11 @@ from rich.console import Console
 
 from bench.papers import PAPERS, Comparison
 from bench.papers.beside import majorities, write_csv
+from bench.papers.gains import Guesses
 from bench.papers.jobs import Job, at_once, merged, of_corpus, run_missing, seed_list
-from bench.papers.page import CONVERGENCE, Results, first_metric, page, panels
+from bench.papers.page import CONVERGENCE, NOTHING, first_metric, page, panels
 from bench.papers.plots import draw_rounds
+from bench.papers.results import Results
 from config.errors import UserError, nearest
 from config.program import as_program
 from methods import find
@@ -97,7 +99,7 @@ def run_table(
         draw_rounds(
             folder / CONVERGENCE, panels(comparison, results), f"dev {first_metric(results)}"
         )
-    guesses = _guesses(comparison, common, folder) if comparison.majority else None
+    guesses = _guesses(comparison, common, results, folder) if comparison.majority else NOTHING
     path.write_text(page(comparison, common, results, corpus, guesses), "utf-8")
     write_csv(folder / "runs.csv", results)
     if words.get("PAGE"):
@@ -108,11 +110,12 @@ def run_table(
     return path
 
 
-def _guesses(comparison: Comparison, common: tuple[str, ...], folder: Path) -> dict[str, float]:
-    column = next(iter(comparison.columns.values()))
-    return majorities(
-        {r: merged(common, w, column) for r, w in rows_of(comparison).items()}, folder
-    )
+def _guesses(
+    comparison: Comparison, common: tuple[str, ...], results: Results, folder: Path
+) -> Guesses:
+    rows, column = rows_of(comparison), next(iter(comparison.columns.values()))
+    seeds = {r: sorted({seed for row, _, seed in results.runs if row == r}) for r in rows}
+    return majorities({r: merged(common, w, column) for r, w in rows.items()}, seeds, folder)
 
 
 def _on_folder(comparison: Comparison, corpus: str) -> tuple[str, ...]:

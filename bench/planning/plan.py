@@ -30,7 +30,7 @@ from methods.dp.coverage import large_delta, records_in
 from methods.dp.dpsgd import plan as dpsgd_plan
 from methods.dp.releases import planned_releases, record_privacy
 from privacy.accountant import total
-from privacy.events import DpSgd, NoisySum
+from privacy.events import DpSgd
 from report.units import duration, human_bytes
 from study.machine import one_thread
 from study.prepare import Study, planned_sum_noise, prepare, warm
@@ -96,9 +96,10 @@ def _epsilon(study: Study, r: Rehearsal) -> dict[str, Any]:
         return {"epsilon": "inf", "delta": 0.0}
     if s.dp == "silo":
         noise = planned_sum_noise(study)
-        sums = sum(1 for e in study.method.exchanges if e.masked)
+        sizes = [sum(a.size for a in e.masked.values()) for e in study.method.exchanges if e.masked]
         most = max(Counter(i for cohort in r.cohorts for i in cohort).values(), default=0)
-        epsilon = total([NoisySum(noise.noise, 0.0)] * (most * sums), s.delta, "silo").epsilon
+        sums = [noise.event(size, s.cohort_size) for size in sizes]
+        epsilon = total(sums * most, s.delta, "silo").epsilon
         return {"epsilon": epsilon, "delta": s.delta, "noise": noise.noise}
     declared = record_privacy(study.method.privacy)
     asked = Counter(i for cohort in r.cohorts for i in cohort)

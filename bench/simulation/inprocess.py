@@ -199,7 +199,12 @@ class InProcessCarrier:
             gate.end_round()
 
     def stop(self, reason: str) -> None:
-        """Nobody to tell; the ledgers are compared, as silos do when they are told."""
+        """Nobody to tell."""
+
+    def compare(self) -> None:
+        """The ledgers with Opacus's accountant, as silos do when they are told to stop. A
+        `Disagreement` is raised when all else is on disk.
+        """
         for ledger in self._ledgers:
             ledger.settle()
 
@@ -238,6 +243,7 @@ def run_inprocess(
             should_stop=should_stop,
         )
         runlog.event(events.Finished())
+        carrier.compare()
         return 0
     except Interrupted:
         runlog.event(events.Interrupted())

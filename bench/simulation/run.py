@@ -25,6 +25,7 @@ from crypto.identity.keys import KeyFileError
 from methods import describe
 from methods.tasks.words import data_lines, full_size_line, training_line
 from models.device import check_device_untouched
+from privacy.second_opinion import Disagreement
 from report.files import read_run
 from report.pages.words import why_infinite
 from report.progress import Follower
@@ -73,14 +74,14 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
     if not (run / "plan.json").exists():  # a resumed run keeps the plan it was begun with
         for warning in write_plan(run, study, worth_calibrating(study)):
             console.print(f"plan: {warning}", style="bold", highlight=False, soft_wrap=True)
-    sentence, cpu = "", _cpu_seconds()
+    sentence, wrong, cpu = "", "", _cpu_seconds()
     try:
         if settings.runner == "processes":
             outcome = run_processes(run, study, follower)
             status, peak, sentence = outcome.status, outcome.peak_mb, outcome.sentence
         else:
             try:
-                status, peak = _inprocess(run, study, follower)
+                status, peak, wrong = _inprocess(run, study, follower)
             except RoundFailed as e:
                 status, peak, sentence = FAILED, 0.0, str(e)
     except OSError as e:
@@ -103,7 +104,9 @@ def simulate(settings: Settings, console: Console, run: Path | None = None) -> i
             )
         return status if status > 0 else 1
     _forget_features(run)
-    _close(run, {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}, console)
+    measured = {"peak_rss_mb": peak, "cpu_seconds": round(_cpu_seconds() - cpu, 2)}
+    if wrong := _close(run, measured, wrong, console):
+        raise Disagreement(wrong)
     return 0
 
 
@@ -147,7 +150,8 @@ def resume(run: Path, console: Console) -> int:
     return simulate(replace(settings, out=str(run.parent)), console, run)
 
 
-def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]:
+def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float, str]:
+    """Status, memory, and in which words two accountants disagree at the end of a whole run."""
     asked = {"stop": False}
 
     def stop(*_: object) -> None:
@@ -164,7 +168,9 @@ def _inprocess(run: Path, study: Study, follower: Follower) -> tuple[int, float]
     try:
         follower.started()
         with follower.ticking():
-            return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb
+            return run_inprocess(run, study, should_stop=should_stop), memory.peak_mb, ""
+    except Disagreement as e:
+        return 0, memory.peak_mb, str(e)
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
@@ -181,12 +187,13 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _close(run: Path, measured: dict[str, float], console: Console) -> None:
+def _close(run: Path, measured: dict[str, float], wrong: str, console: Console) -> str:
     """What only the launcher could measure goes into the summary; then the report, and the closing
-    lines.
+    lines. Returns in which words two accountants disagree, if they do.
     """
     path = run / "summary.json"
     summary = json.loads(path.read_text("utf-8")) | measured
+    summary["disagreement"] = summary["disagreement"] or wrong or None
     path.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", "utf-8")
     report = write_report(run)
     write_run_papers(run, read_run(run))
@@ -209,3 +216,4 @@ def _close(run: Path, measured: dict[str, float], console: Console) -> None:
         soft_wrap=True,
     )
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
+    return str(summary["disagreement"] or "")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.papers.jobs import Done
-from bench.papers.page import spread, table_lines
 from bench.papers.plots import draw_rounds
+from bench.papers.results import spread, table_lines
 from bench.studies.base import Budget, Claim, Row, Spec, Words
 from bench.studies.paired import Verdict, judged, verdict
+from config.errors import UserError
 from report.files import rounds_to
 from report.units import human_bytes
 
@@ -117,7 +118,9 @@ def write_pages(folder: Path, outcome: Outcome, name: str = "study") -> Path:
 
 
 def _any(outcome: Outcome) -> Mapping[str, Any]:
-    return next(d.summary for runs in outcome.seeds.values() for d in runs if not d.diverged)
+    for done in (d for runs in outcome.seeds.values() for d in runs if not d.diverged):
+        return done.summary
+    raise UserError("Training diverged in every run of this study: lower the rates it searches.")
 
 
 def _mean_by_round(runs: Sequence[Done]) -> list[float]:

@@ -165,7 +165,7 @@ class Task(ABC, Generic[D]):
         """All that was done to the data: by the reader, by setting some aside, by the network's
         window. Held-out splits are prepared for it, if they were not.
         """
-        built_in = self.reading.format == "built-in" or self.start
+        built_in = self.reading.format == "built-in"
         odd = () if built_in or not self.built_in_statistics else (_ODD_STATISTICS,)
         return (*self.reading.notes, *self.own_notes(), *odd)
 

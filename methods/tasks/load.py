@@ -114,6 +114,13 @@ def load_task(settings: Settings, holding: Holding | None = None) -> Task:
     """The task of these settings, its corpus read from the cache, made or imported. `holding`: what
     a party of a consortium has of it.
     """
+    task = _loaded(settings, holding)
+    if settings.public:  # then they are that text's, also in what is said before the first round
+        task.built_in_statistics = False
+    return task
+
+
+def _loaded(settings: Settings, holding: Holding | None) -> Task:
     name = task_name(settings) if holding is None else holding.task
     if name == "distant":
         return _distant(settings, holding)

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from report.files import RunFiles, rounds_to
 from report.pages.bytes import round_bytes
@@ -129,12 +130,18 @@ def _warnings(runs: Sequence[RunFiles]) -> list[str]:
     return found
 
 
+def _before(summaries: Sequence[Mapping[str, Any]]) -> str:
+    values = [s["before_value"] for s in summaries if "before_value" in s]
+    mean = f"{statistics.fmean(values):.4f}" if values else NONE
+    return mean + ", public text alone" * any(s.get("public") for s in summaries)
+
+
 def _table(groups: Sequence[Group], metric: str) -> Html:
     def row(g: Group) -> tuple[str | Html, ...]:
         values = list(g.values.values())
         spread = f"{statistics.stdev(values):.4f}" if len(values) > 1 else NONE
-        epsilon = {str(r.summary["epsilon"]) for r in g.runs.values()}
-        seconds = statistics.fmean(r.summary["wall_seconds"] for r in g.runs.values())
+        summaries = [r.summary for r in g.runs.values()]
+        epsilon = {str(s["epsilon"]) for s in summaries}
         return (
             g.name,
             data(statistics.fmean(values), f"{statistics.fmean(values):.4f}"),
@@ -142,7 +149,8 @@ def _table(groups: Sequence[Group], metric: str) -> Html:
             str(len(values)),
             data(g.mean_up, human_bytes(g.mean_up)),
             ", ".join(sorted("infinite" if e == "inf" else e for e in epsilon)),
-            duration(seconds),
+            _before(summaries),
+            duration(statistics.fmean(s["wall_seconds"] for s in summaries)),
         )
 
     best = sorted(groups, key=lambda g: -statistics.fmean(g.values.values()))
@@ -153,6 +161,7 @@ def _table(groups: Sequence[Group], metric: str) -> Html:
         "seeds",
         "up per silo and round",
         "epsilon",
+        "before the first round",
         "wall time",
     )
     return section(

@@ -84,6 +84,8 @@ def lead(run: RunFiles) -> str:
 def warnings(s: Mapping[str, Any]) -> list[str]:
     """What must be read before any figure."""
     found = []
+    if s.get("disagreement"):
+        found.append(s["disagreement"])
     if s["reference"]:
         found.append(s["reference"])
     elif not s["masked"]:

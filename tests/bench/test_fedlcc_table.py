@@ -11,7 +11,8 @@ from rich.console import Console
 
 from bench.papers import PAPERS
 from bench.papers.jobs import Done, merged
-from bench.papers.page import Results, panels
+from bench.papers.page import panels
+from bench.papers.results import Results
 from bench.papers.table import jobs, run_table
 from bench.speed.document import measure
 from tests.methods.small_document import tiny_task

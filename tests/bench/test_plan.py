@@ -18,6 +18,7 @@ from rich.console import Console
 from bench.planning import blanks
 from bench.planning.calibrate import _apart
 from bench.planning.plan import make_plan
+from bench.simulation.inprocess import run_inprocess
 from bench.simulation.launch import run_processes
 from config.errors import UserError
 from config.load import load
@@ -188,3 +189,13 @@ def test_a_plan_with_a_budget_is_calibrated_too(method: str) -> None:
     study = prepare(load(None, words | {"dp": "record", "epsilon": "8"}))
     plan = make_plan(study, measured=True)
     assert plan["wall_seconds"] > 0 and 0 < plan["epsilon"] <= 8
+
+
+def test_a_plan_of_noisy_sums_has_the_epsilon_that_the_run_then_has(tmp_path: Path) -> None:
+    words = {"method": "fedavg", "corpus": "distant:sentences=90,dev=20,test=20", "silos": "10"}
+    words |= {"rounds": "2", "epochs": "1", "dp": "silo", "epsilon": "8", "runner": "inprocess"}
+    study = prepare(load(None, words))
+    plan = make_plan(study, measured=False)
+    assert plan["epsilon"] <= 8 and not plan["warnings"]
+    assert run_inprocess(tmp_path, study) == 0
+    assert summary(tmp_path)["epsilon"] == pytest.approx(plan["epsilon"], abs=1e-9)

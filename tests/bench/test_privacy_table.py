@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 from bench.papers import PAPERS
+from bench.papers.beside import majorities
+from bench.papers.gains import gain
 from bench.papers.jobs import Done
-from bench.papers.page import Results, gain, page
+from bench.papers.page import page
+from bench.papers.readings import readings
+from bench.papers.results import Results
 from bench.papers.table import jobs, main, with_columns, with_methods
 from config.errors import UserError
 from config.load import load
 from config.settings import Settings
 from methods import METHODS, check_options, describe
-from methods.tasks.load import task_name
+from methods.tasks.load import load_task, task_name
 from report.files import RunFiles
 from report.pages.protection import protection_rows, sentences, utility
 
@@ -115,6 +119,51 @@ def test_what_silos_add_has_an_interval_or_is_said_not_to_be_shown() -> None:
     assert gain([0.1, 0.3, 0.2], [0.2, 0.2, 0.2]).endswith(", nothing shown")
     assert gain([0.1, 0.11, 0.1], [0.2, 0.2, 0.2]).endswith(", less than without them")
     assert gain([0.3], [0.2]) == "+0.1000" and gain([], []) == ""
+
+
+def test_a_model_that_always_gives_the_most_frequent_answer_shows_nothing() -> None:
+    """Before the first round there was less; but nobody needs silos for such a model."""
+    row, other = "moon (sentence)", "fedrs (sentence)"
+    some = replace(PRIVACY, variants={row: (), other: ()}, references={}, seeds={})
+    some = with_columns(some, ["epsilon 1"])
+    before, guess = {0: 0.3, 1: 0.1, 2: 0.2}, {0: 0.48, 1: 0.5, 2: 0.47}
+    runs = {}
+    for seed in range(3):
+        s = {"corpus": "c", "corpus_note": "", "metric": "f1", "epsilon": 1.0, "public": ""}
+        s["before_value"] = before[seed]
+        runs[row, "epsilon 1", seed] = Done(s | {"value": guess[seed]}, ())
+        runs[other, "epsilon 1", seed] = Done(s | {"value": guess[seed] + 0.01}, ())
+    text = page(some, (), Results(runs, (0, 1, 2)), "", {row: guess, other: guess})
+    gains = text[text.index("What the silos add") : text.index("How the corpora")]
+    assert "or the most frequent answer, whichever is better" in gains
+    assert f"| {row} | +0.0000 [+0.0000, +0.0000], nothing shown |" in gains
+    assert f"| {other} | +0.0100 [+0.0100, +0.0100] |" in gains
+    assert f"| {row} | 0.4833 ± 0.0153 |" in text[text.index("the most frequent class") :]
+
+
+def test_a_guess_is_made_for_every_seed_of_a_built_in_corpus(tmp_path: Path) -> None:
+    words = ("METHOD=fedlcc", "CORPUS=document:documents=30,dev=10,test=10")
+    found = majorities({"a": words}, {"a": (0, 1)}, tmp_path)
+    shares = []
+    for seed in (0, 1):
+        given = {"method": "fedlcc", "corpus": words[1].partition("=")[2], "seed": str(seed)}
+        held = load_task(load(None, given)).held_out("test")
+        share = held["relations to find"] / held["entity pairs"]
+        shares.append(2 * share / (1 + share))
+    assert found == {"a": dict(enumerate(shares))} and shares[0] != shares[1]
+    assert majorities({"a": words}, {"a": (0, 1)}, tmp_path) == found
+
+
+def test_corpora_are_told_apart_whatever_digits_are_in_their_names() -> None:
+    read = [
+        {"corpus": "ner/BC5CDR", "corpus_note": "cut: 3 sentences"},
+        {"corpus": "ner/BC4CDR", "corpus_note": "cut: 9,000 sentences"},
+        {"corpus": "ner/BC4CDR", "corpus_note": "cut: 9,001 sentences"},
+    ]
+    assert readings(read) == [
+        "- ner/BC5CDR: cut: 3 sentences",
+        "- ner/BC4CDR: cut: 9,000 sentences (counts of one draw; others differ a little)",
+    ]
 
 
 def test_real_corpora_need_the_users_folders(tmp_path: Path) -> None:

@@ -115,6 +115,9 @@ def test_the_bound_by_hand_and_on_a_mechanism_whose_epsilon_is_known() -> None:
         for _ in range(100)
     ]
     assert max(bounds) <= epsilon and np.mean(bounds) > 0.7
+    # each of four limits and three distinguishers may be wrong, and all share one percent
+    found = judge("x", np.ones(200), np.zeros(200), delta=0.0, of=3)
+    assert found.epsilon_at_least == _proved(100, 0, 100, 0.0, 0.01 / 12)
 
 
 # with seed 2 the record's value is next to nothing on the grid, and nobody could find it

@@ -235,6 +235,29 @@ def test_a_seed_that_diverged_counts_as_zero_and_the_page_says_so(tmp_path: Path
     assert (row["row"], row["seed"], float(row["value"]), row["dev"]) == ("a", "1", 0.0, None)
 
 
+def test_a_study_in_which_everything_diverged_ends_with_a_sentence(tmp_path: Path) -> None:
+    asked = Asked("toy", "sentence", "minutes", tmp_path)
+    _prepared(tmp_path, asked)
+    (tmp_path / "majority.json").write_text("{}")
+    lost = {"diverged": True, "dev_value": 0.0, "wall_seconds": 3.0, "cpu_seconds": 60.0}
+    path = tmp_path / "seeds" / "runs.jsonl"
+    lines = [json.loads(x) | {"summary": lost, "dev": []} for x in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+    with pytest.raises(UserError, match="diverged in every run of this study"):
+        run_study(TOY, asked, Console(quiet=True))
+
+
+def test_a_failure_that_only_mentions_it_is_no_divergence(tmp_path: Path) -> None:
+    """A silo that was sent too much logs the word, and the run may then end of something else."""
+    job, quiet = Job("a", "x", 0, ("METHOD=fedavg",)), Console(quiet=True)
+
+    def failed(command: list[str]) -> tuple[int, str]:
+        return 2, "holds NaN: training diverged, lower LR; zeros are sent instead\nNo space left.\n"
+
+    with pytest.raises(UserError, match="No space left"):
+        run_missing([job], tmp_path, quiet, workers=1, spread=failed, may_diverge=True)
+
+
 @pytest.mark.slow
 def test_a_rate_that_is_too_high_loses_its_trial_and_not_the_study(tmp_path: Path) -> None:
     small = ("CORPUS=sentence:sentences=60,dev=20,test=20", "TRAIN=head", "OPTIMIZER=sgd")

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from bench.papers import PAPERS, Comparison, Published
 from bench.papers.jobs import Done, merged, seed_list
-from bench.papers.page import Results, page
+from bench.papers.page import page
+from bench.papers.results import Results
 from bench.papers.table import jobs, run_table, with_columns, with_rows
 from config.errors import UserError
 from config.load import load
@@ -80,6 +81,23 @@ def test_page_has_spread_pairs_rounds_and_messages() -> None:
     assert "| feded | 0.3500 ± 0.2828 | 0.4725 ± 0.0389 |" in text
     assert "| feded | 10 B | 1/2000 | 5.0 kB | not measured |" in text
     assert "| x | 0.6000 ± 0.1414 | 0.5500 ± 0.0000 | 0.9000 ± 0.0000 |" in text
+
+
+def test_a_table_with_a_budget_shows_what_there_was_before_the_first_round() -> None:
+    toy = replace(TOY, methods=("feded",), columns={"a": ()}, references={}, messages=False)
+    toy = replace(toy, target=0.0, steady=0)
+
+    def shown(**more: object) -> str:
+        run = done(0.5, 10.0, 0.4)
+        run = replace(run, summary={**run.summary, "before_value": 0.25, "public": "", **more})
+        return page(toy, (), Results({("feded", "a", 0): run}, (0,)), "")
+
+    assert "before the first round" not in shown(epsilon="inf")
+    private = shown(epsilon=8.0)
+    assert (
+        "## micro_f1 before the first round\n\n|  | a |\n|---|---|\n| feded | 0.2500 |" in private
+    )
+    assert "first round (with public text: of that text alone)" in shown(epsilon=8.0, public="own")
 
 
 def test_a_papers_numbers_stand_only_beside_its_own_corpus() -> None:

@@ -75,6 +75,22 @@ def test_pairs_by_seed_and_students_t_by_hand() -> None:
     assert paired({0: 1.0}, {1: 1.0}) is None
 
 
+def test_what_there_was_before_the_first_round_stands_beside_the_budget(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    first, *others = (json.loads((r / "summary.json").read_text("utf-8")) for r in runs[:3])
+    text = compare_runs(runs, tmp_path / "compare.html").read_text("utf-8")
+    before = f"{statistics.fmean(s['before_value'] for s in (first, *others)):.4f}"
+    cell = '<td data-label="before the first round">{}</td>'
+    assert text.count(cell.format(before)) == 2  # both are copies of one run
+    public = tmp_path / "public"
+    shutil.copytree(runs[0], public)
+    own = {"method": "moon", "public": "own", "before_value": 0.375}
+    (public / "summary.json").write_text(json.dumps(first | own))
+    text = compare_runs([*runs, public], tmp_path / "compare.html").read_text("utf-8")
+    assert cell.format("0.3750, public text alone") in text
+
+
 @needs_chromium
 def test_page_has_the_figures_and_opens(runs: list[Path], tmp_path: Path) -> None:
     page = compare_runs(runs, tmp_path / "compare.html", target=0.45, bandwidth=2e6)
@@ -133,7 +149,8 @@ def test_every_number_of_real_runs_is_that_of_their_logs(
     with chromium() as tab:
         tab.size(1000, 800)
         opened(tab, page)
-        for name, mean, spread, seeds, up, epsilon, wall in table(tab, "#answer-table"):
+        for name, mean, spread, seeds, up, epsilon, before, wall in table(tab, "#answer-table"):
+            assert before == f"{statistics.fmean(s['before_value'] for s, _ in of[name]):.4f}"
             values = [s["value"] for s, _ in of[name]]
             sent = statistics.fmean(s["arrays_up_per_silo_round"] for s, _ in of[name])
             assert (mean, spread) == (

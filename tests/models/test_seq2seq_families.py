@@ -230,3 +230,17 @@ def test_a_marian_without_its_tokenizers_package_says_which_one(
     monkeypatch.setattr("models.backbone.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"is a Marian, whose tokenizer needs sentencepiece: pip"):
         load_checkpoint(str(tmp_path), "bart")
+
+
+def test_a_checkpoint_without_its_tokenizers_files_says_which(tmp_path: Path) -> None:
+    """transformers makes a tokenizer of nothing, to which every word is unknown."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    with pytest.raises(UserError, match=r"has no tokenizer: vocab.txt, or tokenizer.json must be"):
+        load_checkpoint(str(tmp_path / "bert"))
+    pytest.importorskip("sentencepiece")
+    _backbone("marian").save_pretrained(tmp_path / "marian")
+    with pytest.raises(UserError, match=r"^SEQ2SEQ .*: source.spm and target.spm and vocab.json "):
+        load_checkpoint(str(tmp_path / "marian"), "bart")

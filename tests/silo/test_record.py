@@ -62,7 +62,7 @@ def test_what_a_power_loss_left_of_a_line_is_cut_before_the_next_one(tmp_path: P
     first.dialled()
     first.heard(m.Welcome(b"r", 0), None)
     for name in ("left.jsonl", "traffic.jsonl"):
-        with open(tmp_path / name, "ab") as f:
+        with (tmp_path / name).open("ab") as f:
             f.write(b'{"what": "le')  # never finished, so nothing of it left
     before = bytes_of(read_lines(tmp_path / "traffic.jsonl"))
     again = _record(tmp_path)

@@ -210,21 +210,23 @@ _BUDGET = {"dp": "record", "epsilon": "3"}
 
 
 @pytest.mark.parametrize(
-    ("method", "own", "built_in"),
+    ("method", "own", "built_in", "public"),
     [
-        ("fedavg", _pairs, "sentence:sentences=200"),
-        ("fedlcc", _own_documents, "document:documents=20"),
-        ("fedner", _own_entities, "ner:sentences=60"),
-        ("lazymil", _own_bags, "distant:sentences=200"),
+        ("fedavg", _pairs, "sentence:sentences=200", "own"),
+        ("fedlcc", _own_documents, "document:documents=20", "document:documents=10"),
+        ("fedner", _own_entities, "ner:sentences=60", "ner:sentences=30"),
+        ("lazymil", _own_bags, "distant:sentences=200", "distant:sentences=100"),
     ],
 )
 def test_a_head_under_a_budget_says_that_its_features_fit_built_in_text(
-    tmp_path: Path, method: str, own: Callable[[Path], Path], built_in: str
+    tmp_path: Path, method: str, own: Callable[[Path], Path], built_in: str, public: str
 ) -> None:
     corpus = own(tmp_path / "own")
     assert _statistics_are_built_in(method, corpus, **_BUDGET)
     assert not _statistics_are_built_in(method, corpus)
     assert not _statistics_are_built_in(method, built_in, **_BUDGET)
+    # also before the coordinator has trained on it, when a run or a doctor says what it reads
+    assert not _statistics_are_built_in(method, corpus, public=public, **_BUDGET)
 
 
 def test_enough_public_sentences_of_the_corpus_are_what_features_are_standardised_by(
