@@ -289,7 +289,9 @@ def _utility_rows(found: Mapping[str, Any] | None, s: Settings) -> Sequence[tupl
     whose = f"measured with {found['method']} on the built-in corpus, {found['floor']:.2f} without the silos"
     rows = [(f"{found['metric']} by epsilon", f"about {points} ({whose})")]
     if s.epsilon and found["hopeless_below"]:
-        few = f"fewer than about {found['hopeless_below']:,} records a silo add nothing"
+        least = f"about {found['hopeless_below']:,} records a silo"
+        never = found["never_useful"]
+        few = f"even {least} added nothing" if never else f"fewer than {least} add nothing"
         rows.append((f"at epsilon {s.epsilon:g}", few))
     return rows
 

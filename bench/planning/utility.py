@@ -69,6 +69,7 @@ class Utility:
     by_epsilon: dict[float, float]  #: epsilon -> the metric
     hopeless_below: int  #: records a silo, at the study's own epsilon; 0: no run was hopeless
     method: str  #: with which it was measured
+    never_useful: bool = False  #: even so many added nothing, and no more were measured
 
 
 def strength(records: float, silos: int, epsilon: float) -> float:
@@ -105,6 +106,7 @@ def utility_of(
         {e: _at(curve, strength(records, silos, e)) for e in wanted},
         below,
         own[0].method,
+        never_useful=not useful,
     )
 
 

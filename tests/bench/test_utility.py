@@ -95,6 +95,9 @@ def test_the_words() -> None:
     (by, words), (at, few) = _utility_rows(vars(found), s)
     assert by == "f1 by epsilon" and words.startswith("about 0.10 at 1, ")
     assert at == "at epsilon 1" and few == "fewer than about 400 records a silo add nothing"
+    never = utility_of("document", 50, 4, 1.0, [_row(100, 1.0, 0.1), _row(400, 1.0, 0.24)])
+    assert never is not None
+    assert _utility_rows(vars(never), s)[1][1] == "even about 400 records a silo added nothing"
     public = load(None, {"dp": "record", "epsilon": "1", "public": "own", "method": "fedavg"})
     assert _utility_rows(None, public) == [("what to expect", "not measured with public text")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from bench.simulation.inprocess import run_inprocess
 from config.load import load
 from methods.common.training import difference, parameters, train
 from methods.dp.dpsgd import Records, padding_rows, plan, rate_of, train_private
+from methods.dp.optimizer import SecretPoisson
 from methods.dp.releases import record_privacy
 from privacy.accountant import total
 from privacy.events import DpSgd, Event
@@ -120,6 +121,20 @@ def test_the_event_is_charged_before_the_first_step() -> None:
             each=view.task.record_losses,
         )
     assert all(np.array_equal(before[k], v) for k, v in parameters(model).items())
+
+
+def test_steps_that_were_not_charged_for_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampler that leaves a step out, or puts one in: Opacus counts what was really taken."""
+    view = private_view()
+    for other in (-1, 1):
+
+        def some(self: SecretPoisson, other: int = other) -> Iterator[np.ndarray]:
+            for _ in range(self.steps + other):
+                yield np.arange(self.num_samples)
+
+        monkeypatch.setattr(SecretPoisson, "__iter__", some)
+        with pytest.raises(RuntimeError, match="charged .*, and took"):
+            train(view, view.task.new_model(0), 0)
 
 
 def test_a_simulation_repeats_its_noise_and_a_silo_of_its_own_never_does() -> None:
