@@ -139,5 +139,5 @@ def test_both_spellings_say_the_same(words: tuple[str, ...], sentence: str) -> N
 def test_a_run_names_its_command(consortium: _Listed) -> None:
     """config.toml says how the coordinator was started, under either spelling."""
     consortium.hub("--wait", "1", "--patience", "1")
-    assert wait_for(lambda: consortium.processes["hub"].poll()) == 3
+    assert wait_for(lambda: consortium.processes["hub"].poll()) == 4
     assert "sottovoce coordinator --config" in (consortium.run / "config.toml").read_text()
