@@ -16,8 +16,8 @@ Where this file departs from the paper or its released code:
   side with it, beyond a number of guesses that the study declares (`queries`). The values are
   another matter: they are what the model that it sent says, and a model can be made to say which
   bag it is. The disclosure says so.
-* No sentence number is sent. A silo remembers what each entry of its message stood for, and is told
-  the positions of the entries that won; it hears nothing about the others.
+* No sentence number is sent. A silo remembers what each entry of its message stood for, and hears
+  the positions of those that won; nothing about the others.
 * A silo trains on its own winners only. The released code hands every silo the union of all
   winners, that is, other silos' text (docs/methods.md, "Lazy MIL").
 * The first two fifths of the rounds are a **warm start** (`warmup`): silos train on all their
@@ -25,14 +25,12 @@ Where this file departs from the paper or its released code:
   with a model that knows nothing; its winners are then drawn at random, and the choice confirms
   itself. `warmup=0` is the paper's form; docs/results/trials/lazymil.md has the figures.
 * All silos hear one level. Nobody trains on more, and whoever has much less does not count as one
-  behind whom others hide (`methods.common.contribution`). Where silos win about as much as each
-  other, that changes nothing; else those with most leave their least certain winners out.
-* Values are probabilities in steps of 1/65535 (a half float's steps near 1, where the winners are,
-  would be thirty times coarser). All comparisons use the rounded values: highest value, then lowest
-  silo, then lowest row.
+  behind whom others hide (`methods.common.contribution`). Where some win much more than others, they
+  leave their least certain winners out.
+* Values are probabilities in steps of 1/65535 (a half float's, near 1, are thirty times coarser).
+  They are compared as rounded: highest value, then lowest silo, then lowest row.
 
-With DP=record names and values as above would be exact releases; `methods.lazymil_private` is what
-runs then.
+With DP=record these would be exact releases; `methods.lazymil_private` is what runs then.
 """
 
 from __future__ import annotations
@@ -73,6 +71,7 @@ from methods.common.contribution import (
     level_of,
     quantise,
     weights,
+    with_ties,
     within,
 )
 from methods.common.grouping import grouped
@@ -223,13 +222,13 @@ def keep_winners(state: State, folded: Folded, naming: Naming) -> State:
 def send_winners(
     state: State, cohort: tuple[int, ...], settings: Settings, floor: float
 ) -> Broadcast:
-    """V is not broadcast: each silo hears of its own winners only, within the level that all hear."""
+    """V is not broadcast: each silo hears of its own winners only. All train within one level."""
     notes, nobody = state.memory, np.zeros(0, np.uint32)
     won = {s: notes.get(f"winners/{s}", nobody) for s in cohort}
     given = {s: notes.get(f"weights/{s}", nobody) for s in cohort}
     owned = {s: int(notes.get(f"bags/{s}", [0])[0]) for s in cohort}
     level = level_of(given, owned, contributors_of(settings, len(cohort)), floor)
-    private = {s: {"winners": won[s][within(given[s], level)]} for s in cohort}
+    private = {s: {"winners": won[s][with_ties(given[s], level)]} for s in cohort}
     return Broadcast({"level": np.array([level])}, private)
 
 
@@ -238,12 +237,14 @@ def train_on_winners(silo: Silo, heard: Heard, floor: float = Options.floor) -> 
     best, level = silo.carry["best"], int(heard.common["level"][0])
     # Each once: a position said twice must not count twice.
     at = np.unique(heard.private.get("winners", np.zeros(0, np.uint32))).astype(np.int64)
-    mass = int(weights(silo.carry["values"][at]).sum())
-    if mass > level:
-        raise Contradiction("it is to train on more than all silos are told that anyone does")
     # In the silo's own order: the names' order hangs on the silos' secret, and the model must not.
-    data = silo.task.subset(silo.data.indices[np.sort(best[at])])
-    contributes = enough(len(at), len(best), floor) and enough(mass, level, floor)
+    at = at[np.argsort(best[at])]
+    given = weights(silo.carry["values"][at])
+    if len(with_ties(given, level)) < len(at):
+        raise Contradiction("it is to train on more than all silos are told that anyone does")
+    fits = within(given, level)
+    mass, data = int(given[fits].sum()), silo.task.subset(silo.data.indices[best[at[fits]]])
+    contributes = enough(len(fits), len(best), floor) and enough(mass, level, floor)
     return _local_training(silo, heard.round, data, contributes)
 
 

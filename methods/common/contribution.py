@@ -32,6 +32,7 @@ __all__ = [
     "level_of",
     "quantise",
     "weights",
+    "with_ties",
     "within",
 ]
 
@@ -63,10 +64,21 @@ def weights(values: np.ndarray) -> np.ndarray:
 
 def within(given: np.ndarray, level: int) -> np.ndarray:
     """Positions of the bags that fit the level: the surest first, because those are the likeliest to
-    be true.
+    be true. Of bags that weigh the same, the first.
     """
     order = np.argsort(given, kind="stable")
     return np.sort(order[np.cumsum(given[order]) <= level])
+
+
+def with_ties(given: np.ndarray, level: int) -> np.ndarray:
+    """Positions of the bags that fit the level, with all that weigh as much as the last of them.
+
+    The coordinator has a silo's bags in the order of their names, which hangs on secrets that are
+    drawn anew in each run. So it does not choose among bags that weigh the same: it names them all,
+    and the silo keeps those that fit, the first in its own order (`within`).
+    """
+    fits = within(given, level)
+    return np.flatnonzero(given <= given[fits].max()) if len(fits) else fits
 
 
 def level_of(

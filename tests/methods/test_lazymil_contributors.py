@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,10 +14,19 @@ from hypothesis import strategies as st
 from config.errors import UserError
 from methods import build
 from methods.base import Answer, Arrays, Contradiction, Heard, SiloView
-from methods.common.contribution import STEPS, enough, level_of, quantise, weights, within
+from methods.common.contribution import (
+    STEPS,
+    enough,
+    level_of,
+    quantise,
+    weights,
+    with_ties,
+    within,
+)
 from methods.common.training import parameters
 from methods.lazymil import Silo, train_on_all, train_on_winners
 from methods.lazymil_private import kept_buckets, kept_enough
+from methods.tasks.distant_bags import Rows
 from tests.methods.plain import SECRET, resolved
 from tests.methods.small_distant import twelve
 
@@ -60,11 +71,73 @@ def test_bags_that_the_model_knows_are_not_enough() -> None:
     assert not train_on_winners(view, _told(2), 0.5).contributes  # as much, and too few bags
 
 
-def test_more_than_anyone_is_said_to_train_on_is_a_lie() -> None:
-    low = replace(_told(0, 1, 2, 3), common={"level": np.array([399])})
+@pytest.mark.parametrize(
+    ("doubts", "level"),
+    [
+        ([100, 100, 100, 101], 400),  # one bag too many
+        ([1, 1, 1, 101], 100),
+        ([100, 100, 100, 100], 99),  # not even one of those that weigh the same
+        ([1, 100, 100, 101], 201),
+        ([1, 100, 100, 100], 100),  # the sure one fits, and none of the others beside it
+    ],
+)
+def test_more_than_anyone_is_said_to_train_on_is_a_lie(doubts: list[int], level: int) -> None:
+    view = _doubtful(doubts)
+    low = replace(_told(0, 1, 2, 3), common={"level": np.array([level])})
     with pytest.raises(Contradiction, match="more than all silos are told"):
-        train_on_winners(_view(), low)
-    assert train_on_winners(_view(), replace(low, common={"level": np.array([400])})).contributes
+        train_on_winners(view, low)
+    whole = np.array([sum(doubts)])
+    assert train_on_winners(view, replace(low, common={"level": whole})).contributes
+
+
+def _doubtful(doubts: list[int]) -> Silo:
+    """A silo whose bags weigh so much."""
+    values = (STEPS + 1 - np.array(doubts)).astype(np.uint16)
+    return replace(_view(), carry={**_view().carry, "values": values})
+
+
+@pytest.mark.parametrize("level", [199, 300, 399, 400])
+def test_of_bags_that_weigh_the_same_a_silo_keeps_the_first_that_fit(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its own order, and never more than the level: the coordinator knows no order that is the
+    same in every run.
+    """
+    trained: list[list[int]] = []
+
+    def note(silo: Silo, round: int, data: Rows, contributes: bool) -> Answer:
+        trained.append(data.indices.tolist())
+        return Answer(contributes=contributes)
+
+    monkeypatch.setattr("methods.lazymil._local_training", note)
+    fit = level // 100
+    for order in itertools.permutations(range(4)):
+        view = replace(_view(), carry={**_view().carry, "best": np.array(order)})
+        heard = replace(_told(0, 1, 2, 3), common={"level": np.array([level])})
+        assert train_on_winners(view, heard, 0.25).contributes
+        assert trained[-1] == [4, 5, 6, 7][:fit]
+
+
+def test_the_coordinator_does_not_choose_among_bags_that_weigh_the_same() -> None:
+    assert with_ties(np.array([5, 1, 5, 9]), 10).tolist() == [0, 1, 2]
+    assert with_ties(np.array([5, 1, 5, 9]), 11).tolist() == [0, 1, 2]
+    assert with_ties(np.array([5, 1, 5, 9]), 5).tolist() == [1]  # of the fives none fits
+    assert with_ties(np.array([5, 5]), 4).tolist() == []
+    assert with_ties(np.zeros(0, np.int64), 4).tolist() == []
+
+
+@given_(st.lists(st.integers(1, 4), max_size=9), st.integers(0, 20), st.randoms())
+def test_what_is_trained_on_does_not_hang_on_the_order_of_names(
+    doubts: list[int], level: int, random: Random
+) -> None:
+    """The weights of a silo's winners in its own order, and in the order of two runs' names."""
+    own, kept = np.array(doubts, np.int64), []
+    for _ in range(2):
+        names = np.array(random.sample(range(len(own)), len(own)), np.int64)
+        told = np.sort(names[with_ties(own[names], level)])  # as the silo puts them
+        assert len(with_ties(own[told], level)) == len(told)  # it refuses none of an honest list
+        kept.append(told[within(own[told], level)].tolist())
+    assert kept[0] == kept[1] == within(own, level).tolist()
 
 
 def test_weights_count_steps_to_certainty_and_one() -> None:
