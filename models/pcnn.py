@@ -9,6 +9,7 @@ the sentence; dropout and one linear layer give the logits (Lazy MIL, section 3.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,15 @@ __all__ = [
     "PCNN",
     "UNKNOWN",
     "PiecewiseMax",
+    "Windows",
+    "back_to_maxima",
     "hashed_word",
+    "layout",
+    "maxima",
+    "out_of_windows",
     "pieces",
     "positions",
+    "windows",
 ]
 
 MAX_LENGTH = 128  #: longer sentences are cut
@@ -46,10 +53,10 @@ _POSITIONS = 2 * MAX_LENGTH  #: entry 0 is padding; distance d stands at d + MAX
 
 
 def positions(length: int, start: torch.Tensor) -> torch.Tensor:
-    """Entry of the position table for each of `length` tokens, given where the entity starts:
-    (batch, length).
+    """Entry of the position table for each of `length` tokens, given where the entity starts: one
+    dimension more than `start` has.
     """
-    index = torch.arange(length) - start.unsqueeze(1) + MAX_LENGTH
+    index = torch.arange(length) - (start - MAX_LENGTH).unsqueeze(-1)
     return index.clamp_(max=_POSITIONS - 1)
 
 
@@ -63,36 +70,103 @@ def hashed_word(word: str, slots: int) -> int:
 
 def pieces(length: int, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """0 up to and including the first entity's start, 1 up to and including the second's, 2 after:
-    (batch, length).
+    (batch, length). Which of the two is the first does not matter.
     """
     i = torch.arange(length)
-    return (i > first.unsqueeze(1)).long() + (i > second.unsqueeze(1)).long()
+    return (i > first.unsqueeze(1)).long() + (i > second.unsqueeze(1))
+
+
+def rows(piece: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """Each position's piece in the list of all pieces of the batch; beyond a sentence's end, one more
+    than there are.
+    """
+    count = 3 * len(piece)
+    return torch.where(real, piece + torch.arange(0, count, 3).unsqueeze(1), count)
+
+
+def layout(
+    length: int, lengths: torch.Tensor, head_at: torch.Tensor, tail_at: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each of `length` tokens: the entry of both tables of positions, and the row of its piece."""
+    real = torch.arange(length) < lengths.unsqueeze(1)
+    starts = torch.stack([head_at, tail_at]).clamp_(max=MAX_LENGTH - 1)
+    head_from, tail_from = positions(length, starts).mul_(real)
+    return head_from, tail_from, rows(pieces(length, *starts), real)
+
+
+def maxima(features: torch.Tensor, row: torch.Tensor, count: int) -> torch.Tensor:
+    """The maximum of each of `count` pieces, at least 0 (that is the ReLU; an empty piece is zeros):
+    (count + 1, filters), the last row to be ignored. `features`: (positions, filters).
+    """
+    top = features.new_zeros(count + 1, features.shape[1])
+    return top.scatter_reduce_(0, row.unsqueeze(1).expand_as(features), features, "amax")
+
+
+def back_to_maxima(
+    gradient: torch.Tensor, features: torch.Tensor, row: torch.Tensor, top: torch.Tensor
+) -> torch.Tensor:
+    """The gradient of `features`, given that of the pieces' maxima."""
+    wanted = torch.zeros_like(top)  # of the last row nothing is, nor where zero is the maximum
+    torch.mul(top[:-1].sign(), gradient.reshape(-1, top.shape[1]), out=wanted[:-1])
+    # in place, because a comparison that makes booleans is not vectorised
+    highest = top.index_select(0, row).eq_(features)
+    return highest.mul_(wanted.index_select(0, row))
+
+
+def windows(*parts: torch.Tensor) -> torch.Tensor:
+    """Vectors beside each other, and each token's between those of its two neighbours: (batch,
+    length, d), … to (batch, length, 3 * sum of d), with zeros beyond both ends.
+    """
+    batch, length, _ = parts[0].shape
+    width = sum(p.shape[2] for p in parts)
+    padded = parts[0].new_zeros(batch, length + 2, width)
+    torch.cat(parts, dim=2, out=padded[:, 1:-1])
+    # three tokens that follow each other are one row already
+    whole = padded.as_strided((batch, length, 3 * width), ((length + 2) * width, width, 1))
+    return whole.contiguous()
+
+
+def out_of_windows(gradient: torch.Tensor, widths: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """The gradients of the parts, given that of their windows."""
+    before, own, after = gradient.chunk(3, dim=2)
+    total = own.clone(memory_format=torch.contiguous_format)
+    total[:, 1:].add_(after[:, :-1])  # in the order of autograd, so that sums round alike
+    total[:, :-1].add_(before[:, 1:])
+    return total.split(widths, dim=2)
 
 
 class PiecewiseMax(torch.autograd.Function):
     """ReLU, then the maximum within each piece: (batch, length, filters) to (batch, 3, filters).
 
-    Outside its piece a position counts -100 before the ReLU, that is 0 after it: so an empty piece
-    is zeros. Written out because the gradient of three masked maxima, left to autograd, takes a
-    third of a training step.
+    Written out because the gradient of three masked maxima, left to autograd, takes a third of a
+    training step.
     """
 
     @staticmethod
-    def forward(ctx: Any, features: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
-        """`inside` (batch, length, 3) is 1 where a position belongs to a piece, 0 elsewhere."""
-        out = torch.stack(
-            [(features * inside[:, :, p : p + 1]).amax(dim=1) for p in range(3)], dim=1
-        ).clamp_(min=0)
-        ctx.save_for_backward(features, inside, out)
-        return out
+    def forward(ctx: Any, features: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        """`row` (batch, length): what `rows` says."""
+        flat, row = features.flatten(0, 1), row.flatten()
+        top = maxima(flat, row, 3 * len(features))
+        ctx.save_for_backward(features, row, top)
+        return top[:-1].view(-1, 3, flat.shape[1])
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        features, inside, out = ctx.saved_tensors
-        # Every position is in at most one piece, so a product with `inside` looks up its piece's
-        # maximum.
-        highest = features == torch.bmm(inside, out)
-        return torch.bmm(inside, gradient) * (highest & (features > 0)), None
+        features, row, top = ctx.saved_tensors
+        return back_to_maxima(gradient, features.flatten(0, 1), row, top).view_as(features), None
+
+
+class Windows(torch.autograd.Function):
+    """`windows`, whose gradient would be twenty operations if it were left to autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, *parts: torch.Tensor) -> torch.Tensor:
+        ctx.widths = [p.shape[2] for p in parts]
+        return windows(*parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return out_of_windows(gradient, ctx.widths)
 
 
 class PCNN(nn.Module):
@@ -167,22 +241,11 @@ class PCNN(nn.Module):
         if self.standard is not None:
             made: torch.Tensor = self.standard(self.pooled(words, lengths, head_at, tail_at))
             return made
-        longest = words.shape[1]
-        real = torch.arange(longest) < lengths.unsqueeze(1)
-        head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
-        embedded = torch.cat(
-            [
-                self.word(words),
-                self.head_position(positions(longest, head_at) * real),
-                self.tail_position(positions(longest, tail_at) * real),
-            ],
-            dim=-1,
+        head_from, tail_from, row = layout(words.shape[1], lengths, head_at, tail_at)
+        window = Windows.apply(
+            self.word(words), self.head_position(head_from), self.tail_position(tail_from)
         )
-        padded = F.pad(embedded, (0, 0, 1, 1))
-        window = torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], dim=-1)
-        piece = pieces(longest, torch.minimum(head_at, tail_at), torch.maximum(head_at, tail_at))
-        inside = F.one_hot(piece, 3).to(embedded.dtype) * real.unsqueeze(-1)
-        pooled: torch.Tensor = PiecewiseMax.apply(self.convolution(window), inside)
+        pooled: torch.Tensor = PiecewiseMax.apply(self.convolution(window), row)
         return pooled.flatten(1)
 
     def pooled(
@@ -198,7 +261,7 @@ class PCNN(nn.Module):
         longest = words.shape[1]
         real = torch.arange(longest) < lengths.unsqueeze(1)
         head_at, tail_at = head_at.clamp(max=MAX_LENGTH - 1), tail_at.clamp(max=MAX_LENGTH - 1)
-        piece = pieces(longest, torch.minimum(head_at, tail_at), torch.maximum(head_at, tail_at))
+        piece = pieces(longest, head_at, tail_at)
         vectors, at = self.word(words), torch.arange(longest)
         context = real & (at != head_at.unsqueeze(1)) & (at != tail_at.unsqueeze(1))
         inside = F.one_hot(piece, 3).to(vectors.dtype) * context.unsqueeze(-1)

@@ -2,8 +2,9 @@
 environment: `python frames_inside.py PEER own|ours OUR_ROOT OUR_PACKAGES SETTING=VALUE …`.
 
 Network, data, partition and scoring are ours, so that the work is the same. The loop around them,
-how models are handed out and how updates are averaged are the peer's, as its authors wrote it. The
-peer's own packages come first; torch is the one that we use.
+how models are handed out and how updates are averaged are the peer's, as its authors wrote it: also
+that it asks autograd for gradients, where our loop has those of this network written out
+(models/pcnn_step.py). The peer's own packages come first; torch is the one that we use.
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ def pfl(study: Any, network: Any, own_data: bool) -> None:
             self._silo, self._rng = silo, np.random.default_rng(silo)
 
         def iter(self, batch_size: Any) -> Any:
+            if batch_size != s.batch:  # for figures about users, of which there are none to compute
+                yield []
+                return
             for batch in epoch(study, self._silo, self._rng):
                 kinds[:] = [type(batch)]
                 yield [getattr(batch, f.name) for f in dataclasses.fields(batch)]

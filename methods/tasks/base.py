@@ -255,6 +255,13 @@ class Task(ABC, Generic[D]):
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The task's plain loss, mean over the batch."""
 
+    def gradients(self, model: nn.Module) -> Callable[[Any], torch.Tensor] | None:
+        """Where there is a quicker way to them than autograd's, to the same bits: what leaves those
+        of `loss` for a batch in the parameters, and returns the loss. Asked once for many batches,
+        of a model that is in training.
+        """
+        return None
+
     def record_losses(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The same loss for each record of the batch by itself, (records,): what DP-SGD clips one
         by one.

@@ -49,6 +49,7 @@ from methods.tasks.distant_bags import (
 from models.bags import bag_logits
 from models.device import first_numbers, here, place, there
 from models.pcnn import MAX_LENGTH, PARTS, PCNN, UNKNOWN, hashed_word
+from models.pcnn_step import written_gradient
 from models.tuning import check_part, frozen
 
 __all__ = ["DistantTask", "Knobs"]
@@ -56,6 +57,7 @@ __all__ = ["DistantTask", "Knobs"]
 _SCORE_BATCH = 512  #: rows scored at once, without gradients
 _GATHER = 32  #: training batches whose words are looked up together: little dearer than for one
 _WIDER = 6  #: times as many dimensions where word vectors are random and only added up
+_Compute = Callable[[Batch], torch.Tensor]
 _PUBLIC, _PUBLIC_SEED = "distant:sentences=600", 0x57A7
 
 
@@ -217,6 +219,9 @@ class DistantTask(Task[Rows]):
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation)
 
+    def gradients(self, model: nn.Module) -> _Compute | None:
+        return written_gradient(model)
+
     def record_losses(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         return F.cross_entropy(model(*batch.inputs), batch.relation, reduction="none")
 
@@ -331,13 +336,7 @@ class DistantTask(Task[Rows]):
         )
         return F.cross_entropy(logits, batch.labels)
 
-    def _sweep(
-        self,
-        data: Rows,
-        model: nn.Module,
-        compute: Callable[[Batch], torch.Tensor],
-        out: np.ndarray,
-    ) -> None:
+    def _sweep(self, data: Rows, model: nn.Module, compute: _Compute, out: np.ndarray) -> None:
         """Fill `out` batch by batch, rows sorted by length; the model's mode is put back."""
         was = model.training
         model.eval()

@@ -5,6 +5,7 @@ crypto.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ import methods
 from config.errors import UserError
 from config.settings import Settings
 from methods.base import Answer, Folded, Heard, SiloView, State
-from methods.common.training import parameters
+from methods.common.training import parameters, train
 from methods.common.weighted import weighted_mean
 from methods.local import one_round_alone
-from methods.tasks.distant import DistantTask
+from methods.tasks.distant import DistantTask, Knobs
 from methods.tasks.load import load_task, task_name
 from tests.methods.plain import SECRET, resolved, run
 from tests.methods.small_distant import twelve
@@ -75,6 +76,28 @@ def test_fedavg_weighs_by_size_up_to_the_cap() -> None:
         np.testing.assert_allclose(
             after.model[name], value + (0.5 * own[0] + own[1]) / 1.5, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_training_with_the_written_step_is_training_with_autograd(clip_norm: float) -> None:
+    """To the bit, dropout and the clipped norm included."""
+    small = twelve()
+    task = DistantTask(small.corpus, Knobs(dropout=0.2))
+    s = resolved(method="fedavg", silos=1, epochs=4, batch=5, clip_norm=clip_norm)
+    view = SiloView(0, task, task.subset(np.arange(12)), s, SECRET)
+    ends = []
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"loss": task.loss},
+        {"drift": lambda _: torch.zeros(())},
+    )
+    for how in ways:
+        model = task.new_model(0)
+        notes = train(view, model, 0, **how)
+        ends.append((notes, parameters(model)))
+    for notes, found in ends[1:]:
+        assert notes == ends[0][0]
+        assert all(np.array_equal(v, ends[0][1][k]) for k, v in found.items())
 
 
 def test_fedavg_of_empty_silos_changes_nothing() -> None:

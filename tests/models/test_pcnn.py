@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from models.bags import RULES, bag_logits, bag_scores
 from models.pcnn import MAX_LENGTH, PCNN, pieces, positions
+from models.pcnn_step import written_gradient
 
 
 def _slow_encode(model: PCNN, words: list[int], head: int, tail: int) -> torch.Tensor:
@@ -75,6 +80,83 @@ def test_encode_equals_the_slow_reference(data: st.DataObject) -> None:
         torch.autograd.grad(slow.square().sum(), weights),
     ):
         torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+
+
+def _by_autograd(
+    model: PCNN, words: torch.Tensor, lengths: torch.Tensor, *ends: torch.Tensor
+) -> torch.Tensor:
+    """`encode` in torch's own operations, one after another."""
+    longest = words.shape[1]
+    real = torch.arange(longest) < lengths.unsqueeze(1)
+    head, tail = (at.clamp(max=MAX_LENGTH - 1) for at in ends)
+    tables = (model.head_position, model.tail_position)
+    at = [t(positions(longest, s) * real) for t, s in zip(tables, (head, tail))]
+    padded = F.pad(torch.cat([model.word(words), *at], dim=-1), (0, 0, 1, 1))
+    window = torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], dim=-1)
+    piece = pieces(longest, torch.minimum(head, tail), torch.maximum(head, tail))
+    inside = F.one_hot(piece, 3).float() * real.unsqueeze(-1)
+    features = model.convolution(window)
+    tops = [(features * inside[:, :, p : p + 1]).amax(dim=1) for p in range(3)]
+    return torch.stack(tops, dim=1).relu().flatten(1)
+
+
+def _random_batch(seed: int, rows: int = 7, longest: int = 31) -> tuple[torch.Tensor, ...]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, longest + 1, rows)
+    words = np.where(np.arange(lengths.max()) < lengths[:, None], 1, 0)
+    words = words * rng.integers(1, 40, words.shape)
+    ends = [rng.integers(0, lengths) for _ in range(2)]
+    return tuple(torch.from_numpy(a) for a in (words, lengths, *ends))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_written_gradients_are_autograds_to_the_bit(seed: int) -> None:
+    torch.manual_seed(seed)
+    model, batch = PCNN(words=40, relations=5), _random_batch(seed)
+    own = [p for n, p in model.named_parameters() if not n.startswith("out.")]
+    fast, slow = model.encode(*batch), _by_autograd(model, *batch)
+    assert torch.equal(fast, slow)
+    upstream = torch.randn_like(slow)
+    got, want = (torch.autograd.grad(x, own, upstream) for x in (fast, slow))
+    assert all(torch.equal(a, b) for a, b in zip(got, want))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_written_step_is_autograds_to_the_bit(seed: int) -> None:
+    torch.manual_seed(seed)
+    model, batch = PCNN(words=40, relations=5).train(), _random_batch(seed)
+    labels = torch.randint(5, (len(batch[0]),))
+    quick = written_gradient(model)
+    assert quick is not None
+
+    torch.manual_seed(seed)
+    slow = F.cross_entropy(model(*batch), labels)
+    slow.backward()
+    want = [p.grad for p in model.parameters()]
+    after = torch.get_rng_state()
+    torch.manual_seed(seed)
+    fast = quick(SimpleNamespace(inputs=batch, relation=labels))
+    assert torch.equal(fast, slow.detach()) and not fast.requires_grad
+    assert torch.equal(torch.get_rng_state(), after)
+    for p, g in zip(model.parameters(), want):
+        assert g is not None and p.grad is not None and p.grad is not g
+        assert torch.equal(p.grad, g)
+
+
+def test_only_a_whole_plain_pcnn_has_a_written_step() -> None:
+    def made(**how: Any) -> PCNN:
+        return PCNN(words=9, relations=2, word_dim=4, filters=3, **how)
+
+    assert written_gradient(made()) is not None
+    assert written_gradient(nn.Linear(2, 2)) is None
+    assert written_gradient(made(dropout=0.0)) is None
+    assert written_gradient(made(sums=True)) is None
+    frozen, hooked, other = made(), made(), made()
+    frozen.word.weight.requires_grad_(False)
+    hooked.convolution.register_forward_hook(lambda *_: None)
+    other.out = nn.Sequential(other.out)  # type: ignore[assignment]
+    for model in (frozen, hooked, other):
+        assert written_gradient(model) is None
 
 
 def test_an_empty_piece_is_zeros_and_padding_belongs_to_none() -> None:
