@@ -103,7 +103,7 @@ def test_a_run_that_nobody_attacked_says_so_and_what_would(folder: Path) -> None
 def test_a_consortiums_run_names_a_simulation_and_its_signed_figures_stay_as_they_were(
     folder: Path,
 ) -> None:
-    of = {
+    of: dict[str, Any] = {
         "title": "A study",
         "consortium": "c",
         "coordinator": "hub",
