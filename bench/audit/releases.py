@@ -46,6 +46,7 @@ from bench.audit.plays import (
     patched,
     step_of,
 )
+from config.errors import UserError
 from methods.dp.coverage import unit_of
 from privacy.accountant import total
 from privacy.events import Event
@@ -308,7 +309,13 @@ def attack_releases(study: Study, plays: int, only: str = "") -> list[Attacked]:
             continue
         seen |= new
         exchange = study.method.exchanges[call.index]
-        for what, names, game in _games(study, calls, call):
+        games = list(_games(study, calls, call))
+        if lost := {what for _, what in new} - {what for what, _, _ in games}:
+            raise UserError(
+                f"The audit finds nothing that changes with the noise of {', '.join(sorted(lost))} ({exchange.name}), "
+                "which was charged: its noise is left out, or it leaves where the audit does not look."
+            )
+        for what, names, game in games:
             if only not in ("", what):
                 continue
             events = [e for w, e in _charged(study, calls, call) if w == what] or [
