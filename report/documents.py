@@ -16,6 +16,7 @@ from config.names import with_names
 from report.absences import absences, standstills
 from report.events import Listening, Lost, RefusedBySilo, RoundSpent, StillConnected
 from report.files import RunFiles
+from report.pages.audit import audit_figures
 from report.pages.protection import unprotected
 
 __all__ = [
@@ -207,6 +208,7 @@ def _budget(run: RunFiles, about: Line, silos: Sequence[str]) -> Document:
         "masks_hold_if": d["masks_hold_if"],
         "disclosed": disclosed,
         "silos": spent,
+        **audit_figures(run),
         "declined": [
             {
                 "silo": run.members.get(e.silo, e.silo),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import UserError
+from report.audit import Audit, read_audit
 from report.event_file import EventFile
 from report.events import Event
 
@@ -45,6 +46,7 @@ class RunFiles:
     members: Mapping[str, str] = field(default_factory=dict)  #: see `silo_names`
     #: which study of which consortium it is; a simulation is none
     study: Line | None = None
+    audit: Audit | None = None  #: only where `make audit` attacked this run
 
     @property
     def on_the_wire(self) -> bool:
@@ -69,9 +71,10 @@ def read_run(run: Path) -> RunFiles:
 
     try:
         text = (run / "config.toml").read_text("utf-8")
+        summary = table("summary.json")
         return RunFiles(
             path=run,
-            summary=table("summary.json"),
+            summary=summary,
             rounds=read_lines(run / "rounds.jsonl"),
             traffic=read_lines(run / "traffic.jsonl"),
             privacy=read_lines(run / "privacy.jsonl"),
@@ -84,6 +87,7 @@ def read_run(run: Path) -> RunFiles:
             plan=optional("plan.json"),
             members=silo_names(run),
             study=optional("study.json"),
+            audit=read_audit(run, summary),
         )
     except OSError as e:
         raise UserError(

@@ -13,6 +13,8 @@ from typing import Any
 
 from report.absences import absences, absences_words
 from report.files import RunFiles, by_message, read_run
+from report.pages.audit import HEAD as AUDIT_HEAD
+from report.pages.audit import audit_rows, audit_words, broken_words
 from report.pages.bytes import plan_rows, round_bytes, total_words
 from report.pages.privacy import HEAD, disclosure_rows
 from report.pages.protection import protection_rows, sentences, trust
@@ -38,7 +40,7 @@ def _markdown(run: RunFiles) -> str:
     parts = [
         f"# {heading(run)}, {s['silos']} silos, seed {s['seed']}\n",
         "".join(f"- **{name}** {value}\n" for name, value in which(run)),
-        *(f"> **{w}**\n" for w in warnings(s)),
+        *(f"> **{w}**\n" for w in [*broken_words(run.audit), *warnings(s)]),
         f"{lead(run)}\n",
         "".join(
             f"- **{name}** {said}\n" + "".join(f"  - {x}\n" for x in more)
@@ -186,8 +188,17 @@ def _privacy(run: RunFiles) -> str:
             "the sum itself tells.\n"
         )
     text += "\n" + _table(("what", "who could read it", "what protects it"), protection_rows(run))
+    text += _audit(run)
     text += "\n## What is not protected\n\n" + "".join(f"- {x}\n" for x in sentences(run))
     return text
+
+
+def _audit(run: RunFiles) -> str:
+    first, *more = audit_words(run)
+    parts = [first]
+    if run.audit is not None and run.audit.bounds:
+        parts.append(_table(AUDIT_HEAD, audit_rows(run.audit.bounds)).rstrip("\n"))
+    return "\n## What attacks proved\n\n" + "\n\n".join([*parts, *more]) + "\n"
 
 
 def _partition(p: dict[str, Any] | None) -> str:

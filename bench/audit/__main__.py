@@ -2,17 +2,21 @@
 promised.
 
 The study is small and on a built-in corpus unless told otherwise; every setting of `simulate` can
-be given. SHADOWS=8 is how many shadow models the likelihood-ratio attack has, PLAYS=500 how often
-each noisy release is played on either of two neighbouring inputs. The result is printed and kept in
-AUDITS (audits/): audit.json and audit.md. An attack that fails proves nothing: a better one may
-succeed. One that succeeds beyond the promise shows that the promise is broken, and the exit status is 1.
+be given. `make audit RUN=runs/x` attacks a finished simulation with its own settings. SHADOWS=8 is
+how many shadow models the likelihood-ratio attack has, PLAYS=500 how often each noisy release is
+played on either of two neighbouring inputs. The result is printed and kept as audit.json and
+audit.md: in the folder of RUN, whose report is written again with the bounds in it; or in AUDITS
+(audits/), with the run that was made for it and that run's report. An attack that fails proves
+nothing: a better one may succeed. One that succeeds beyond the promise shows that the promise is
+broken, and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,16 +24,25 @@ from typing import Any
 
 from rich.console import Console
 
+from bench.audit.attacked import (
+    as_audited,
+    keep,
+    make_run,
+    play_again,
+    refuse_reference,
+    study_of_run,
+)
 from bench.audit.distinguish import CONFIDENCE
 from bench.audit.inversion import attack_update
+from bench.audit.membership import CONFIDENCE as MEMBER_CONFIDENCE
 from bench.audit.membership import attack_membership
-from bench.audit.releases import attack_releases
-from bench.simulation.inprocess import run_inprocess
+from bench.audit.releases import attack_releases, played_records
 from config.errors import UserError
 from config.load import load
-from methods import default_corpus, describe
+from methods import default_corpus
 from methods.dp.coverage import unit_of
 from methods.tasks.load import task_name
+from report.audit import MODEL
 from study.prepare import Study, prepare
 
 __all__ = ["audit", "main"]
@@ -63,9 +76,13 @@ _COUNTS = {"SHADOWS": "8", "PLAYS": "500"}
 
 def _study(words: Mapping[str, str]) -> Study:
     given = {k.lower(): v for k, v in words.items()}
+    for knob in given.pop("set", "").split():
+        name, equals, value = knob.partition("=")
+        if not equals:
+            raise UserError(f'SET must be NAME=VALUE, not "{knob}".')
+        given[f"options.{name}"] = value
     method = given.get("method", "fedavg")
-    if describe(method).reference:
-        raise UserError(f'"{method}" is a reference, not a federation; audit a method.')
+    refuse_reference(method)
     corpus = given.get("corpus") or default_corpus(method)
     task = task_name(load(None, {"method": method, "corpus": corpus}))
     small = dict(_SMALL[task])
@@ -73,27 +90,17 @@ def _study(words: Mapping[str, str]) -> Study:
         small.pop("corpus")
     if given.get("dp", "off") != "off" and not given.get("epsilon") and not given.get("noise"):
         given["epsilon"] = "8"
-    return prepare(load(None, {**small, "method": method, "runner": "inprocess", **given}))
+    return prepare(as_audited(load(None, {**small, "method": method, **given})))
 
 
-def _promised(study: Study) -> float | str:
-    """Epsilon as the ledgers of one run have it."""
-    if study.settings.dp == "off":
-        return "inf"
-    with tempfile.TemporaryDirectory() as folder:
-        if run_inprocess(Path(folder), study) != 0:
-            raise UserError(
-                "The study of this audit does not finish; raise EPSILON, or give more records."
-            )
-        said: float | str = json.loads((Path(folder) / "summary.json").read_text("utf-8"))[
-            "epsilon"
-        ]
-    return said
-
-
-def audit(study: Study, shadows: int, plays: int = 0) -> dict[str, Any]:
-    """`plays`: of each release, on either input; 0: releases are not attacked."""
+def audit(
+    study: Study, shadows: int, plays: int = 0, attacked: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """`plays`: of each release, on either input; 0: releases are not attacked. `attacked`:
+    summary.json of the study's run, where it was made.
+    """
     s = study.settings
+    attacked = attacked or play_again(study)
     views, why_not = attack_update(study)
     releases = attack_releases(study, plays) if plays else []
     return {
@@ -105,7 +112,11 @@ def audit(study: Study, shadows: int, plays: int = 0) -> dict[str, Any]:
         "dp": s.dp,
         "unit": unit_of(s, study.task, study.method) if s.dp != "off" else study.task.record_unit,
         "delta": s.delta if s.dp != "off" else 0.0,
-        "epsilon_at_most": _promised(study),
+        "epsilon_at_most": attacked["epsilon"],
+        "confidence": {"membership": MEMBER_CONFIDENCE, "releases": CONFIDENCE},
+        "shadows": shadows,
+        "plays": plays,
+        "records": len(played_records(study)) if releases else 0,
         "membership": [asdict(a) for a in attack_membership(study, shadows)],
         "inversion": [asdict(v) for v in views],
         "inversion_why_not": why_not,
@@ -162,18 +173,17 @@ def _page(a: Mapping[str, Any]) -> str:
         "",
         "## Membership inference on the final model",
         "",
-        "| attack | AUC | advantage | right guesses | epsilon is at least (95 %) |",
-        "|---|---|---|---|---|",
+        "| attack | AUC | advantage | right guesses | epsilon is at least (95 %) | promised |",
+        "|---|---|---|---|---|---|",
     ]
     for m in a["membership"]:
-        right = f"{m['right']} of {m['guesses']}"
-        lines.append(
-            f"| {m['name']} | {m['auc']:.3f} | {m['advantage']:.3f} | {right} | {m['epsilon_at_least']:.3f} |"
-        )
+        right, most = f"{m['right']} of {m['guesses']}", float(m["epsilon_at_most"])
+        figures = f"{m['auc']:.3f} | {m['advantage']:.3f} | {right} | {m['epsilon_at_least']:.3f}"
+        lines.append(f"| {m['name']} | {figures} | {most:.3g} |")
     if a["dp"] == "silo":
         lines += [
             "",
-            "DP=silo promises more than this attack tries: it is on records, and the promise is on silos.",
+            "This attack is on single records. DP=silo promises something else, which is about whole silos.",
         ]
     lines += _releases(a["releases"])
     lines += ["", "## One silo's words from its first update", ""]
@@ -198,23 +208,63 @@ def main(words: list[str]) -> None:
                 raise UserError(f'{name} must be a whole number, not "{text}".')
         if 0 < int(counts["PLAYS"]) < 20:
             raise UserError("PLAYS must be 0 or at least 20; fewer prove nothing.")
-        folder = Path(given.pop("AUDITS", "audits"))
-        study = _study(given)
-        found = audit(study, int(counts["SHADOWS"]), int(counts["PLAYS"]))
+        shadows, plays = int(counts["SHADOWS"]), int(counts["PLAYS"])
+        command = f"make audit {shlex.join(words)}".rstrip()
+        if "RUN" in given:
+            found, report = _of_run(given, shadows, plays, command)
+        else:
+            found, report = _of_settings(given, shadows, plays, command)
     except UserError as e:
         print(e, file=sys.stderr)
         raise SystemExit(2) from None
-    folder = folder / f"{study.settings.method_name}-{study.task.name}-{study.settings.dp}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "audit.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
-    (folder / "audit.md").write_text(_page(found), "utf-8")
     console = Console()
     console.print(_page(found), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"audit: {folder / 'audit.md'}", highlight=False, soft_wrap=True)
-    broken = [r["release"] for r in found["releases"] if r["broken"]]
+    console.print(f"audit: {report.with_name('audit.md')}", highlight=False, soft_wrap=True)
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
+    broken = _broken(found)
     if broken:
         print(f"The promise is broken: {', '.join(broken)}.", file=sys.stderr)
         raise SystemExit(1)
+
+
+def _broken(found: Mapping[str, Any]) -> list[str]:
+    over = found["dp"] != "silo" and any(
+        m["epsilon_at_least"] > float(m["epsilon_at_most"]) for m in found["membership"]
+    )
+    return [MODEL] * over + [r["release"] for r in found["releases"] if r["broken"]]
+
+
+def _of_run(
+    given: Mapping[str, str], shadows: int, plays: int, command: str
+) -> tuple[dict[str, Any], Path]:
+    """A finished simulation, as it was; what is found goes into its folder."""
+    more = [name for name in given if name != "RUN"]
+    if more:
+        raise UserError(
+            f"RUN is audited with its own settings; leave out {', '.join(more)}. SHADOWS and PLAYS can be given."
+        )
+    run = Path(given["RUN"]).resolve()
+    study = study_of_run(run)
+    attacked = play_again(study)
+    found = {"command": command, **audit(study, shadows, plays, attacked)}
+    return found, keep(run, found, _page(found), attacked)
+
+
+def _of_settings(
+    given: dict[str, str], shadows: int, plays: int, command: str
+) -> tuple[dict[str, Any], Path]:
+    """A run of the audit's own, which has its folder beside audit.md."""
+    audits = Path(given.pop("AUDITS", "audits"))
+    study = _study(given)
+    s = study.settings
+    folder = audits / f"{s.method_name}-{study.task.name}-{s.dp}"
+    run = make_run(study, folder, command)
+    attacked = json.loads((run / "summary.json").read_text("utf-8"))
+    found = {"command": command, **audit(study, shadows, plays, attacked)}
+    report = keep(run, found, _page(found), attacked)
+    for name in ("audit.json", "audit.md"):
+        shutil.copyfile(run / name, folder / name)
+    return found, report
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ Delta enters by at most 2 m delta in the error probability, which is taken off t
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -62,6 +63,8 @@ class Attack:
     guesses: int
     right: int
     epsilon_at_least: float  #: with 95 % confidence
+    #: as the ledgers of the attacked model's run have it: of half the records, other than of all
+    epsilon_at_most: float | str = "inf"
 
 
 def clopper_pearson(right: int, guesses: int, confidence: float = CONFIDENCE) -> float:
@@ -128,8 +131,10 @@ def record_scores(study: Study, model: torch.nn.Module, group: np.ndarray) -> np
     return np.log(p) - np.log1p(-np.clip(p, 0.0, 1 - 1e-6))
 
 
-def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
-    """The study once more, with those units only and another seed; its final model."""
+def _train(study: Study, number: int, kept: np.ndarray) -> tuple[torch.nn.Module, float | str]:
+    """The study once more, with those units only and another seed; its final model, and the epsilon
+    that it cost.
+    """
     settings = replace(
         study.settings, seed=derived_seed(study.settings.seed, "audit", number) % 2**31, ledger=""
     )
@@ -146,9 +151,10 @@ def _train(study: Study, number: int, kept: np.ndarray) -> torch.nn.Module:
                 "A run of the audit did not finish; with fewer records per silo, raise EPSILON or SILOS."
             )
         values = read_weights(Path(folder) / "model")
+        spent = json.loads((Path(folder) / "summary.json").read_text("utf-8"))["epsilon"]
     model = study.task.new_model(0)
     own = dict(model.named_parameters())
-    return load(model, {k: v for k, v in values.items() if k in own})
+    return load(model, {k: v for k, v in values.items() if k in own}), spent
 
 
 def _lira(target: np.ndarray, shadows: np.ndarray, had: np.ndarray) -> np.ndarray:
@@ -177,12 +183,15 @@ def attack_membership(study: Study, shadows: int) -> Sequence[Attack]:
     records = int(group.max()) + 1
     rng = np.random.default_rng(derived_seed(study.settings.seed, "coins"))
     coins = rng.random((shadows + 1, records)) < 0.5
-    scores = np.stack(
-        [record_scores(study, _train(study, j, coins[j][group]), group) for j in range(shadows + 1)]
-    )
+    rows, spent = list[np.ndarray](), list[float | str]()
+    for coin in coins:
+        model, epsilon = _train(study, len(rows), coin[group])
+        rows.append(record_scores(study, model, group))
+        spent.append(epsilon)
+    scores = np.stack(rows)
     delta = study.settings.delta if study.settings.dp != "off" else 0.0
     found = [_judge("loss threshold", scores[0], coins[0], delta)]
     if shadows >= 2:
         ratio = _lira(scores[0], scores[1:], coins[1:])
         found.append(_judge(f"likelihood ratio, {shadows} shadow models", ratio, coins[0], delta))
-    return found
+    return [replace(attack, epsilon_at_most=spent[0]) for attack in found]

@@ -180,9 +180,12 @@ class Stage:
         for c in self._before:
             gate.answer(c.index, c.heard, b"", c.encoding)
         ledger.seen.clear()
+        held = gate._view.memory
         answer = gate.answer(self.call.index, self.call.heard, b"", self.call.encoding)
         self.charged = ledger.seen
-        return answer
+        # what the silo keeps is taken off its answer, and may be a release all the same
+        kept = gate._view.memory
+        return answer if kept is held else replace(answer, memory=kept)
 
 
 def named(answer: Answer) -> dict[str, np.ndarray]:
@@ -199,11 +202,12 @@ def step_of(call: Call) -> float:
 
 
 def as_coded(call: Call, answer: Answer, names: list[str]) -> np.ndarray:
-    """What is left when all others' vectors are taken off the sum: the silo's own, in the sum's steps."""
-    if call.encoding is None or not answer.masked:
-        said = named(answer)
-        return np.concatenate([np.ravel(said[n]) for n in names])
-    frames = call.encoding.encode(list(answer.masked.values()), b"audit")
-    flats = call.encoding.decode(np.concatenate([f.copy() for f in frames]), 1)
-    coded = dict(zip(answer.masked, flats))
-    return np.concatenate([np.ravel(coded[n.removeprefix("masked ")]) for n in names])
+    """What is left when all others' vectors are taken off the sum: the silo's own, in the sum's steps.
+    What is not in a sum is as it was sent.
+    """
+    said = named(answer)
+    if call.encoding is not None and answer.masked:
+        frames = call.encoding.encode(list(answer.masked.values()), b"audit")
+        flats = call.encoding.decode(np.concatenate([f.copy() for f in frames]), 1)
+        said |= {f"masked {name}": flat for name, flat in zip(answer.masked, flats)}
+    return np.concatenate([np.ravel(said[n]) for n in names])

@@ -46,6 +46,7 @@ from bench.audit.plays import (
     patched,
     step_of,
 )
+from config.errors import UserError
 from methods.dp.coverage import unit_of
 from privacy.accountant import total
 from privacy.events import Event
@@ -55,7 +56,7 @@ from silo.gate import Gate
 from silo.memory import MemoryFile
 from study.prepare import Study
 
-__all__ = ["Attacked", "attack_releases"]
+__all__ = ["Attacked", "attack_releases", "played_records"]
 
 _RECORDS = 8  #: of the small silo that is played
 _COLUMNS = 4  #: coordinates whose bits are looked at: those that the record moves most
@@ -80,6 +81,12 @@ class Attacked:
     @property
     def broken(self) -> bool:
         return self.epsilon_at_least > self.epsilon_at_most
+
+
+def played_records(study: Study) -> list[int]:
+    """Those of the small silo whose releases are played."""
+    own = study.partition.indices[VICTIM]
+    return list(dict.fromkeys(_groups(study)[own].tolist()))[:_RECORDS]
 
 
 def _arrays_of(stage: Stage, data: Any, releases: set[str]) -> dict[str, list[str]]:
@@ -206,9 +213,7 @@ def _games(study: Study, calls: list[Call], call: Call) -> Iterator[tuple[str, l
     if study.settings.dp == "silo":
         yield "noisy sum", *_sum_game(stage)
         return
-    group = _groups(study)
-    own = study.partition.indices[VICTIM]
-    records = list(dict.fromkeys(group[own].tolist()))[:_RECORDS]
+    group, own, records = _groups(study), study.partition.indices[VICTIM], played_records(study)
     task = study.task
     declared = study.method.privacy.record if study.method.privacy is not None else None
     release = declared.release if declared is not None else None
@@ -304,7 +309,13 @@ def attack_releases(study: Study, plays: int, only: str = "") -> list[Attacked]:
             continue
         seen |= new
         exchange = study.method.exchanges[call.index]
-        for what, names, game in _games(study, calls, call):
+        games = list(_games(study, calls, call))
+        if lost := {what for _, what in new} - {what for what, _, _ in games}:
+            raise UserError(
+                f"The audit finds nothing that changes with the noise of {', '.join(sorted(lost))} ({exchange.name}), "
+                "which was charged: its noise is left out, or it leaves where the audit does not look."
+            )
+        for what, names, game in games:
             if only not in ("", what):
                 continue
             events = [e for w, e in _charged(study, calls, call) if w == what] or [
@@ -334,7 +345,6 @@ def _charged(study: Study, calls: list[Call], call: Call) -> list[tuple[str, Eve
     if study.settings.dp == "silo":
         return list(call.charged)
     stage, group = Stage(study, calls, call), _groups(study)
-    own = study.partition.indices[VICTIM]
-    records = list(dict.fromkeys(group[own].tolist()))[:_RECORDS]
+    own, records = study.partition.indices[VICTIM], played_records(study)
     stage.play(study.task.subset(own[np.isin(group[own], records)]), lambda p: key_of("charge", p))
     return stage.charged

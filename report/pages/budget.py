@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from report.pages.audit import audit_of_document
 from report.pages.charts import Chart, Series, draw
 from report.pages.elements import NONE, Html, data, node, section, table
 from report.units import clock, exact
@@ -51,6 +52,7 @@ def budget_parts(d: Document) -> list[Html]:
             table(head, rows, numbers=False, id_="disclosed"),
         ),
         _spent(d),
+        *audit_of_document(d),
     ]
     if "ledger" in d:
         parts.append(_ledger(d))

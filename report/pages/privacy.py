@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from report.files import RunFiles
+from report.pages.audit import audit_of_run
 from report.pages.charts import Chart, Series, draw
 from report.pages.elements import Html, node, section, table
 from report.pages.protection import not_protected, protection, trust, utility
@@ -55,7 +56,7 @@ def left(run: RunFiles) -> Html:
         parts.append(_channels(run))
     if said := trust(run):
         parts.append(node("p", said, id="trust"))
-    parts += [protection(run), _epsilon(run)]
+    parts += [protection(run), _epsilon(run), audit_of_run(run)]
     if (curve := utility(run)) is not None:
         parts.append(curve)
     parts.append(not_protected(run))

@@ -11,6 +11,7 @@ from report.files import RunFiles
 from report.pages import bytes as run_bytes
 from report.pages import privacy as run_privacy
 from report.pages import silos as run_silos
+from report.pages.audit import broken_words
 from report.pages.charts import Chart, Series, draw, trend
 from report.pages.elements import Html, data, details, node, page, section, table
 from report.pages.glossary import glossary
@@ -48,7 +49,10 @@ def run_page(run: RunFiles) -> str:
 def _head(run: RunFiles) -> Html:
     s = run.summary
     parts = [node("h1", heading(run)), node("p", lead(run), class_="lead")]
-    parts += [node("p", node("strong", w), class_="warning", role="note") for w in warnings(s)]
+    parts += [
+        node("p", node("strong", w), class_="warning", role="note")
+        for w in [*broken_words(run.audit), *warnings(s)]
+    ]
     return node("header", *parts, _documents())
 
 

@@ -152,12 +152,13 @@ def test_a_float_noised_release_of_a_real_method_ends_the_audit(
     monkeypatch.setattr(program, "attack_releases", lambda study, plays: [found])
     monkeypatch.setattr(program, "attack_membership", lambda study, shadows: [])
     monkeypatch.setattr(program, "attack_update", lambda study: ([], "not tried"))
-    monkeypatch.setattr(program, "_promised", lambda study: 1.0)
     with pytest.raises(SystemExit) as ended:
         program.main([*(f"{k}={v}" for k, v in LAZYMIL.items()), f"AUDITS={tmp_path}"])
     assert ended.value.code == 1
     assert "The promise is broken: bucket values." in capsys.readouterr().err
     folder = next(tmp_path.iterdir())
+    report = (folder / "runs" / "latest" / "report.md").read_text("utf-8")
+    assert "An audit broke the promise of this run: bucket values" in report
     (kept,) = json.loads((folder / "audit.json").read_text())["releases"]
     assert kept["broken"] and kept["epsilon_at_least"] > kept["epsilon_at_most"]
     assert "BROKEN: bucket values" in (folder / "audit.md").read_text()

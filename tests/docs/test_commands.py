@@ -23,7 +23,7 @@ _OWN = {
     "plan": {"SET", "CONFIG", "BANDWIDTH"},
     "compare": {"METHODS", "SEEDS", "BANDWIDTH", "SET"},
     "table": {"PAPER", "SEEDS", "SIZE", "METHODS", "ROWS", "COLUMNS", "SET"},
-    "audit": {"SHADOWS", "SET"},
+    "audit": {"RUN", "SHADOWS", "PLAYS", "SET"},
 }
 
 

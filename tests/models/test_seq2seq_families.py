@@ -84,7 +84,7 @@ def _backbone(kind: str) -> Any:
     return model
 
 
-def _folder(kind: str, at: Path) -> Path:
+def model_folder(kind: str, at: Path) -> Path:
     _backbone(kind).save_pretrained(at)
     _tokenizer().save_pretrained(at)
     return at
@@ -168,7 +168,7 @@ def test_decoding_that_keeps_and_drops_is_decoding_that_does_neither(
 
 @pytest.mark.parametrize("kind", ["marian", "t5"])
 def test_fedner_runs_on_it_and_its_model_opens_again(kind: str, tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(str(_folder(kind, tmp_path / "model")), "bart")
+    checkpoint = load_checkpoint(str(model_folder(kind, tmp_path / "model")), "bart")
     task = _task(checkpoint)
     # no piece stands before a sentence, and its end is there
     row = task.subset(np.arange(1)).pieces
@@ -194,7 +194,7 @@ def test_fedner_runs_on_it_and_its_model_opens_again(kind: str, tmp_path: Path) 
 
 
 def test_an_adversary_reads_every_encoder_layer_of_a_t5(tmp_path: Path) -> None:
-    task = _task(load_checkpoint(str(_folder("t5", tmp_path)), "bart"))
+    task = _task(load_checkpoint(str(model_folder("t5", tmp_path)), "bart"))
     model, _ = run(tiny_study("fadv_ganin", task, natural(task), rounds=1))
     assert all(np.isfinite(v).all() for v in model.values())
     names = tiny_study("fadv_ganin", task, natural(task)).method.exchanges[0].masked
