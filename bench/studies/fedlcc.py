@@ -64,8 +64,8 @@ SPEC = Spec(
         "fedlcc, weighted by size": Row(words=("METHOD=fedlcc", "SET=mean=size"), own=_MU),
         "fedavg": Row(words=("METHOD=fedavg",)),
         "fedatt": Row(words=("METHOD=fedatt",)),
-        # ten models are scored each time
-        "local": Row(words=("METHOD=local", "EVALUATE=5")),
+        # as many passes, scored twice: it is ten models each time
+        "local": Row(words=("METHOD=local", "ROUNDS=2", "EPOCHS=5")),
         "centralised": Row(words=("METHOD=centralised",), reference=True),
     },
     columns={
