@@ -56,7 +56,7 @@ soak: $(READY)  ## bad frames, kills and faults, for hours: SEEDS=200 DONE=file
 	@$(BIN)/python -m tests.faults.long_life
 	@$(BIN)/python -m tests.faults.soak --done $(or $(DONE),soak.json) --seeds $(or $(SEEDS),200) --consortia $(or $(SEEDS),200)
 
-audit: $(READY)  ## attacks: METHOD=fedavg DP=record EPSILON=8 PLAYS=500, or RUN=runs/x
+audit: $(READY)  ## attack a run: RUN=runs/x, or METHOD=fedavg DP=record PLAYS=500
 	@$(BIN)/python -m bench.audit $(given)
 
 bench-secagg: $(READY)  ## the secure sum's cost: PEER=flower QUICK=1 RESUME=file
