@@ -22,18 +22,21 @@ _MOST_BYTES, _MOST_ROWS, _MOST_LETTERS = 1 << 20, 100, 400
 
 #: Figures of summary.json that say which run was attacked.
 SAME = (
-    *(
-        "method",
-        "task",
-        "corpus",
-        "corpus_sha256",
-        "partition",
-        "silos",
-        "rounds",
-        "seed",
-        "masked",
-    ),
-    *("dp", "privacy_unit", "epsilon_budget", "epsilon", "delta", "model_sha256"),
+    "method",
+    "task",
+    "corpus",
+    "corpus_sha256",
+    "partition",
+    "silos",
+    "rounds",
+    "seed",
+    "masked",
+    "dp",
+    "privacy_unit",
+    "epsilon_budget",
+    "epsilon",
+    "delta",
+    "model_sha256",
 )
 
 
